@@ -50,6 +50,13 @@ pub struct PullRequest {
     pub is_mergeable: Option<bool>,
 }
 
+impl PullRequest {
+    /// Whether it goes to a branch, without `refs/heads/`, or to the repository's default branch where that is empty.
+    pub fn goes_to(&self, base: &str) -> bool {
+        if base.is_empty() { self.is_to_default } else { self.base == base }
+    }
+}
+
 /// What became of a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullState {

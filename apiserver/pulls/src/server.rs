@@ -366,8 +366,7 @@ impl PullRequests for Server {
         };
         let mut open = Vec::new();
         let keep = |pull: PullRequest| {
-            let is_wanted = if base.is_empty() { pull.is_to_default } else { pull.base == base };
-            open.extend(is_wanted.then_some(pull));
+            open.extend(pull.goes_to(base).then_some(pull));
             ControlFlow::<()>::Continue(())
         };
         // Those that are not read any more were changed long ago.

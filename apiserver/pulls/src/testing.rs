@@ -189,6 +189,12 @@ impl Forge {
         state.pulls.iter_mut().find(|pull| pull.number == number).unwrap().garbled = Some(fields);
     }
 
+    /// Somebody points a pull request at another branch.
+    pub fn retarget(&self, number: u64, base: &str) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.pulls.iter_mut().find(|pull| pull.number == number).unwrap().base = base.to_owned();
+    }
+
     /// Somebody writes another description.
     pub fn describe(&self, number: u64, body: &str) {
         let mut state = self.shared.state.lock().unwrap();

@@ -87,6 +87,12 @@ pub(super) enum Due {
     Now(Arc<[PullRequest]>),
 }
 
+/// The branch that a source follows, as servers name it; empty for the repository's default branch.
+pub(super) fn branch(source: &Source) -> &str {
+    let reference = source.spec.reference.as_str();
+    reference.strip_prefix("refs/heads/").unwrap_or(reference)
+}
+
 /// Why nothing can be done for a source.
 pub(super) type Refusal = (&'static str, String);
 
@@ -167,8 +173,7 @@ impl Known {
             });
         }
         let failures = asked.map_or(0, |asked| asked.failures);
-        let branch = source.spec.reference.as_str();
-        let listed = client.list_open(branch.strip_prefix("refs/heads/").unwrap_or(branch)).await;
+        let listed = client.list_open(branch(source)).await;
         let listed: Result<Arc<[PullRequest]>, PullError> = listed.map(Into::into);
         let pulls = listed.as_ref().ok().cloned();
         let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, base, pulls };

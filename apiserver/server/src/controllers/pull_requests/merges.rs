@@ -5,7 +5,7 @@
 //! once, they stay for [`HOLD`].
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
     time::Duration,
 };
 
@@ -13,13 +13,14 @@ use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest, PullState};
 use stoa_types::{
-    Run, Stack,
+    Run, Source, Stack,
     common::condition,
     delivery::{Operation, RunPhase},
     labels, reason,
 };
 
 use super::{
+    listing::branch,
     report,
     world::{Stop, World},
 };
@@ -75,7 +76,12 @@ fn number_of(run: &Run) -> Option<u64> {
 
 impl World {
     /// Finds out which of the pull requests that are not listed were merged.
-    pub(super) async fn merges(&self, runs: &[Run], pulls: &[(PullRequest, String)]) -> Result<Merges, ApiError> {
+    pub(super) async fn merges(
+        &self,
+        source: &Source,
+        runs: &[Run],
+        pulls: &[(PullRequest, String)],
+    ) -> Result<Merges, ApiError> {
         let mut merges = Merges::default();
         let is_listed = |number: &u64| pulls.iter().any(|(pull, _)| pull.number == *number);
         let numbers = runs.iter().filter(|run| is_made(run)).filter_map(number_of);
@@ -83,13 +89,14 @@ impl World {
         for number in numbers {
             let its = || runs.iter().filter(|run| number_of(run) == Some(number) && is_made(run));
             if !its().any(|run| status(run).merged) {
-                let state = match &merges.refused {
-                    None => self.client.get(number).await.map(|pull| pull.state),
+                let pull = match &merges.refused {
+                    None => self.client.get(number).await,
                     Some(error) => Err(error.clone()),
                 };
-                match state {
-                    Ok(PullState::Merged(_)) => {}
-                    Ok(PullState::Closed | PullState::Open) => continue,
+                match pull {
+                    // It may have been pointed at another branch since it was planned.
+                    Ok(pull) if matches!(pull.state, PullState::Merged(_)) && pull.goes_to(branch(source)) => {}
+                    Ok(_) => continue,
                     Err(error) if error.is_retryable() => {
                         merges.kept.extend(its().map(Run::name_any));
                         merges.refused = Some(error);
@@ -126,21 +133,30 @@ impl World {
 
     /// Keeps the plans of merged pull requests that a run may still have to follow; what there is to say of those that one
     /// does.
-    pub(super) async fn followed(&self, merges: &mut Merges) -> Result<Vec<Followed>, ApiError> {
-        let mut told = Vec::new();
+    pub(super) async fn followed(
+        &self,
+        merges: &mut Merges,
+        stacks: &[(Stack, String)],
+    ) -> Result<Vec<Followed>, ApiError> {
+        let (mut told, mut by_stack) = (Vec::new(), HashMap::new());
         let held = std::mem::take(&mut merges.held);
         for plan in &held {
-            let stack = self.services.lookup.api::<Stack>()?.get_opt(&self.key.0, &plan.spec.stack).await?;
-            let is_deployed = stack.is_some_and(|stack| {
-                stack.metadata.uid == status(plan).stack_uid
+            let is_deployed = |(stack, _): &(Stack, String)| {
+                stack.name_any() == plan.spec.stack
+                    && stack.metadata.uid == status(plan).stack_uid
                     && trigger::operation(stack.spec.trigger) == Some(Operation::Apply)
                     && stack.spec.workspaces.contains(&plan.spec.workspace)
-            });
-            if !is_deployed {
+            };
+            if !stacks.iter().any(is_deployed) {
                 continue;
             }
-            let of_stack = format!("{}={}", labels::STACK, plan.spec.stack);
-            let runs = self.services.lookup.api::<Run>()?.list(Some(&self.key.0), &of_stack).await?;
+            let runs: &Vec<Run> = match by_stack.entry(&plan.spec.stack) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let of_stack = format!("{}={}", labels::STACK, plan.spec.stack);
+                    unknown.insert(self.services.lookup.api::<Run>()?.list(Some(&self.key.0), &of_stack).await?)
+                }
+            };
             let mut following: Vec<&Run> = runs.iter().filter(|run| is_following(run, plan)).collect();
             following.sort_by_key(|run| (run.creation_timestamp(), run.name_any()));
             if let Some(news) = following.last().and_then(|run| self.news(plan, run)) {

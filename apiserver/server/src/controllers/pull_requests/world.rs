@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     AGAIN,
-    listing::{Changed, Known, Refusal},
+    listing::{Changed, Known, Refusal, branch},
     plans::{There, plans_of, remove},
     telling::{note, note_known},
 };
@@ -80,7 +80,7 @@ impl World {
         let (mut told, mut trouble) = (Vec::new(), None);
         let until = Instant::now() + COMPARE_ALL;
         // First, since runs wait for it.
-        let mut merges = self.merges(&runs, pulls).await?;
+        let mut merges = self.merges(&source, &runs, pulls).await?;
         if merges.refused.is_none() {
             source = note_known(&self.services, &source, &base).await?;
         }
@@ -101,7 +101,7 @@ impl World {
                 }
             }
         }
-        let followed = self.followed(&mut merges).await?;
+        let followed = self.followed(&mut merges, &stacks).await?;
         kept.extend(merges.kept);
         // Before anything is told: a server that is away keeps nothing going that is out of date.
         remove(&self.services, runs.iter().filter(|run| !kept.contains(&run.name_any()))).await?;
@@ -141,8 +141,7 @@ impl World {
             ListOptions { field_selector: Some(format!("spec.source.name={name}")), ..ListOptions::default() };
         let projects = self.services.lookup.api::<Project>()?.list_with(Some(namespace), &of_source).await?;
         let projects: HashMap<String, Project> = projects.into_iter().map(|it| (it.name_any(), it)).collect();
-        let branch = source.spec.reference.as_str();
-        let branches = ["latest", branch, branch.strip_prefix("refs/heads/").unwrap_or(branch)];
+        let branches = ["latest", source.spec.reference.as_str(), branch(source)];
         let is_following = |stack: &Stack| {
             stack.metadata.deletion_timestamp.is_none()
                 && trigger::operation(stack.spec.trigger).is_some()

@@ -79,11 +79,19 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
         (merged, others) = candidates(execution, target).await?;
         // The server may be a moment behind its repository.
         let until = Instant::now() + COMPARE;
+        let source = target.proto_source(&execution.services).await?;
+        let mut unknown = Vec::new();
         for other in others {
             let planned = status(&other).source.unwrap_or_default().commit;
-            if is_in(execution, target, [&commit, &planned], until).await? {
-                merged.push(other);
+            match is_in(execution, &source, [&commit, &planned], until).await? {
+                Some(true) => merged.push(other),
+                Some(false) => {}
+                None => unknown.push(other.name_any()),
             }
+        }
+        if !unknown.is_empty() {
+            let named = unknown.join(", ");
+            execution.note(format!("warning: whether the commits of {named} are merged could not be found out"));
         }
     }
     let mut shown: Vec<Shown> = merged.iter().filter_map(shown_by).collect();
@@ -155,19 +163,18 @@ async fn await_word(execution: &mut Execution, target: &Target) -> Result<(), Ha
     }
 }
 
-/// Whether the second commit is in the history of the first. What cannot be found out in time is taken for no.
+/// Whether the second commit is in the history of the first; nothing where that cannot be found out in time.
 async fn is_in(
     execution: &Execution,
-    target: &Target,
+    source: &stoa_proto::Source,
     [base, commit]: [&str; 2],
     until: Instant,
-) -> Result<bool, Halt> {
-    let source = Some(target.proto_source(&execution.services).await?);
+) -> Result<Option<bool>, Halt> {
     let (base, commit) = (base.to_owned(), commit.to_owned());
-    let request = CompareRequest { source, base, commit, paths: Vec::new() };
+    let request = CompareRequest { source: Some(source.clone()), base, commit, paths: Vec::new() };
     let call = tokio::time::timeout_at(until, execution.services.runner.compare(request));
     let answer = execution.unless_canceled(call).await?;
-    Ok(matches!(answer, Ok(Ok(response)) if response.get_ref().is_in_base))
+    Ok(answer.ok().and_then(Result::ok).map(|response| response.get_ref().is_in_base))
 }
 
 /// How a plan compares with those that were shown, if any were.

@@ -6,13 +6,19 @@ use super::*;
 use crate::controllers::triggers::tests::look_at_web;
 
 impl Bed {
-    /// A pull request whose plan was told, and which is merged; its number, its plan, and the commit of the merge.
-    async fn merged(&self) -> (u64, Run, Oid) {
+    /// The number of a pull request whose plan was told.
+    async fn planned(&self) -> u64 {
         self.push("better", "2");
         let number = self.forge.open("shop/config", "better", "main", None);
         self.look().await;
         self.make(&self.plan().await, &["a"]).await;
         self.look().await;
+        number
+    }
+
+    /// A pull request whose plan was told, and which is merged; its number, its plan, and the commit of the merge.
+    async fn merged(&self) -> (u64, Run, Oid) {
+        let number = self.planned().await;
         let at = self.forge.merge(number, Merge::Squash);
         self.commits.0.lock().insert(at.to_string(), "2".to_owned());
         (number, self.plan().await, at)
@@ -82,6 +88,18 @@ async fn plan_of_a_merged_pull_request_stays_until_a_run_has_followed() {
     bed.look_again().await;
     assert!(bed.plan().await.metadata.deletion_timestamp.is_some());
     assert_eq!(bed.forge.comments(number).len(), 2);
+}
+
+#[tokio::test]
+async fn plan_of_a_pull_request_that_was_merged_into_another_branch_does_not_stay() {
+    let bed = Bed::new().await;
+    let number = bed.planned().await;
+    bed.push("other", "1");
+    bed.forge.retarget(number, "other");
+    bed.forge.merge(number, Merge::Squash);
+    bed.look().await;
+    let plan = bed.plan().await;
+    assert_eq!((status(&plan).merged, plan.metadata.deletion_timestamp.is_some()), (false, true));
 }
 
 #[tokio::test]
