@@ -1,8 +1,9 @@
 //! Custom resources that are wanted together with the definition of their kind.
 //!
-//! Start at [`check`]. A cluster that has no such definition yet, or another one, cannot be asked about them, and what is wrong
-//! with them would be found in the middle of a run. So they are held against the definition that is wanted, which is what will
-//! hold. Where the cluster could be asked, and goes on to have the definition that it has, it has decided.
+//! Start at [`Custom::check`]. A cluster that has no such definition yet, or another one, cannot be asked about them, and what
+//! is wrong with them would be found in the middle of a run. So they are held against the definition that is wanted, which is
+//! what will hold. Where the cluster could be asked, and goes on to have the definition that it has, it has decided. What it
+//! refuses by a definition that changes first is not known to be wrong ([`Custom::is_outdated`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +12,29 @@ use stoa_engine::definitions::{Definitions, served_version};
 use stoa_engine::object::is_going;
 use stoa_engine::planner::Sketch;
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Clusters, Live, ObjectRef, Preview, Problem, ResourceId, ResourceType};
-use stoa_runtime::Runtime;
+use stoa_engine::{Action, Clusters, Live, ObjectRef, Preview, Problem, Resource, ResourceId, ResourceType};
+use stoa_runtime::{Runtime, RuntimeError};
 
 use crate::planning::Desired;
 use crate::structural::{Fault, Finding, Instance, Validator};
 
-/// What is known by the time that everybody has been asked.
+/// What is wanted, and the definitions among it.
+#[derive(Debug)]
+pub(crate) struct Custom<'p> {
+    clusters: &'p Clusters,
+    desired: &'p Desired<'p>,
+    sketch: &'p Sketch<'p>,
+    live: &'p BTreeMap<ResourceId, Live>,
+    definitions: Definitions<'p>,
+}
+
+/// What the definition of a resource's kind says of its version.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'p> {
-    pub(crate) desired: &'p Desired<'p>,
-    pub(crate) sketch: &'p Sketch<'p>,
-    pub(crate) live: &'p BTreeMap<ResourceId, Live>,
-    pub(crate) previews: &'p BTreeMap<ResourceId, Preview>,
+struct Defined<'p> {
+    definition: &'p ResourceId,
+    group: &'p str,
+    /// An entry of its `spec.versions`.
+    version: &'p Value,
 }
 
 /// What was found.
@@ -35,56 +46,89 @@ pub(crate) struct Checked {
     pub(crate) notes: Vec<String>,
 }
 
-/// Checks what is to be applied.
-pub(crate) async fn check(runtime: &dyn Runtime, asked: Asked<'_>) -> Checked {
-    let clusters = runtime.clusters();
-    let definitions = Definitions::of(asked.desired.values().map(AsRef::as_ref), clusters);
-    let admission = Admission::of(asked.desired, clusters);
-    let (mut validator, mut checked) = (Validator::default(), Checked::default());
-    for (id, resource) in asked.desired {
-        let Some(object) = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)
-        else {
-            continue;
-        };
-        let cluster = clusters.of_wanted(resource);
-        let said = definitions.custom(cluster, &object).and_then(|definition| {
-            let version = served_version(asked.definition(definition)?, &object.version)?;
-            asked.is_open(runtime, id, (definition, version)).then_some(version)
-        });
-        let Some(version) = said else { continue };
-        let unknown = &asked.sketch.desired[id].unknown;
-        let instance = Instance { attributes: &resource.attributes, live: asked.changed(id), unknown };
-        let may_mend = admission.may_change(clusters.server(cluster), &object.group);
-        for finding in validator.check(version, instance).await {
-            let is_told = finding.fault == Fault::Dropped || (finding.fault == Fault::Unknown && !runtime.validates());
-            if is_told {
-                checked.notes.push(format!("{id}: attributes.{}: {}", finding.field, finding.message));
-            } else if !may_mend || finding.fault.precedes_admission() {
-                checked.problems.push(problem(finding).of(id));
+impl<'p> Custom<'p> {
+    pub(crate) fn new(
+        clusters: &'p Clusters,
+        desired: &'p Desired<'p>,
+        sketch: &'p Sketch<'p>,
+        live: &'p BTreeMap<ResourceId, Live>,
+    ) -> Self {
+        let definitions = Definitions::of(desired.values().map(AsRef::as_ref), clusters);
+        Self { clusters, desired, sketch, live, definitions }
+    }
+
+    /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
+    /// wanted, which comes first.
+    pub(crate) fn is_outdated(&self, id: &ResourceId, error: &RuntimeError) -> Option<String> {
+        // What admission or authorization says names no field.
+        if !matches!(error, RuntimeError::Rejected { field: Some(_), .. }) {
+            return None;
+        }
+        let defined = self.defined(self.desired.get(id)?)?;
+        self.is_new(defined)
+            .then(|| format!("its kind is another once {} is there as it is wanted", defined.definition))
+    }
+
+    /// Checks what is to be applied, once everybody has been asked.
+    pub(crate) async fn check(&self, runtime: &dyn Runtime, previews: &BTreeMap<ResourceId, Preview>) -> Checked {
+        let admission = Admission::of(self.desired, self.clusters);
+        let (mut validator, mut checked) = (Validator::default(), Checked::default());
+        for (id, resource) in self.desired {
+            let answer = previews.get(id).filter(|_| runtime.validates());
+            let Some(defined) = self.defined(resource).filter(|it| self.is_open(id, answer, *it)) else { continue };
+            let unknown = &self.sketch.desired[id].unknown;
+            let instance = Instance { attributes: &resource.attributes, live: self.changed(id), unknown };
+            let mut found = validator.check(defined.version, instance).await;
+            if let Some(attributes) = answer.and_then(admitted) {
+                // What the cluster's own admission makes of it is known.
+                found.retain(|finding| !finding.fault.follows_admission());
+                let admitted = validator.check(defined.version, Instance { attributes, ..instance }).await;
+                found.extend(admitted.into_iter().filter(|finding| finding.fault.follows_admission()));
+            }
+            let server = self.clusters.server(self.clusters.of_wanted(resource));
+            let may_mend = admission.may_change(server, defined.group);
+            for finding in found {
+                let is_told =
+                    finding.fault == Fault::Dropped || (finding.fault == Fault::Unknown && !runtime.validates());
+                if is_told {
+                    checked.notes.push(format!("{id}: attributes.{}: {}", finding.field, finding.message));
+                } else if !may_mend || !finding.fault.follows_admission() {
+                    checked.problems.push(problem(finding).of(id));
+                }
             }
         }
+        checked
     }
-    checked
-}
 
-impl<'p> Asked<'p> {
+    /// What is wanted of the definition of a resource's kind, as far as that is known and may be told.
+    fn defined(&self, resource: &Resource) -> Option<Defined<'p>> {
+        let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
+        let definition = self.definitions.custom(self.clusters.of_wanted(resource), &object)?;
+        let said = self.definition(definition)?;
+        let group = said.get("spec")?.get("group")?.as_str()?;
+        Some(Defined { definition, group, version: served_version(said, &object.version)? })
+    }
+
     /// Whether nobody has decided about a resource that is to be applied by what its definition says of its version.
-    fn is_open(&self, runtime: &dyn Runtime, id: &ResourceId, (definition, version): (&ResourceId, &Value)) -> bool {
-        let action = |id| self.sketch.actions.get(id).map(|planned| planned.action);
-        let is_applied = matches!(action(id), Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
-        let is_answered = match self.previews.get(id) {
-            Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_)) => runtime.validates(),
+    fn is_open(&self, id: &ResourceId, answer: Option<&Preview>, defined: Defined<'_>) -> bool {
+        let action = self.sketch.actions.get(id).map(|planned| planned.action);
+        let is_applied = matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
+        let is_answered = match answer {
+            Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_)) => true,
             Some(Preview::Unverified(_)) | None => false,
         };
-        let is_called = action(definition).is_some_and(Action::is_call);
-        is_applied && (!is_answered || (is_called && !self.is_said_already(definition, version)))
+        is_applied && (!is_answered || self.is_new(defined))
     }
 
-    /// Whether a definition is there and has the schema of this version already, whatever else of it is going to change.
-    fn is_said_already(&self, definition: &ResourceId, version: &Value) -> bool {
-        let Some(Live::Present(live)) = self.live.get(definition) else { return false };
-        let there = version["name"].as_str().and_then(|name| served_version(live, name));
-        there.is_some_and(|there| there["schema"] == version["schema"])
+    /// Whether a definition is going to have another schema of a version than it has.
+    fn is_new(&self, Defined { definition, version, .. }: Defined<'_>) -> bool {
+        let is_called = self.sketch.actions.get(definition).is_some_and(|planned| planned.action.is_call());
+        let there = match self.live.get(definition) {
+            Some(Live::Present(live)) => version["name"].as_str().and_then(|name| served_version(live, name)),
+            Some(Live::Absent | Live::Unverified(_)) | None => None,
+        };
+        // Whatever else of it is going to change.
+        is_called && there.is_none_or(|there| there["schema"] != version["schema"])
     }
 
     /// What a definition says, as far as that is known and may be told.
@@ -100,6 +144,15 @@ impl<'p> Asked<'p> {
             (Action::Update | Action::Adopt, Live::Present(live)) if !is_going(live) => Some(live),
             _ => None,
         }
+    }
+}
+
+/// What admission makes of a resource, as a cluster says.
+fn admitted(preview: &Preview) -> Option<&Map<String, Value>> {
+    match preview {
+        Preview::Changed(object) | Preview::Contested(object, _) => Some(object),
+        Preview::Replaced(object) => object.as_ref(),
+        Preview::Unverified(_) => None,
     }
 }
 

@@ -10,7 +10,8 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Clusters, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview,
-    Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, definitions, given_up, namespaced,
+    Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions, given_up,
+    namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -19,7 +20,7 @@ use stoa_engine::{
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
-    custom::{self, Asked},
+    custom::Custom,
     lost::{self, Undecided},
 };
 
@@ -136,9 +137,9 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         }
         Action::Delete | Action::Import | Action::Forget => false,
     };
-    let (previews, mut problems) = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live).await?;
-    let asked = Asked { desired: &desired, sketch: &sketch, live: &live, previews: &previews };
-    let checked = custom::check(&*runtime, asked).await;
+    let custom = Custom::new(clusters, &desired, &sketch, &live);
+    let (previews, mut problems) = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live, &custom).await?;
+    let checked = custom.check(&*runtime, &previews).await;
     // What the infrastructure says of a resource is told in its words alone.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
     let is_refused = |problem: &Problem| problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
@@ -153,14 +154,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
-    let mut told: Vec<String> = desired.values().flat_map(|wanted| runtime.warnings(wanted)).collect();
-    told.extend(checked.notes);
-    let more = told.len().saturating_sub(NOTED);
-    told.truncate(NOTED);
-    notes.extend(told);
-    if more > 0 {
-        notes.push(format!("and {more} more such warnings"));
-    }
+    // The checks come first, since they tell of what is not looked at at all.
+    let mut told = Warnings::at_most(NOTED);
+    let of_runtime = desired.values().flat_map(|wanted| runtime.warnings(wanted));
+    checked.notes.into_iter().chain(of_runtime).for_each(|note| told.add(|| note));
+    notes.extend(told.into_told());
     Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
@@ -313,6 +311,7 @@ async fn preview(
     desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
     live: &BTreeMap<ResourceId, Live>,
+    custom: &Custom<'_>,
 ) -> Result<(BTreeMap<ResourceId, Preview>, Vec<Problem>), PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
     let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
@@ -347,6 +346,10 @@ async fn preview(
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err((id, error)) => {
+                if let Some(why) = custom.is_outdated(&id, &error) {
+                    previews.insert(id, Preview::Unverified(why));
+                    continue;
+                }
                 // A reference may have carried a sensitive value into what is refused.
                 let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
                 problems.push(problem(&id, &error, &sensitive));

@@ -75,11 +75,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether an object is refused for it whatever admission makes of the object.
-    pub fn precedes_admission(self) -> bool {
+    /// Whether it is found in what admission makes of an object, and not in what is asked for.
+    pub fn follows_admission(self) -> bool {
         match self {
-            Self::Mistyped | Self::Unknown => true,
-            Self::Dropped | Self::Missing | Self::Refused => false,
+            Self::Missing | Self::Refused => true,
+            Self::Mistyped | Self::Unknown | Self::Dropped => false,
         }
     }
 }

@@ -43,6 +43,7 @@ pub mod timeout;
 pub mod types;
 pub mod unread;
 mod validate;
+pub mod warnings;
 
 pub use changes::{Change, Changes, ResourceChange};
 pub use cluster::Clusters;
@@ -62,3 +63,4 @@ pub use schema::{Schema, Schemas};
 pub use sensitive::Sensitive;
 pub use spec::{Resource, ResourceId, ResourceType, Spec};
 pub use state::{Health, OpenCall, ResourceOutcome, State, StateResource};
+pub use warnings::Warnings;

@@ -44,6 +44,8 @@ const PROBE: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(4);
 /// The same of an object that is being deleted: a pod has 30 s to end, if nothing else is said.
 const LINGERS: Duration = Duration::from_secs(45);
+/// How long a server may take to hear of a definition that was changed.
+const HEARD: Duration = Duration::from_secs(5);
 /// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
@@ -68,6 +70,8 @@ pub(crate) struct Cluster {
     began: Instant,
     /// What it says of its kinds, by group and version.
     described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
+    /// When the definitions of kinds were changed here.
+    defined: Mutex<HashMap<Gvk, Instant>>,
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
     away: Mutex<Option<Away>>,
@@ -160,10 +164,11 @@ struct PeekMeta {
 impl Cluster {
     pub(crate) fn new(name: String, connection: Connection) -> Self {
         let (url, began) = (connection.url.clone(), Instant::now());
-        let (described, unready, away) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (described, defined) = (Mutex::default(), Mutex::default());
+        let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
         let (under_way, going) = Default::default();
-        Self { name, url, turns, watches, connection, began, described, unready, away, under_way, going }
+        Self { name, url, turns, watches, connection, began, described, defined, unready, away, under_way, going }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -205,6 +210,23 @@ impl Cluster {
     pub(crate) fn forget(&self, gvk: &Gvk) {
         self.connection.discovery.forget(&gvk.base_path());
         self.described.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
+    }
+
+    /// Notes that the definition of a kind was changed.
+    pub(crate) fn note_defined(&self, gvk: Gvk) {
+        self.defined.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk, Instant::now());
+    }
+
+    /// Whether the definition of a kind was changed so short a time ago that the server, or one beside it, may not have
+    /// heard of that.
+    pub(crate) fn is_new(&self, gvk: &Gvk) -> bool {
+        let defined = self.defined.lock().unwrap_or_else(PoisonError::into_inner);
+        defined.get(gvk).is_some_and(|changed| changed.elapsed() < HEARD)
+    }
+
+    /// Forgets what all versions of a group serve.
+    pub(crate) fn forget_group(&self, group: &str) {
+        self.connection.discovery.forget_group(group);
     }
 
     /// What this cluster says of a kind in its OpenAPI v3. Asks once per group and version; `None` where it does not tell.

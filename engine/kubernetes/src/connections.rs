@@ -62,6 +62,16 @@ impl Discovery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
+    /// Forgets what all versions of a group serve.
+    pub(crate) fn forget_group(&self, group: &str) {
+        let is_of = |path: &String| {
+            path.strip_prefix("/apis/")
+                .and_then(|path| path.strip_prefix(group))
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|path, _| !is_of(path));
+    }
+
     /// Forgets what was asked for before `began`; whether there was something to forget.
     pub(crate) fn forget_older(&self, path: &str, began: Instant) -> bool {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);

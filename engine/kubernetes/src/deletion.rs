@@ -48,17 +48,17 @@ pub(crate) async fn wait_gone(runtime: &KubernetesRuntime, object: &KubernetesOb
     let (index, target) = runtime.target_called(object)?;
     let cluster = runtime.cluster(index);
     let mut versions = Versions::of(cluster, &target, Sensitive::default(), true);
-    let mut last = None;
     while let Some(served) = versions.next().await? {
-        match until_gone(&served, &object.uid, &mut last).await {
+        match until_gone(&served, &object.uid).await {
             Ok(()) => break,
             // It may be there in another version.
             Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
             Err(err) => return Err(versions.explain(err)),
         }
     }
-    if let Some(definition) = last.filter(|_| is_definition(&target.gvk)) {
-        forget_defined(cluster, &definition);
+    // It is called `<plural>.<group>`, and may be gone before it was seen.
+    if let Some((_, group)) = target.name.split_once('.').filter(|_| is_definition(&target.gvk)) {
+        cluster.forget_group(group);
     }
     Ok(())
 }
@@ -195,12 +195,8 @@ fn refuse_another(
     }
 }
 
-/// Follows an object until it is not there any more, or another has its name. `last` is how it was seen last.
-async fn until_gone(
-    served: &Served<'_>,
-    deleted: &str,
-    last: &mut Option<Arc<Map<String, Value>>>,
-) -> Result<(), CallError> {
+/// Follows an object until it is not there any more, or another has its name.
+async fn until_gone(served: &Served<'_>, deleted: &str) -> Result<(), CallError> {
     let Served { cluster, target, api } = served;
     let first = cluster.get(&cluster.path(target, api)).await?;
     let mut followed = Followed::new(cluster, target, api, first);
@@ -212,7 +208,6 @@ async fn until_gone(
             None => waited_for = Some(cluster.going.begin(says)),
             Some(asked) => asked.say(says),
         }
-        *last = Some(object);
     }
     Ok(())
 }

@@ -142,6 +142,11 @@ impl Failure {
         self.code == 400 && self.status.message.contains("does not support dry run")
     }
 
+    /// All that is wrong may be what the kind's schema says of a field.
+    pub(crate) fn names_a_field(&self) -> bool {
+        (self.is_schema_error() || matches!(self.code, 400 | 422)) && self.first_field().is_some()
+    }
+
     fn first_field(&self) -> Option<String> {
         let field = self.causes().iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
         field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))

@@ -113,12 +113,22 @@ fn or_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallE
 
 /// Forgets how the kind is served that a CustomResourceDefinition defines.
 pub(crate) fn forget_defined(cluster: &Cluster, crd: &Map<String, Value>) {
-    let Some(spec) = crd.get("spec") else { return };
-    let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    for version in spec.get("versions").and_then(Value::as_array).into_iter().flatten() {
-        let version = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        cluster.forget(&Gvk { group: text("/group"), version, kind: text("/names/kind") });
-    }
+    defined(crd).for_each(|gvk| cluster.forget(&gvk));
+}
+
+/// The same, once the definition is another.
+pub(crate) fn note_defined(cluster: &Cluster, crd: &Map<String, Value>) {
+    forget_defined(cluster, crd);
+    defined(crd).for_each(|gvk| cluster.note_defined(gvk));
+}
+
+/// The kind that a CustomResourceDefinition defines, in each of its versions.
+fn defined(crd: &Map<String, Value>) -> impl Iterator<Item = Gvk> {
+    let spec = crd.get("spec").unwrap_or(&Value::Null);
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (group, kind) = (text(spec.pointer("/group")), text(spec.pointer("/names/kind")));
+    let versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
+    versions.map(move |version| Gvk { group: group.clone(), version: text(version.get("name")), kind: kind.clone() })
 }
 
 pub(crate) fn unknown(target: &Target, cluster: &str) -> RuntimeError {

@@ -6,6 +6,7 @@
 //! Elsewhere: `deletion` deletes, by the same rule.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, without_bookkeeping};
@@ -17,7 +18,7 @@ use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeErro
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::{CallError, Failure};
-use crate::kinds::{forget_defined, not_yet, served};
+use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
 use crate::replace;
 use crate::target::{Api, Target};
@@ -26,6 +27,8 @@ use crate::target::{Api, Target};
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// How often an object is looked at again within one call because others keep writing it.
 pub(crate) const LOOKS: u32 = 5;
+/// How long to wait for a server to read a definition that was just changed.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
 async fn apply_taking(
@@ -163,11 +166,15 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                 cluster.forget(&target.gvk);
             }
             CallError::Status(failure) if failure.is_stale() && looks < LOOKS => looks += 1,
+            // It may still look by the definition that was there before.
+            CallError::Status(failure) if failure.names_a_field() && cluster.is_new(&target.gvk) => {
+                tokio::time::sleep(SETTLE).await;
+            }
             err => return Err(explain(err)),
         }
     };
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        forget_defined(cluster, &object);
+        note_defined(cluster, &object);
     }
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);

@@ -105,6 +105,8 @@ struct State {
     live: BTreeMap<Place, Stored>,
     /// Fields at the top of objects that cannot be changed in place.
     fixed: BTreeSet<String>,
+    /// What admission fills in where it is not set, two deep.
+    admitted: BTreeMap<ResourceId, ([String; 2], Value)>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
     /// What stays when it is deleted.
@@ -210,6 +212,11 @@ impl FakeCloud {
     /// Lets a field at the top of objects never be changed in place, as a Secret's `type`.
     pub fn fix(&self, field: &str) {
         self.lock().fixed.insert(field.to_owned());
+    }
+
+    /// Lets admission fill in a field, two deep, of a resource where nobody sets it.
+    pub fn admit(&self, id: &str, field: [&str; 2], value: Value) {
+        self.lock().admitted.insert(id.into(), (field.map(str::to_owned), value));
     }
 
     fn at(&self, place: &Place) -> Option<Map<String, Value>> {
@@ -357,6 +364,11 @@ impl FakeCloud {
             }
         }
         merge(&mut object, &owner.marked(&wanted));
+        if let Some(([outer, inner], value)) = self.lock().admitted.get(&desired.id)
+            && let Some(fields) = object.get_mut(outer).and_then(Value::as_object_mut)
+        {
+            fields.entry(inner).or_insert_with(|| value.clone());
+        }
         Stored { id: desired.id.clone(), object, applied: wanted, claims: before.claims }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stoa_engine::Spec;
 use stoa_engine::problem::reason;
+use stoa_runtime::RuntimeError;
+use stoa_runtime::fake::Operation;
 
 use crate::support::{Stack, config_map, id, spec};
 
@@ -124,4 +126,41 @@ async fn what_admission_that_comes_with_it_may_mend_is_not_refused() {
         assert_eq!(refused(&stack, &of(group, json!({"size": "1"}))).await.len(), 1);
     }
     assert_eq!(refused(&stack, &of("example.org", json!({}))).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_refused_by_a_definition_that_changes_first_is_decided_by_what_it_will_say() {
+    let stack = Stack::default();
+    let of = |max: u32, size: u32| spec(vec![definition(sized(max)), widget(json!({"size": size}))]);
+    stack.bring(&of(9, 5)).await;
+    let refuse = |field: Option<&str>| {
+        let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: field.map(str::to_owned) };
+        stack.cloud.fail(Operation::Preview, WIDGET, refusal);
+    };
+    refuse(Some("spec.size"));
+    let planned = stack.plan(&of(20, 15)).await.unwrap();
+    let unverified: Vec<_> = planned.plan.actions.iter().filter_map(|action| action.unverified.as_deref()).collect();
+    let definition = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
+    assert_eq!(unverified, [format!("its kind is another once {definition} is there as it is wanted")]);
+    refuse(Some("spec.size"));
+    let told = refused(&stack, &of(20, 21)).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 20"), "{told:?}");
+    // What names no field is not of the definition, and one that stays has decided.
+    for (field, max) in [(None, 20), (Some("spec.size"), 9)] {
+        refuse(field);
+        let told = refused(&stack, &of(max, 8)).await;
+        assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
+    }
+    stack.bring(&of(20, 15)).await;
+}
+
+#[tokio::test]
+async fn what_the_clusters_own_admission_fills_in_is_not_missing_from_a_definition_that_changes() {
+    let stack = Stack::default();
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(7));
+    let of = |max: u32| spec(vec![definition(sized(max)), widget(json!({}))]);
+    stack.bring(&spec(vec![definition(sized(9))])).await;
+    let told = refused(&stack, &of(4)).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    stack.bring(&of(8)).await;
 }

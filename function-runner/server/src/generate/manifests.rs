@@ -8,12 +8,12 @@ use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Resource, ResourceId, ResourceType, Spec, kinds,
+    Resource, ResourceId, ResourceType, Spec, Warnings, kinds,
     spec::{FILE, LINE},
 };
 use stoa_proto::Problem;
 
-use super::{At, places::Places, warnings::Warnings, yaml};
+use super::{At, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 

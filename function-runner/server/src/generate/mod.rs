@@ -10,18 +10,18 @@ mod places;
 mod spec_file;
 #[cfg(debug_assertions)]
 pub(crate) mod trials;
-mod warnings;
 mod yaml;
 
-use stoa_engine::Spec;
+use stoa_engine::{Spec, Warnings};
 use stoa_proto::Problem;
 use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
 pub(crate) use job::{Generators, Rendered, work};
-use warnings::Warnings;
 
+/// So many warnings are told one by one.
+const WARNED: usize = 100;
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
 
@@ -85,7 +85,7 @@ fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
 }
 
 fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    let mut warnings = Warnings::default();
+    let mut warnings = Warnings::at_most(WARNED);
     let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
     let mut warnings = warnings.into_told();
     if spec.resources.is_empty() {

@@ -72,6 +72,33 @@ fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anythin
 }
 
 #[test]
+fn definition_and_what_needs_its_new_field_change_in_one_run() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let (namespace, group) = names(&organization);
+    organization.stack("web", &spec(&namespace, &group, "{size: 3}"));
+    organization.succeed("web", "Apply", "");
+    let of = |widget: &str| {
+        spec(&namespace, &group, widget)
+            .replace("minimum: 1}", "minimum: 1}, colour: {type: string, enum: [red]}")
+            .replace("size < 10", "size < 100")
+    };
+    // The definition that the cluster has knows no such field, and allows no such size.
+    organization.stack("web", &of("{size: 30, mode: fast, colour: blue}"));
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    let failed = condition(&run, "Failed");
+    assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
+    message_names(failed["message"].as_str().unwrap(), &["attributes.spec.colour: one of \"red\" is wanted here"]);
+    organization.stack("web", &of("{size: 30, mode: fast, colour: red}"));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["plan"]["summary"]["update"], 2, "{run:#}");
+    let get = ["get", &format!("widgets.{group}"), "w", "-n", &namespace, "-o", "jsonpath={.spec.size} {.spec.colour}"];
+    assert_eq!(cluster.kubectl().run(&get), "30 red");
+    let run = organization.succeed("web", "Preview", "");
+    assert_eq!(run["status"]["plan"]["summary"]["unchanged"], 4, "{run:#}");
+}
+
+#[test]
 fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);

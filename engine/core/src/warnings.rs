@@ -1,21 +1,25 @@
-//! What people should know of a source, as much of it as anybody reads.
+//! What people should know of what they wrote, as much of it as anybody reads.
 
-/// So many are told one by one; the rest are counted.
-const MOST: usize = 100;
 /// So many bytes of one are told: what it names may be as long as a file.
 const LONGEST: usize = 1024;
 
 /// Warnings, the first of which are told.
-#[derive(Debug, Default)]
-pub(super) struct Warnings {
+#[derive(Debug)]
+pub struct Warnings {
+    most: usize,
     told: Vec<String>,
     untold: usize,
 }
 
 impl Warnings {
+    /// So many are told one by one; the rest are counted.
+    pub fn at_most(most: usize) -> Self {
+        Self { most, told: Vec::new(), untold: 0 }
+    }
+
     /// Adds one, whose text is made where it is told.
-    pub(super) fn add(&mut self, text: impl FnOnce() -> String) {
-        if self.told.len() >= MOST {
+    pub fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.told.len() >= self.most {
             self.untold += 1;
             return;
         }
@@ -28,8 +32,8 @@ impl Warnings {
     }
 
     /// What is told: the first, and how many more there are.
-    pub(super) fn into_told(self) -> Vec<String> {
-        let Self { mut told, untold } = self;
+    pub fn into_told(self) -> Vec<String> {
+        let Self { mut told, untold, .. } = self;
         if untold > 0 {
             told.push(format!("and {untold} more such warnings"));
         }
@@ -42,7 +46,7 @@ mod tests {
     use super::*;
 
     fn told(count: usize) -> Vec<String> {
-        let mut warnings = Warnings::default();
+        let mut warnings = Warnings::at_most(3);
         (0..count).for_each(|number| warnings.add(|| number.to_string()));
         warnings.into_told()
     }
@@ -50,16 +54,13 @@ mod tests {
     #[test]
     fn the_first_are_told_and_the_rest_counted() {
         assert_eq!(told(0), [""; 0]);
-        assert_eq!((told(MOST).len(), told(MOST).last().map(String::as_str)), (MOST, Some("99")));
-        assert_eq!(
-            (told(MOST + 3).len(), told(MOST + 3).last().map(String::as_str)),
-            (101, Some("and 3 more such warnings"))
-        );
+        assert_eq!(told(3), ["0", "1", "2"]);
+        assert_eq!(told(5), ["0", "1", "2", "and 2 more such warnings"]);
     }
 
     #[test]
     fn one_is_as_long_as_anybody_reads() {
-        let mut warnings = Warnings::default();
+        let mut warnings = Warnings::at_most(1);
         warnings.add(|| "ä".repeat(LONGEST));
         let told = warnings.into_told();
         assert_eq!(told[0], format!("{}…", "ä".repeat(LONGEST / 2)));
