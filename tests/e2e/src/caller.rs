@@ -46,6 +46,11 @@ impl Cluster {
         self.caller("STOA_URL", "STOA_CA", certificate)
     }
 
+    /// The same of one of several Stoas, counted from 0.
+    pub fn directly_at(&self, replica: usize, certificate: Option<&str>) -> Caller {
+        self.caller_at(&self.stoa_url(replica), "STOA_CA", certificate)
+    }
+
     /// Calls etcd as Stoa does.
     pub fn etcd(&self) -> Etcd {
         let (authority, user) = (self.pki().join("etcd-ca.crt"), self.user("stoa-etcd-client"));
@@ -53,8 +58,12 @@ impl Cluster {
     }
 
     fn caller(&self, url: &str, authority: &str, certificate: Option<&str>) -> Caller {
+        self.caller_at(&self.env(url), authority, certificate)
+    }
+
+    fn caller_at(&self, url: &str, authority: &str, certificate: Option<&str>) -> Caller {
         let user = certificate.map_or_else(|| json!({}), |name| self.user(name));
-        Caller { client: client(&self.env(url), Path::new(&self.env(authority)), &user) }
+        Caller { client: client(url, Path::new(&self.env(authority)), &user) }
     }
 
     /// A kubeconfig's `user` with a certificate of the test bed, by the name of its file.

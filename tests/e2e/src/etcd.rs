@@ -37,6 +37,14 @@ impl Etcd {
         self.below(key).await.remove(key)
     }
 
+    /// Whether what there was at a version cannot be read any more.
+    pub async fn has_let_go_of(&self, version: u64) -> bool {
+        let at = json!({"key": BASE64_STANDARD.encode(DATA), "revision": version.to_string()});
+        let answer = self.0.ask("POST", "/v3/kv/range", &[("content-type", "application/json")], &at).await;
+        assert!(answer.code == 200 || answer.message().contains("compacted"), "{answer:?}");
+        answer.code != 200
+    }
+
     /// Reads all values whose keys begin with this.
     pub async fn below(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         let from = format!("{DATA}{prefix}");

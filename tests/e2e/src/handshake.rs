@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::raw::client_config;
 
 /// How long a server may take to say the first word.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,16 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// When the files cannot be used.
 pub fn is_let_in(port: u16, authorities: &Path, client: &Path) -> bool {
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_file_iter(authorities).unwrap() {
-        roots.add(authority.unwrap()).unwrap();
-    }
-    let chain = CertificateDer::pem_file_iter(client.with_extension("crt")).unwrap().map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_file(client.with_extension("key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = client_config(authorities, Some(client), b"h2");
     let greeted = async {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
         let connector = TlsConnector::from(Arc::new(config));

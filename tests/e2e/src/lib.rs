@@ -4,10 +4,11 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`Etcd`] is read and written past Stoa, [`fixture`] makes
-//! what stacks are rendered from, [`webhook`] answers admission reviews, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
+//! what stacks are rendered from, [`webhook`] answers admission reviews, [`Door`] is asked in HTTP by hand, [`Child`] is a server that is seen to end, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
+mod child;
 mod command;
 pub mod endpoint;
 mod etcd;
@@ -19,6 +20,7 @@ mod handshake;
 mod leader;
 mod machine;
 mod proxy;
+mod raw;
 pub mod remote;
 pub mod repeat;
 mod runner;
@@ -27,6 +29,7 @@ pub mod transcript;
 pub mod webhook;
 
 pub use caller::{Answer, Caller};
+pub use child::Child;
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
 pub use etcd::Etcd;
 pub use flunders::Flunders;
@@ -36,6 +39,7 @@ pub use handshake::is_let_in;
 pub use leader::{leader, new_leader};
 pub use machine::{Clock, Disk};
 pub use proxy::Proxy;
+pub use raw::{Connection, Door, Reply};
 pub use runner::Runner;
 pub use server::{Cluster, Kubectl, Server, Standalone, free_port};
 pub use stoa_git::testing::skipped;

@@ -435,13 +435,17 @@ impl Cluster {
         self.env("STOA_URLS").split(',').map(connect).collect()
     }
 
+    /// Where one of several Stoas is, counted from 0.
+    pub(crate) fn stoa_url(&self, replica: usize) -> String {
+        self.env("STOA_URLS").split(',').nth(replica).expect("there is such a replica").to_owned()
+    }
+
     /// kubectl of one of several Stoas, counted from 0, with nothing in between, as somebody who may do anything.
     pub fn kubectl_of(&self, replica: usize) -> Kubectl {
         let user = json!({"client-certificate": self.env("CLIENT_CERT"), "client-key": self.env("CLIENT_KEY")});
-        let urls = self.env("STOA_URLS");
-        let url = urls.split(',').nth(replica).expect("there is such a replica");
+        let url = self.stoa_url(replica);
         let file = self.dir.join(format!("replica-{replica}.kubeconfig"));
-        fs::write(&file, caller::kubeconfig(url, Path::new(&self.env("STOA_CA")), &user).to_string()).unwrap();
+        fs::write(&file, caller::kubeconfig(&url, Path::new(&self.env("STOA_CA")), &user).to_string()).unwrap();
         Kubectl::new(file)
     }
 
