@@ -24,19 +24,21 @@ pub fn run(command: &mut Command) -> String {
     text.into_owned()
 }
 
-/// Asks until there is an answer.
+/// Asks until there is an answer, less and less often: what takes long is not to be slower for that.
 ///
 /// # Panics
 ///
 /// When there is none within `patience`.
 pub fn eventually<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_millis(50);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(pause);
+        pause = (pause * 3 / 2).min(Duration::from_millis(500));
     }
 }
 
