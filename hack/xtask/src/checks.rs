@@ -272,7 +272,9 @@ const REAL: &[&str] =
 /// Runs every test.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let environment = environment(work, bed, xtask)?;
-    execute(&[&["cargo", "test", "--workspace", "--no-fail-fast"], REAL].concat(), &borrowed(&environment))
+    let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
+    let arguments = ["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"];
+    execute(&[&arguments, REAL].concat(), &borrowed(&environment))
 }
 
 /// What tests are told in the environment, the test bed's address above all:

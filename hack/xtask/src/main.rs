@@ -13,6 +13,7 @@ mod paths;
 mod ports;
 mod process;
 mod quickstart;
+mod run_test;
 mod soak;
 
 use std::process::ExitCode;
@@ -33,6 +34,9 @@ enum Command {
     Test(checks::Checks),
     /// The tests of faults, again and again
     Soak(soak::Soak),
+    /// One program of tests, for Cargo
+    #[command(hide = true)]
+    RunTest(run_test::RunTest),
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
 }
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Command::Conformance(args) => conformance::run(&args),
         Command::Test(args) => checks::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::RunTest(args) => run_test::run(&args),
         Command::CheckCoverage => coverage::check(),
     };
     match result {

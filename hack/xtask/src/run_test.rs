@@ -1,0 +1,53 @@
+//! Starts one program of tests, as Cargo's runner, with as many tests at once as it is best for it.
+
+use std::{env, ffi::OsString, os::unix::process::CommandExt as _, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+/// The programs whose tests wait for other processes most of the time, such as kubectl and a run that it looks at.
+const WAITING: [&str; 2] = ["behaviour", "transcripts"];
+/// How many tests they have at once for each processor.
+const AT_ONCE: usize = 2;
+const THREADS: &str = "RUST_TEST_THREADS";
+
+#[derive(Args, Debug)]
+pub(crate) struct RunTest {
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program.
+///
+/// # Errors
+///
+/// When it cannot be run.
+pub(crate) fn run(args: &RunTest) -> Result<()> {
+    let (program, args) = args.command.split_first().context("no command")?;
+    let mut command = Command::new(program);
+    command.args(args);
+    if is_waiting(Path::new(program)) && env::var_os(THREADS).is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env(THREADS, (AT_ONCE * processors).to_string());
+    }
+    Err(command.exec()).with_context(|| format!("running {}", program.display()))
+}
+
+/// Whether a program, whose file Cargo calls `<name>-<hash>`, is one of those that wait.
+fn is_waiting(program: &Path) -> bool {
+    let name = program.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
+    name.is_some_and(|(name, _)| WAITING.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_by_their_names() {
+        let is_waiting = |path: &str| is_waiting(Path::new(path));
+        assert!(is_waiting("/target/debug/deps/behaviour-0123abcd"));
+        assert!(!is_waiting("/target/debug/deps/behaviour_of-0123abcd") && !is_waiting("behaviour"));
+    }
+}
