@@ -59,13 +59,17 @@ impl<'p> Custom<'p> {
 
     /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
     /// wanted, which comes first.
-    pub(crate) fn is_outdated(&self, id: &ResourceId, error: &RuntimeError) -> Option<String> {
-        // What admission or authorization says names no field.
-        if !matches!(error, RuntimeError::Rejected { field: Some(_), .. }) {
+    pub(crate) fn is_outdated(
+        &self,
+        id: &ResourceId,
+        error: &RuntimeError,
+        previews: &BTreeMap<ResourceId, Preview>,
+    ) -> Option<String> {
+        if !matches!(error, RuntimeError::Rejected { by_definition: true, .. }) {
             return None;
         }
         let defined = self.defined(self.desired.get(id)?)?;
-        self.is_new(defined)
+        self.is_new(defined, previews)
             .then(|| format!("its kind is another once {} is there as it is wanted", defined.definition))
     }
 
@@ -75,15 +79,24 @@ impl<'p> Custom<'p> {
         let (mut validator, mut checked) = (Validator::default(), Checked::default());
         for (id, resource) in self.desired {
             let answer = previews.get(id).filter(|_| runtime.validates());
-            let Some(defined) = self.defined(resource).filter(|it| self.is_open(id, answer, *it)) else { continue };
+            let defined = self.defined(resource).filter(|it| self.is_open(id, answer, *it, previews));
+            let Some(defined) = defined else { continue };
             let unknown = &self.sketch.desired[id].unknown;
-            let instance = Instance { attributes: &resource.attributes, live: self.changed(id), unknown };
+            // What is made anew has nothing that may stay.
+            let live = self.changed(id).filter(|_| !matches!(answer, Some(Preview::Replaced(_))));
+            let instance = Instance { attributes: &resource.attributes, live, unknown };
             let mut found = validator.check(defined.version, instance).await;
-            if let Some(attributes) = answer.and_then(admitted) {
-                // What the cluster's own admission makes of it is known.
-                found.retain(|finding| !finding.fault.follows_admission());
+            if let Some(attributes) = answer.and_then(admitted).filter(|_| !found.is_empty()) {
+                // The cluster's own admission may mend it. The definition that is there has left out and filled in fields,
+                // too, so that nothing else is found in what came of that.
                 let admitted = validator.check(defined.version, Instance { attributes, ..instance }).await;
-                found.extend(admitted.into_iter().filter(|finding| finding.fault.follows_admission()));
+                let (after, before): (Vec<Finding>, _) =
+                    found.into_iter().partition(|finding| finding.fault.follows_admission());
+                let is_left = |finding: &Finding| {
+                    finding.fault.follows_admission() && after.iter().any(|it| it.field == finding.field)
+                };
+                found = before;
+                found.extend(admitted.into_iter().filter(is_left));
             }
             let server = self.clusters.server(self.clusters.of_wanted(resource));
             let may_mend = admission.may_change(server, defined.group);
@@ -104,31 +117,48 @@ impl<'p> Custom<'p> {
     fn defined(&self, resource: &Resource) -> Option<Defined<'p>> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         let definition = self.definitions.custom(self.clusters.of_wanted(resource), &object)?;
+        // Where people wrote that it comes later, the one that is there decides.
+        if !self.sketch.actions.get(&resource.id)?.depends_on.contains(definition) {
+            return None;
+        }
         let said = self.definition(definition)?;
         let group = said.get("spec")?.get("group")?.as_str()?;
         Some(Defined { definition, group, version: served_version(said, &object.version)? })
     }
 
     /// Whether nobody has decided about a resource that is to be applied by what its definition says of its version.
-    fn is_open(&self, id: &ResourceId, answer: Option<&Preview>, defined: Defined<'_>) -> bool {
+    fn is_open(
+        &self,
+        id: &ResourceId,
+        answer: Option<&Preview>,
+        defined: Defined<'_>,
+        previews: &BTreeMap<ResourceId, Preview>,
+    ) -> bool {
         let action = self.sketch.actions.get(id).map(|planned| planned.action);
         let is_applied = matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
         let is_answered = match answer {
             Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_)) => true,
             Some(Preview::Unverified(_)) | None => false,
         };
-        is_applied && (!is_answered || self.is_new(defined))
+        is_applied && (!is_answered || self.is_new(defined, previews))
     }
 
-    /// Whether a definition is going to have another schema of a version than it has.
-    fn is_new(&self, Defined { definition, version, .. }: Defined<'_>) -> bool {
+    /// Whether a definition is going to have another schema of a version than it has, whatever else of it changes. What the
+    /// cluster makes of it counts, where it said so: it writes some things otherwise than people do.
+    fn is_new(
+        &self,
+        Defined { definition, version, .. }: Defined<'_>,
+        previews: &BTreeMap<ResourceId, Preview>,
+    ) -> bool {
+        let of = |object| version["name"].as_str().and_then(|name| served_version(object, name));
         let is_called = self.sketch.actions.get(definition).is_some_and(|planned| planned.action.is_call());
         let there = match self.live.get(definition) {
-            Some(Live::Present(live)) => version["name"].as_str().and_then(|name| served_version(live, name)),
+            Some(Live::Present(live)) => of(live),
             Some(Live::Absent | Live::Unverified(_)) | None => None,
         };
-        // Whatever else of it is going to change.
-        is_called && there.is_none_or(|there| there["schema"] != version["schema"])
+        let wanted = previews.get(definition).and_then(admitted).map_or(Some(version), of);
+        let [there, wanted] = [there, wanted].map(|version| version?.pointer("/schema/openAPIV3Schema"));
+        is_called && (there.is_none() || !is_same(there, wanted))
     }
 
     /// What a definition says, as far as that is known and may be told.
@@ -145,6 +175,24 @@ impl<'p> Custom<'p> {
             _ => None,
         }
     }
+}
+
+/// Whether two schemas allow the same, as far as their texts tell.
+fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    const WORDS: [&str; 4] = ["description", "title", "example", "externalDocs"];
+    let (Some(Value::Object(one)), Some(Value::Object(other))) = (one, other) else { return one == other };
+    let is_same_within = |key: &str| match key {
+        // Its keys are names.
+        "properties" => {
+            let (Some(Value::Object(one)), Some(Value::Object(other))) = (one.get(key), other.get(key)) else {
+                return one.get(key) == other.get(key);
+            };
+            one.len() == other.len() && one.iter().all(|(name, schema)| is_same(Some(schema), other.get(name)))
+        }
+        "items" | "additionalProperties" | "not" => is_same(one.get(key), other.get(key)),
+        _ => one.get(key) == other.get(key),
+    };
+    one.keys().chain(other.keys()).all(|key| WORDS.contains(&key.as_str()) || is_same_within(key))
 }
 
 /// What admission makes of a resource, as a cluster says.

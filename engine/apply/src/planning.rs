@@ -339,22 +339,24 @@ async fn preview(
     }
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
-    let mut problems = Vec::new();
+    let mut refused = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer {
             Ok((id, Some(preview))) => drop(previews.insert(id, preview)),
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err((id, error)) => {
-                if let Some(why) = custom.is_outdated(&id, &error) {
-                    previews.insert(id, Preview::Unverified(why));
-                    continue;
-                }
-                // A reference may have carried a sensitive value into what is refused.
-                let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
-                problems.push(problem(&id, &error, &sensitive));
-            }
+            Err(refusal) => refused.push(refusal),
         }
+    }
+    let mut problems = Vec::new();
+    for (id, error) in refused {
+        if let Some(why) = custom.is_outdated(&id, &error, &previews) {
+            previews.insert(id, Preview::Unverified(why));
+            continue;
+        }
+        // A reference may have carried a sensitive value into what is refused.
+        let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
+        problems.push(problem(&id, &error, &sensitive));
     }
     Ok((previews, problems))
 }

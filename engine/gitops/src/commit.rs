@@ -91,7 +91,7 @@ pub(crate) fn wait_before(race: u32) {
 pub(crate) fn blocked(path: &str) -> RuntimeError {
     let message =
         format!("{path} cannot be written: a file stands where a folder should be, or a folder where a file should");
-    RuntimeError::Rejected { message, field: None }
+    RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
 pub(crate) fn outrun(last: &str) -> RuntimeError {

@@ -205,7 +205,11 @@ impl Place {
     fn local(&self, path: &Path) -> Result<Repository, RuntimeError> {
         if !path.exists() {
             let message = format!("repository {} does not exist", self.shown);
-            return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) });
+            return Err(RuntimeError::Rejected {
+                message,
+                field: Some("spec.gitops.repository".to_owned()),
+                by_definition: false,
+            });
         }
         let open = || {
             let repository = Repository::open(path)?;
@@ -217,7 +221,11 @@ impl Place {
             repository.find_reference("HEAD").ok().and_then(|head| head.symbolic_target().ok()?.map(str::to_owned));
         if !repository.is_bare() && checked_out.as_deref() == Some(self.reference.as_str()) {
             let message = format!("{} has {} checked out; use a bare repository", self.shown, self.reference);
-            return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) });
+            return Err(RuntimeError::Rejected {
+                message,
+                field: Some("spec.gitops.repository".to_owned()),
+                by_definition: false,
+            });
         }
         Ok(repository)
     }
@@ -350,7 +358,7 @@ impl Place {
                 let head = head.map_err(|err| self.explain_in(repository, &err))?;
                 if head.unwrap_or(Oid::ZERO_SHA1) == from {
                     let message = format!("{} refuses the push: {why}", self.shown);
-                    return Err(RuntimeError::Rejected { message, field: None });
+                    return Err(RuntimeError::Rejected { message, field: None, by_definition: false });
                 }
                 Ok(Advance::Raced(why))
             }
@@ -384,9 +392,11 @@ impl Place {
                 let message = format!("the copy of repository {} was removed, and is fetched anew", self.shown);
                 RuntimeError::Unavailable { message }
             }
-            Problem::Unauthorized | Problem::Untrusted | Problem::NotFound => {
-                RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) }
-            }
+            Problem::Unauthorized | Problem::Untrusted | Problem::NotFound => RuntimeError::Rejected {
+                message,
+                field: Some("spec.gitops.repository".to_owned()),
+                by_definition: false,
+            },
             Problem::Unreachable | Problem::Other => RuntimeError::Unavailable { message },
         }
     }

@@ -156,13 +156,13 @@ fn explain(err: &PullError) -> RuntimeError {
         PullError::Limited { wait, .. } => RuntimeError::Limited { message, wait: *wait },
         PullError::Unavailable(_) => RuntimeError::Unavailable { message },
         PullError::Unauthorized(_) | PullError::NotFound(_) | PullError::Refused(_) | PullError::Malformed(_) => {
-            RuntimeError::Rejected { message, field: Some(FIELD.to_owned()) }
+            RuntimeError::Rejected { message, field: Some(FIELD.to_owned()), by_definition: false }
         }
     }
 }
 
 fn rejected(message: String) -> RuntimeError {
-    RuntimeError::Rejected { message, field: None }
+    RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
 /// What became of the branch.
@@ -206,7 +206,11 @@ impl Branching {
             let (repository, tip) = base.head()?;
             let Some(tip) = tip else {
                 let message = format!("there is no branch {}, which a pull request could go to", base.branch());
-                return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.branch".to_owned()) });
+                return Err(RuntimeError::Rejected {
+                    message,
+                    field: Some("spec.gitops.branch".to_owned()),
+                    by_definition: false,
+                });
             };
             let (_, on_branch) = head.head()?;
             match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain_in(&repository, &err))? {

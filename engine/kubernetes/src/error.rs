@@ -142,9 +142,16 @@ impl Failure {
         self.code == 400 && self.status.message.contains("does not support dry run")
     }
 
-    /// All that is wrong may be what the kind's schema says of a field.
-    pub(crate) fn names_a_field(&self) -> bool {
-        (self.is_schema_error() || matches!(self.code, 400 | 422)) && self.first_field().is_some()
+    /// All that is wrong is what the definition of its kind says. Webhooks name fields, too, and so does what holds for all
+    /// kinds, which is about `metadata` (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+    pub(crate) fn is_by_definition(&self) -> bool {
+        let is_of_schema =
+            |cause: &StatusCause| cause.reason.starts_with("FieldValue") && !cause.field.starts_with("metadata");
+        let is_of_values = self.code == 422
+            && !self.causes().is_empty()
+            && self.causes().iter().all(is_of_schema)
+            && !self.status.message.starts_with("admission webhook ");
+        self.is_schema_error() || is_of_values
     }
 
     fn first_field(&self) -> Option<String> {
@@ -216,13 +223,17 @@ impl CallError {
                         "{message}; to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"
                     )),
                     400 | 422 | 500 if failure.is_schema_error() => {
-                        RuntimeError::Rejected { field: failure.first_field(), message }
+                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: true }
                     }
                     // A 409 that is no ownership conflict is somebody writing at the same moment.
                     408 | 409 | 429 | 500.. => {
                         RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") }
                     }
-                    _ => RuntimeError::Rejected { field: failure.first_field(), message },
+                    _ => RuntimeError::Rejected {
+                        field: failure.first_field(),
+                        message,
+                        by_definition: failure.is_by_definition(),
+                    },
                 }
             }
         }
@@ -309,9 +320,27 @@ mod tests {
             .to_string(),
         );
         assert!(
-            matches!(&err, RuntimeError::Rejected { field: Some(f), message } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
+            matches!(&err, RuntimeError::Rejected { field: Some(f), message, .. } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn what_a_definition_refuses_is_told_from_what_others_do() {
+        let refused = |message: &str, reason: &str, field: &str| {
+            let causes = json!([{"reason": reason, "message": "m", "field": field}]);
+            let status = json!({"kind": "Status", "message": message, "details": {"causes": causes}}).to_string();
+            let err = check(422, &status);
+            matches!(err, RuntimeError::Rejected { by_definition: true, .. })
+        };
+        assert!(refused("Widget \"w\" is invalid", "FieldValueNotSupported", "spec.mode"));
+        // The root.
+        assert!(refused("Widget \"w\" is invalid", "FieldValueInvalid", "<nil>"));
+        assert!(!refused("Widget \"w\" is invalid", "FieldValueInvalid", "metadata.labels"));
+        assert!(!refused("admission webhook \"a\" denied the request: no", "FieldValueInvalid", "spec.mode"));
+        assert!(!refused("a policy denied the request: no", "", ""));
+        let forbidden = check(403, &json!({"kind": "Status", "message": "widgets is forbidden"}).to_string());
+        assert!(matches!(forbidden, RuntimeError::Rejected { by_definition: false, .. }));
     }
 
     #[test]
@@ -339,7 +368,7 @@ mod tests {
             let message =
                 format!("failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.a: {printed}");
             let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
-            let RuntimeError::Rejected { field: Some(field), message: found } = err else { panic!("{err:?}") };
+            let RuntimeError::Rejected { field: Some(field), message: found, .. } = err else { panic!("{err:?}") };
             assert_eq!((field.as_str(), found), ("spec.a", message.replace(printed, told)), "{printed}");
         }
     }

@@ -315,7 +315,8 @@ fn answer_all(group: &Group, err: CallError, cluster: &Cluster) -> Result<Vec<(u
     if err.is_retryable() {
         return Err(err);
     }
-    let refused = |message: &str| RuntimeError::Rejected { message: message.to_owned(), field: None };
+    let refused =
+        |message: &str| RuntimeError::Rejected { message: message.to_owned(), field: None, by_definition: false };
     let message = err.to_string();
     Ok(group.wanted.iter().map(|(position, _)| (*position, Err(refused(&message)))).collect())
 }

@@ -33,10 +33,12 @@ pub(crate) fn decide(
         None if is_allowed => return Ok(Preview::Replaced(None)),
         Some(_) | None => {}
     }
-    let (message, field) = match explain(CallError::Status(refused)) {
-        RuntimeError::Rejected { message, field } => (message, field),
+    let (message, field, by_definition) = match explain(CallError::Status(refused)) {
+        RuntimeError::Rejected { message, field, by_definition } => (message, field, by_definition),
         other => return Err(other),
     };
+    // No definition lets that change which would let it be made as it is.
+    let by_definition = by_definition && against.is_some() && !is_immutable;
     let message = match against {
         None => format!(
             "{message}; to delete the object and make it anew, with what is in it, set {RECREATE}: \"true\" in the resource's \
@@ -45,7 +47,7 @@ pub(crate) fn decide(
         Some(err) if is_immutable => format!("{message}; it would not be made anew either: {err}"),
         Some(_) => message,
     };
-    Err(RuntimeError::Rejected { message, field })
+    Err(RuntimeError::Rejected { message, field, by_definition })
 }
 
 #[cfg(test)]

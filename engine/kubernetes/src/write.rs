@@ -167,7 +167,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
             }
             CallError::Status(failure) if failure.is_stale() && looks < LOOKS => looks += 1,
             // It may still look by the definition that was there before.
-            CallError::Status(failure) if failure.names_a_field() && cluster.is_new(&target.gvk) => {
+            CallError::Status(failure) if failure.is_by_definition() && cluster.is_new(&target.gvk) => {
                 tokio::time::sleep(SETTLE).await;
             }
             err => return Err(explain(err)),

@@ -323,6 +323,8 @@ pub enum RuntimeError {
         message: String,
         /// The field it named, if any, such as `spec.replicas`.
         field: Option<String>,
+        /// Whether all that is wrong is what the definition of its kind says, so that it may be taken by another.
+        by_definition: bool,
     },
     /// Somebody else manages fields that are wanted here, and they are not to be taken.
     #[error("{0}")]

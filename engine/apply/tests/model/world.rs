@@ -234,7 +234,9 @@ impl World {
             self.note(format!("    {fault:?}"));
         }
         match fault {
-            Some(Fault::Refused) => Err(RuntimeError::Rejected { message: "no".to_owned(), field: None }),
+            Some(Fault::Refused) => {
+                Err(RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false })
+            }
             Some(Fault::Passing) => Err(passing(id).await),
             Some(Fault::HangsBefore) => pending().await,
             Some(Fault::Lost | Fault::HangsAfter | Fault::Lingers | Fault::Stuck) | None => Ok(fault),
@@ -447,7 +449,7 @@ impl Runtime for Driven {
             self.0.step(format!("wait for {id} to be gone")).await;
             match self.0.fault(slot) {
                 Some(Fault::Refused) => {
-                    return Err(RuntimeError::Rejected { message: "no".to_owned(), field: None });
+                    return Err(RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false });
                 }
                 Some(Fault::Passing | Fault::Lost) => return Err(passing(&id).await),
                 Some(Fault::HangsBefore | Fault::HangsAfter) => pending().await,

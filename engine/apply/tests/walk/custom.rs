@@ -11,11 +11,12 @@ use stoa_runtime::fake::Operation;
 use crate::support::{Stack, config_map, id, spec};
 
 const WIDGET: &str = "example.com/v1:Widget:shop:w";
+const DEFINITION: &str = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
 
 /// A definition whose `spec` has this schema.
 fn definition(schema: Value) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}});
-    json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com", "type": "Kubernetes", "attributes": {
+    json!({"id": DEFINITION, "type": "Kubernetes", "attributes": {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"}, "scope": "Namespaced",
@@ -133,25 +134,67 @@ async fn what_is_refused_by_a_definition_that_changes_first_is_decided_by_what_i
     let stack = Stack::default();
     let of = |max: u32, size: u32| spec(vec![definition(sized(max)), widget(json!({"size": size}))]);
     stack.bring(&of(9, 5)).await;
-    let refuse = |field: Option<&str>| {
-        let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: field.map(str::to_owned) };
+    let refuse = |by_definition| {
+        let field = Some("spec.size".to_owned());
+        let refusal = RuntimeError::Rejected { message: "no".to_owned(), field, by_definition };
         stack.cloud.fail(Operation::Preview, WIDGET, refusal);
     };
-    refuse(Some("spec.size"));
+    refuse(true);
     let planned = stack.plan(&of(20, 15)).await.unwrap();
     let unverified: Vec<_> = planned.plan.actions.iter().filter_map(|action| action.unverified.as_deref()).collect();
-    let definition = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
-    assert_eq!(unverified, [format!("its kind is another once {definition} is there as it is wanted")]);
-    refuse(Some("spec.size"));
+    assert_eq!(unverified, [format!("its kind is another once {DEFINITION} is there as it is wanted")]);
+    refuse(true);
     let told = refused(&stack, &of(20, 21)).await;
     assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 20"), "{told:?}");
-    // What names no field is not of the definition, and one that stays has decided.
-    for (field, max) in [(None, 20), (Some("spec.size"), 9)] {
-        refuse(field);
+    // What others refuse is refused, and one that stays has decided.
+    for (by_definition, max) in [(false, 20), (true, 9)] {
+        refuse(by_definition);
         let told = refused(&stack, &of(max, 8)).await;
         assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
     }
+    // So has one of which only words change, or that comes later.
+    let mut described = definition(sized(9));
+    described["attributes"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = json!("told anew");
+    let mut later = definition(sized(20));
+    later["dependsOn"] = json!([WIDGET]);
+    for definition in [described, later] {
+        refuse(true);
+        let told = refused(&stack, &spec(vec![definition, widget(json!({"size": 8}))])).await;
+        assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
+    }
     stack.bring(&of(20, 15)).await;
+}
+
+#[tokio::test]
+async fn what_the_definition_that_goes_fills_in_or_leaves_out_is_no_problem_of_the_one_that_comes() {
+    let stack = Stack::default();
+    let of = |mode: &str| {
+        let mode = json!({"type": "string", "default": mode, "enum": [mode]});
+        definition(json!({"type": "object", "properties": {"mode": mode}}))
+    };
+    stack.bring(&spec(vec![of("a")])).await;
+    stack.cloud.admit(WIDGET, ["spec", "mode"], json!("a"));
+    stack.plan(&spec(vec![of("b"), widget(json!({}))])).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_made_anew_is_held_against_the_definition_as_a_whole() {
+    let stack = Stack::default();
+    let of = |max: u32, kind: &str| {
+        let mut widget = widget(json!({"size": 5}));
+        widget["attributes"]["type"] = json!(kind);
+        widget["extensions"] = json!({"stoa.dev/recreate": "true"});
+        let mut definition = definition(sized(max));
+        let schema = &mut definition["attributes"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["properties"]["type"] = json!({"type": "string"});
+        spec(vec![definition, widget])
+    };
+    stack.bring(&of(9, "a")).await;
+    stack.cloud.fix("type");
+    let told = refused(&stack, &of(4, "b")).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    // What is there may stay.
+    stack.plan(&of(4, "a")).await.unwrap();
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ fn unavailable() -> RuntimeError {
 }
 
 fn rejected(message: &str) -> RuntimeError {
-    RuntimeError::Rejected { message: message.to_owned(), field: Some("data.a".to_owned()) }
+    RuntimeError::Rejected { message: message.to_owned(), field: Some("data.a".to_owned()), by_definition: false }
 }
 
 #[tokio::test]

@@ -212,7 +212,7 @@ async fn fields_that_only_a_lost_call_set_go() {
             }
             stack.lose(&a, &more).await;
             if is_refused {
-                let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: None };
+                let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false };
                 stack.cloud.fail(Operation::Apply, &a, refusal);
                 assert!(!stack.apply(&spec(vec![config_map("a", &[], json!({"a": "3"}))])).await.succeeded);
                 assert!(stack.open().is_empty());
@@ -265,7 +265,11 @@ async fn what_was_found_and_then_failed_is_recorded() {
     let a = id("a");
     let stack = Stack::default();
     stack.lose(&a, &maps(&[("a", &[])])).await;
-    stack.cloud.fail(Operation::Apply, &a, RuntimeError::Rejected { message: "no".to_owned(), field: None });
+    stack.cloud.fail(
+        Operation::Apply,
+        &a,
+        RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false },
+    );
     stack.apply(&spec(vec![config_map("a", &[], json!({"a": "2"}))])).await;
     assert_eq!(stack.keeper.result(&a).outcome, ResourceOutcome::Failed);
     assert!(stack.open().is_empty());

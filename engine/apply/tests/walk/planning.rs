@@ -91,6 +91,7 @@ async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
     let refused = RuntimeError::Rejected {
         message: "spec.replicas must not be negative".into(),
         field: Some("spec.replicas".into()),
+        by_definition: false,
     };
     stack.cloud.fail(Operation::Preview, &id("b"), refused);
     let problems = stack.refusal(stack.runtime(), &maps(&[("a", &[]), ("b", &[])])).await;

@@ -153,8 +153,7 @@ async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed(
     let mut wrong = Vec::new();
     for change in in_namespace(&bed.namespace).into_iter().chain(in_no_namespace()) {
         let (prior, [refused, allowed]) = bed.changed(&change).await;
-        let is_told =
-            matches!(&refused, Err(RuntimeError::Rejected { message, field: Some(_) }) if message.contains(RECREATE));
+        let is_told = matches!(&refused, Err(RuntimeError::Rejected { message, field: Some(_), .. }) if message.contains(RECREATE));
         if !is_told || allowed.as_ref().ok() != Some(&Preview::Replaced(None)) {
             wrong.push(format!("{} {}: {refused:?}, {allowed:?}", prior.id, change.pointer));
         }

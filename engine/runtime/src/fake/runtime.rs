@@ -107,7 +107,7 @@ fn object_of(attributes: &Map<String, Value>) -> Option<KubernetesObject> {
 }
 
 fn fixed() -> RuntimeError {
-    RuntimeError::Rejected { message: "the field is immutable".to_owned(), field: None }
+    RuntimeError::Rejected { message: "the field is immutable".to_owned(), field: None, by_definition: false }
 }
 
 fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {

@@ -74,7 +74,8 @@ impl World {
         let Some(base) = base else {
             return Ok(Err(Stop::Runner("the commit of the source is not known yet".to_owned())));
         };
-        let stacks = self.stacks(&source).await?;
+        let all = self.stacks().await?;
+        let stacks: Vec<_> = all.iter().filter(|(stack, _)| is_following(&source, stack)).cloned().collect();
         let runs = plans_of(&self.services, &self.key).await?;
         let (mut there, mut kept) = (There::new(&runs), HashSet::new());
         let (mut told, mut trouble) = (Vec::new(), None);
@@ -101,7 +102,7 @@ impl World {
                 }
             }
         }
-        let followed = self.followed(&mut merges, &stacks).await?;
+        let followed = self.followed(&mut merges, &all).await?;
         kept.extend(merges.kept);
         // Before anything is told: a server that is away keeps nothing going that is out of date.
         remove(&self.services, runs.iter().filter(|run| !kept.contains(&run.name_any()))).await?;
@@ -134,25 +135,19 @@ impl World {
         Ok(trouble.map_or(Ok(planned), Err))
     }
 
-    /// The stacks that follow the source's branch by themselves.
-    async fn stacks(&self, source: &Source) -> Result<Vec<(Stack, String)>, ApiError> {
+    /// The stacks of the source's projects, and where they are in it.
+    async fn stacks(&self) -> Result<Vec<(Stack, String)>, ApiError> {
         let (namespace, name) = &self.key;
         let of_source =
             ListOptions { field_selector: Some(format!("spec.source.name={name}")), ..ListOptions::default() };
         let projects = self.services.lookup.api::<Project>()?.list_with(Some(namespace), &of_source).await?;
         let projects: HashMap<String, Project> = projects.into_iter().map(|it| (it.name_any(), it)).collect();
-        let branches = ["latest", source.spec.reference.as_str(), branch(source)];
-        let is_following = |stack: &Stack| {
-            stack.metadata.deletion_timestamp.is_none()
-                && trigger::operation(stack.spec.trigger).is_some()
-                && branches.contains(&stack.spec.desired_version.as_str())
-        };
         let stacks = self.services.lookup.api::<Stack>()?.list(Some(namespace), "").await?;
         let with_path = |stack: Stack| {
             let path = target::path(&stack, projects.get(&stack.spec.project)?);
             Some((stack, path))
         };
-        Ok(stacks.into_iter().filter(is_following).filter_map(with_path).collect())
+        Ok(stacks.into_iter().filter_map(with_path).collect())
     }
 
     /// The stacks whose folder a pull request changes, and nothing where it is in the branch already; what cannot be found
@@ -212,6 +207,13 @@ impl World {
         let CompareResponse { changed, is_in_base } = response.into_inner();
         Ok((!is_in_base).then(|| changed.into()))
     }
+}
+
+/// Whether a stack follows the source's branch by itself.
+fn is_following(source: &Source, stack: &Stack) -> bool {
+    stack.metadata.deletion_timestamp.is_none()
+        && trigger::operation(stack.spec.trigger).is_some()
+        && ["latest", &source.spec.reference, branch(source)].contains(&stack.spec.desired_version.as_str())
 }
 
 /// Why two commits could not be compared.

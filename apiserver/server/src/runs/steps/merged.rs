@@ -22,6 +22,7 @@ use stoa_types::{
     labels, reason,
 };
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::plan;
 use crate::{
@@ -36,6 +37,9 @@ const KNOWN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
 /// How long Git is asked about all that are not known to be merged.
 const COMPARE: Duration = Duration::from_secs(20);
+
+/// So many plans are named in one message.
+const NAMED: usize = 5;
 
 /// A plan that a merged pull request was shown.
 pub(super) struct Shown {
@@ -77,6 +81,8 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
     if !others.is_empty() {
         await_word(execution, target).await?;
         (merged, others) = candidates(execution, target).await?;
+    }
+    if !others.is_empty() {
         // The server may be a moment behind its repository.
         let until = Instant::now() + COMPARE;
         let source = target.proto_source(&execution.services).await?;
@@ -90,7 +96,10 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
             }
         }
         if !unknown.is_empty() {
-            let named = unknown.join(", ");
+            let rest = unknown.len().saturating_sub(NAMED);
+            unknown.truncate(NAMED);
+            let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            let named = unknown.join(", ") + &more;
             execution.note(format!("warning: whether the commits of {named} are merged could not be found out"));
         }
     }
@@ -174,7 +183,12 @@ async fn is_in(
     let request = CompareRequest { source: Some(source.clone()), base, commit, paths: Vec::new() };
     let call = tokio::time::timeout_at(until, execution.services.runner.compare(request));
     let answer = execution.unless_canceled(call).await?;
-    Ok(answer.ok().and_then(Result::ok).map(|response| response.get_ref().is_in_base))
+    Ok(match answer {
+        Ok(Ok(response)) => Some(response.get_ref().is_in_base),
+        // A commit that is not there any more is in no history.
+        Ok(Err(status)) if status.code() == Code::NotFound => Some(false),
+        Ok(Err(_)) | Err(_) => None,
+    })
 }
 
 /// How a plan compares with those that were shown, if any were.
