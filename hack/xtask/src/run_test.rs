@@ -5,8 +5,8 @@ use std::{env, ffi::OsString, os::unix::process::CommandExt as _, path::Path, pr
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-/// The programs whose tests wait for other processes most of the time, such as kubectl and a run that it looks at.
-const WAITING: [&str; 2] = ["behaviour", "transcripts"];
+/// The programs whose tests wait most of the time: for other processes, such as kubectl, or for time to go by.
+const WAITING: [&str; 3] = ["behaviour", "stoa_apiserver", "transcripts"];
 /// How many tests they have at once for each processor.
 const AT_ONCE: usize = 2;
 const THREADS: &str = "RUST_TEST_THREADS";
