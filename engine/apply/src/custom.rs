@@ -3,7 +3,7 @@
 //! Start at [`Custom::check`]. A cluster that has no such definition yet, or another one, cannot be asked about them, and what
 //! is wrong with them would be found in the middle of a run. So they are held against the definition that is wanted, which is
 //! what will hold. Where the cluster could be asked, and goes on to have the definition that it has, it has decided. What it
-//! refuses by a definition that changes first is not known to be wrong ([`Custom::is_outdated`]).
+//! refuses by a definition that changes first is not known to be wrong ([`Custom::outdated`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl<'p> Custom<'p> {
 
     /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
     /// wanted, which comes first.
-    pub(crate) fn is_outdated(
+    pub(crate) fn outdated(
         &self,
         id: &ResourceId,
         error: &RuntimeError,

@@ -350,7 +350,7 @@ async fn preview(
     }
     let mut problems = Vec::new();
     for (id, error) in refused {
-        if let Some(why) = custom.is_outdated(&id, &error, &previews) {
+        if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
             continue;
         }
