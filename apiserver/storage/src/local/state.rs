@@ -118,9 +118,10 @@ impl State {
     }
 }
 
-/// When a lease expires that is renewed now.
+/// When a lease expires that is renewed now. A millisecond more than it is to last, since up to as much of `steady_ms`
+/// was cut off: nobody's lease ends early.
 pub(super) fn deadline(steady_ms: i64, ttl: Duration) -> i64 {
-    steady_ms.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+    steady_ms.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)).saturating_add(1)
 }
 
 /// Everything in `values` whose key begins with `prefix`.

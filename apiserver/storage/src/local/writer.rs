@@ -159,6 +159,8 @@ impl Writer {
         while draft.bytes.payload_len() < BATCH_BYTES
             && let Ok(request) = requests.try_recv()
         {
+            // It may have come after the batch began.
+            draft.steady_ms = self.shared.clock.steady_ms();
             answers.push(draft.decide(request));
         }
         let outcome = self.write(draft);

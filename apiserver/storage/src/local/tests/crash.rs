@@ -21,6 +21,8 @@ use super::{
 const KEYS: [&str; 4] = ["/a", "/b", "/c/1", "/c/2"];
 const LEASES: [&str; 2] = ["run/one", "run/two"];
 const TTL: Duration = Duration::from_secs(10);
+/// How long a lease lasts by a clock of whole milliseconds.
+const HELD_MS: i64 = 10_001;
 
 /// What must be true of the log.
 #[derive(Default)]
@@ -198,7 +200,7 @@ impl Life {
                 match self.answer(|log| async move { log.renew(&lease).await }) {
                     Ok(()) => {
                         assert!(now < until, "renewed after it expired");
-                        self.model.held.insert(name, (holder, now + 10_000, token));
+                        self.model.held.insert(name, (holder, now + HELD_MS, token));
                     }
                     Err(LogError::Fenced { .. }) => assert!(now >= until, "held, and yet fenced"),
                     Err(_) => drop(self.model.held.remove(name)),
@@ -217,7 +219,7 @@ impl Life {
                     if let Some((before, until, _)) = known {
                         assert!(before == holder || now >= until, "taken from {before} before {until}");
                     }
-                    self.model.held.insert(name, (holder, now + 10_000, lease.token));
+                    self.model.held.insert(name, (holder, now + HELD_MS, lease.token));
                 }
                 Err(LogError::Held { .. }) => {}
                 Err(_) => drop(self.model.held.remove(name)),
@@ -247,7 +249,7 @@ impl Life {
     fn restart(self) -> Self {
         let mut again = self.begin_again();
         // How much time had passed is not known: whoever held a lease has all of its time once more.
-        let until = again.clock.steady_ms() + 10_000;
+        let until = again.clock.steady_ms() + HELD_MS;
         again.model.held.values_mut().for_each(|held| held.1 = until);
         again
     }

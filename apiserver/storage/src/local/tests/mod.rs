@@ -242,11 +242,11 @@ async fn leases_survive_a_restart_and_tokens_only_grow() {
     drop(log);
 
     let log = LocalLog::open(directory.path(), options.clone()).unwrap();
-    clock.0.store(18_999, Relaxed);
+    clock.0.store(19_000, Relaxed);
     assert!(matches!(log.acquire("run/a", "two", ttl).await, Err(LogError::Held { holder, .. }) if holder == "one"));
     let under_first = |key: &str| Write { fence: Some(first.fence()), ..put(key, Expect::Any, "x") };
     log.append(under_first("/a")).await.unwrap();
-    clock.0.store(19_000, Relaxed);
+    clock.0.store(19_001, Relaxed);
     assert!(matches!(log.append(under_first("/b")).await, Err(LogError::Fenced { .. })));
     let second = log.acquire("run/a", "two", ttl).await.unwrap();
     assert!(second.token > first.token);
@@ -286,7 +286,7 @@ async fn leases_last_as_long_whatever_the_clock_is_set_to() {
     clock.1.store(-3_600_000, Relaxed);
     let log = LocalLog::open(directory.path(), options).unwrap();
     assert!(matches!(others(&log).await, Err(LogError::Held { .. })));
-    clock.0.fetch_add(10_000, Relaxed);
+    clock.0.fetch_add(10_001, Relaxed);
     others(&log).await.unwrap();
 }
 
