@@ -38,10 +38,10 @@ impl TypeError {
 
 /// What Go's converter says of a value of another type than there should be.
 fn converted(value: &str, shape: &Shape, expected: &str, is_named: bool) -> String {
-    let is_whole = |number: &str| number.parse::<f64>().is_ok_and(|number| number.fract() == 0.0);
     let (json, number) = value.split_once(' ').unwrap_or((value, "0"));
     let kind = match json {
-        "number" if is_whole(number) => "int64",
+        // One with a point or an exponent, or that is too large, is read as another.
+        "number" if number.parse::<i64>().is_ok() => "int64",
         "number" => "float64",
         "array" => "slice",
         "object" => "map",

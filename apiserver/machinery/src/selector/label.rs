@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 
 use super::LabelBits;
-use crate::{content, status::ApiError};
+use crate::{
+    content,
+    status::{ApiError, FieldError},
+};
 
 /// Matches objects by their labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +66,45 @@ impl LabelSelector {
             });
         }
         Self::parse(&terms.join(",")).map_err(|error| error.message().to_owned())
+    }
+
+    /// Finds what is wrong with a structured selector at a path of an object, such as `spec.selector`.
+    ///
+    /// Follows `ValidateLabelSelector` in `k8s.io/apimachinery/pkg/apis/meta/v1/validation`. What passes has a
+    /// [`structured`](Self::structured) form, and means there what it says.
+    pub fn validate(path: &str, selector: &v1::LabelSelector) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let complain = |errors: &mut Vec<FieldError>, field: &str, value: &str, complaints: Vec<String>| {
+            errors.extend(complaints.iter().map(|complaint| FieldError::invalid(field, value, complaint)));
+        };
+        for (key, value) in selector.match_labels.iter().flatten() {
+            let field = format!("{path}.matchLabels");
+            complain(&mut errors, &field, key, content::label_key(key));
+            complain(&mut errors, &field, value, content::label_value(value));
+        }
+        for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+            let at = |field: &str| format!("{path}.matchExpressions[{i}].{field}");
+            let values = requirement.values.as_deref().unwrap_or_default();
+            match (requirement.operator.as_str(), values.is_empty()) {
+                ("In" | "NotIn", true) => {
+                    let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                    errors.push(FieldError::required(at("values"), detail));
+                }
+                ("Exists" | "DoesNotExist", false) => {
+                    let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                    errors.push(FieldError::forbidden(at("values"), detail));
+                }
+                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
+                (other, _) => {
+                    errors.push(FieldError::invalid(at("operator"), other, "not a valid selector operator"));
+                }
+            }
+            complain(&mut errors, &at("key"), &requirement.key, content::label_key(&requirement.key));
+            for (j, value) in values.iter().enumerate() {
+                complain(&mut errors, &format!("{}[{j}]", at("values")), value, content::label_value(value));
+            }
+        }
+        errors
     }
 
     /// Whether it may match an object whose labels have these bits. When it says no, that is so.
@@ -338,6 +380,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -362,6 +405,56 @@ mod tests {
         assert!(looked_at("app=app-1") < 100 && looked_at("app in (app-1,app-2)") < 150);
         assert!(looked_at("none") < 200);
         assert_eq!((looked_at("app"), looked_at("app!=app-1"), looked_at("!app")), (1000, 1000, 1000));
+    }
+
+    #[test]
+    fn structured_selectors_are_refused_in_the_words_of_kubernetes() {
+        let check = |selector: serde_json::Value, expected: &[(&str, &str)]| {
+            let selector: v1::LabelSelector = serde_json::from_value(selector).expect("a selector");
+            let errors = LabelSelector::validate("spec.selector", &selector);
+            let found: Vec<(&str, &str)> = errors
+                .iter()
+                .map(|error| (error.field.as_str(), error.message.split("part").next().expect("some text")))
+                .collect();
+            assert_eq!(found, expected, "{selector:?}");
+            if found.is_empty() {
+                LabelSelector::structured(&selector).expect("what is valid means something");
+            }
+        };
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        check(json!({"matchLabels": {"example.com/tier": ""}}), &[]);
+        check(expression("tier", "In", &["one", ""]), &[]);
+        check(expression("tier", "DoesNotExist", &[]), &[]);
+        check(
+            expression("tier", "", &["one"]),
+            &[("spec.selector.matchExpressions[0].operator", "Invalid value: \"\": not a valid selector operator")],
+        );
+        check(
+            expression("tier", "NotIn", &[]),
+            &[(
+                "spec.selector.matchExpressions[0].values",
+                "Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            )],
+        );
+        check(
+            expression("tier", "Exists", &["one"]),
+            &[(
+                "spec.selector.matchExpressions[0].values",
+                "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )],
+        );
+        let key = "spec.selector.matchExpressions[0].key";
+        check(
+            expression("", "In", &["one"]),
+            &[(key, "Invalid value: \"\": name "), (key, "Invalid value: \"\": name ")],
+        );
+        // As text these would say something else.
+        check(expression("a in (b),c", "Exists", &[]), &[(key, "Invalid value: \"a in (b),c\": name ")]);
+        let errors = LabelSelector::validate(
+            "spec.selector",
+            &serde_json::from_value(json!({"matchLabels": {"a": "b,c"}})).expect("a selector"),
+        );
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["spec.selector.matchLabels"]);
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use k8s_openapi::ByteString;
-use kube::core::Selector;
 use stoa_machinery::{
     Object, ResourceDefinition,
     definition::{Cell, Column},
     outbound,
+    selector::LabelSelector,
     status::FieldError,
     strategy::Strategy,
 };
@@ -94,10 +94,8 @@ impl Strategy for NotificationSinkStrategy {
                 }
             }
         }
-        if let Some(selector) = &spec.organization_selector
-            && let Err(error) = Selector::try_from(selector.clone())
-        {
-            errors.push(FieldError::invalid("spec.organizationSelector", selector, error));
+        if let Some(selector) = &spec.organization_selector {
+            errors.extend(LabelSelector::validate("spec.organizationSelector", selector));
         }
         let second = Duration::from_secs(1);
         check::duration("spec.timeout", &spec.timeout, second..=second * 60, &mut errors);

@@ -370,6 +370,12 @@ async fn what_is_wrong_with_metadata_that_is_applied_is_told() {
         "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert unstructured \
          object to test.dev/v1, Kind=Gadget: cannot convert float64 to int64",
     );
+    // Too large for any whole number, it is read as another.
+    apply(json!({"name": "a", "generation": 1e30})).await.assert_status_without_reason(
+        500,
+        "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert unstructured \
+         object to test.dev/v1, Kind=Gadget: cannot convert float64 to int64",
+    );
     let nobody = "Operation cannot be fulfilled on gadgets.test.dev \"a\": uid mismatch: the provided object specified \
                   uid u, and no existing object was found";
     apply(json!({"uid": "u"})).await.assert_status(409, "Conflict", nobody);

@@ -92,7 +92,7 @@ async fn what_is_wrong_is_told_by_its_path() {
     spec.events[1]: Duplicate value: "dev.stoa.run.failed"
     spec.organizations[1]: Duplicate value: "shop"
     spec.stacks[0]: Required value
-    spec.organizationSelector: Invalid value: {"matchExpressions":[{"key":"tier","operator":"Near"}]}: failed to parse value as expression: Invalid expression operator
+    spec.organizationSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator
     spec.timeout: Invalid value: "10m": must be between 1s and 60s
     spec.retry.maxAttempts: Invalid value: 0: must be at least 1
     spec.retry.maxAge: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m

@@ -89,7 +89,7 @@ async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
     spec.steps[0].run.waves[0].pauseAfter: Invalid value: "later": "later" is not a duration such as 30s or 1h30m
     spec.steps[0].run.waves[1]: Required value: one of workspaces and workspaceSelector
     spec.steps[0].run.waves[2].workspaceSelector: Forbidden: may not be set together with workspaces
-    spec.steps[0].run.waves[3].workspaceSelector: Invalid value: {"matchExpressions":[{"key":"a","operator":"Near"}]}: "Near" is not a valid label selector operator
+    spec.steps[0].run.waves[3].workspaceSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator
     spec.steps[0].run.health: Forbidden: may only be set for an Apply or a Rollback
     spec.steps[0].run.health.timeout: Invalid value: "1m": must be at least healthyFor, which is part of it
     spec.steps[0].when: Forbidden: may only be set together with dependsOn

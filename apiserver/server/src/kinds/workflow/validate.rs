@@ -189,9 +189,7 @@ fn wave<'a>(wave: &'a Wave, path: &str, seen: &mut HashSet<&'a str>, errors: &mu
             "may not be set together with workspaces",
         )),
         (Some(selector), true) => {
-            if let Err(detail) = LabelSelector::structured(selector) {
-                errors.push(FieldError::invalid(format!("{path}.workspaceSelector"), selector, detail));
-            }
+            errors.extend(LabelSelector::validate(&format!("{path}.workspaceSelector"), selector));
         }
         (None, false) => {}
     }
