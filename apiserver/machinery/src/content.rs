@@ -150,6 +150,30 @@ pub fn label_key(value: &str) -> Vec<String> {
     errors
 }
 
+/// Complaints about a key of a ConfigMap or Secret, which may become the name of a file.
+///
+/// Follows `IsConfigMapKey` in `k8s.io/apimachinery/pkg/util/validation`.
+pub fn config_map_key(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > DNS_SUBDOMAIN_MAX {
+        errors.push(too_long_name(DNS_SUBDOMAIN_MAX));
+    }
+    let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if value.is_empty() || !value.bytes().all(is_good) {
+        errors.push(regex_error(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+            "[-._a-zA-Z0-9]+",
+            &["key.name", "KEY_NAME", "key-name"],
+        ));
+    }
+    match value {
+        "." | ".." => errors.push(format!("must not be '{value}'")),
+        _ if value.starts_with("..") => errors.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    errors
+}
+
 /// Complaints about a label value, which may be empty.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
@@ -186,6 +210,14 @@ mod tests {
         check(dns_label, &["a", "a-1", "0"], &["", "A", "-a", "a-", "a.b", "a_b", &long]);
         let long = "a".repeat(254);
         check(dns_subdomain, &["a", "a.b-c.1"], &["", ".a", "a.", "a..b", "a/b", "A.b", &long]);
+    }
+
+    #[test]
+    fn keys_of_config_maps_may_be_names_of_files() {
+        let long = "a".repeat(254);
+        check(config_map_key, &["a", ".a", "A_b.c-1", "-", "_"], &["", "a b", "a/b", ".", "..", "..a", &long]);
+        assert_eq!(config_map_key("."), ["must not be '.'"]);
+        assert_eq!(config_map_key("..a"), ["must not start with '..'"]);
     }
 
     #[test]

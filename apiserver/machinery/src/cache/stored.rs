@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -308,7 +308,19 @@ fn encoded(object: &Object) -> Result<Bytes, Unkept> {
     if levels > MAX_DEPTH {
         return Err(Unkept::TooDeep(levels));
     }
-    Ok(serde_json::to_vec(&object.0)?.into_boxed_slice().into())
+    Ok(serde_json::to_vec(&TypeFirst(&object.0))?.into_boxed_slice().into())
+}
+
+/// The fields of an object, those of its type first: lists leave these out, and look for them there.
+struct TypeFirst<'a>(&'a Map<String, Value>);
+
+impl Serialize for TypeFirst<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const TYPE: [&str; 2] = ["apiVersion", "kind"];
+        let first = TYPE.iter().filter_map(|name| self.0.get_key_value(*name));
+        let rest = self.0.iter().filter(|(name, _)| !TYPE.contains(&name.as_str()));
+        serializer.collect_map(first.chain(rest))
+    }
 }
 
 /// JSON with a version in it, which is put in as it is written.
@@ -481,6 +493,14 @@ mod tests {
         assert_eq!(later.object().meta_str("resourceVersion"), "1000");
         assert_eq!(later.at_version(Version(42)).json(), json);
         assert_eq!(later.at_version(Version(0)).object(), sample());
+    }
+
+    #[test]
+    fn the_type_comes_first_whatever_other_fields_there_are() {
+        let stored = Prepared::new(&sample(), FIELDS).expect("encodes").stored(Key::new("/k"), Version(1));
+        let mut item = Vec::new();
+        stored.encoded().without(br#"{"apiVersion":"g/v1","kind":"K","#).write(&mut item);
+        assert!(item.starts_with(br#""data":{"#), "{}", String::from_utf8_lossy(&item));
     }
 
     #[test]

@@ -1,33 +1,32 @@
 //! The core kinds that a standalone server serves itself, so that kubectl feels at home and an
 //! organization has its namespace.
+//!
+//! Elsewhere: `data` says what ConfigMaps and Secrets may hold.
+
+mod data;
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Event, Namespace, NamespaceStatus, Secret},
 };
 use kube::ResourceExt as _;
 use stoa_machinery::{
-    RequestContext, ResourceDefinition,
+    ApiError, RequestContext, ResourceDefinition, content,
     definition::{Cell, Column, SelectableField},
     object::Object,
     registry::RegistryBuilder,
     status::FieldError,
-    strategy::{DefaultStrategy, Strategy},
+    strategy::{Admission, DefaultStrategy, Strategy},
 };
 
 /// Registers Namespace, Secret, ConfigMap and Event of the core group.
 pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
     let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
     builder
-        .register(
-            ResourceDefinition::built_in::<Namespace>().short_names(&["ns"]).with_status().columns(&[
-                Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."),
-                Column::age(),
-            ]),
-            NamespaceStrategy,
-        )
+        .register(namespaces(), NamespaceStrategy)
         .register(
             ResourceDefinition::built_in::<Secret>()
                 .columns(&[
@@ -40,7 +39,7 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
         )
         .register(
             ResourceDefinition::built_in::<ConfigMap>().short_names(&["cm"]).columns(&[data, Column::age()]),
-            DefaultStrategy::<ConfigMap>::default(),
+            ConfigMapStrategy,
         )
         .register(
             ResourceDefinition::built_in::<Event>()
@@ -55,6 +54,17 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
                 .selectable(EVENT_FIELDS),
             DefaultStrategy::<Event>::default(),
         )
+}
+
+/// Namespaces are not deleted together, as by kube-apiserver: `kubectl delete --all` does so one by one.
+fn namespaces() -> ResourceDefinition {
+    let mut definition = ResourceDefinition::built_in::<Namespace>()
+        .short_names(&["ns"])
+        .with_status()
+        .columns(&[Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."), Column::age()])
+        .selectable(&[SelectableField { name: "status.phase", path: &["status", "phase"] }]);
+    definition.verbs.retain(|verb| *verb != "deletecollection");
+    definition
 }
 
 /// What `kubectl describe` and `kubectl get events --for` select by.
@@ -82,10 +92,14 @@ fn involved(object: &Object) -> serde_json::Value {
     format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
 }
 
+/// The namespaces that stay, as with kube-apiserver.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
 /// A namespace starts Active. What ends it is the controller, see `controllers::namespaces`.
 #[derive(Debug)]
 struct NamespaceStrategy;
 
+#[async_trait]
 impl Strategy for NamespaceStrategy {
     type Object = Namespace;
 
@@ -102,6 +116,40 @@ impl Strategy for NamespaceStrategy {
             finalizers.push(crate::controllers::namespaces::FINALIZER.to_owned());
         }
     }
+
+    fn validate(&self, object: &Namespace) -> Vec<FieldError> {
+        let name = object.name_any();
+        if !content::dns_subdomain(&name).is_empty() {
+            // That is told of every kind.
+            return Vec::new();
+        }
+        content::dns_label(&name).iter().map(|text| FieldError::invalid("metadata.name", &name, text)).collect()
+    }
+
+    async fn admit(&self, _: &RequestContext, change: Admission<'_, Namespace>) -> Result<(), ApiError> {
+        match change {
+            Admission::Delete(namespace) if IMMORTAL.contains(&namespace.name_any().as_str()) => {
+                Err(ApiError::forbidden("", "namespaces", &namespace.name_any(), "this namespace may not be deleted"))
+            }
+            Admission::Create(_) | Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ConfigMapStrategy;
+
+impl Strategy for ConfigMapStrategy {
+    type Object = ConfigMap;
+
+    fn validate(&self, object: &ConfigMap) -> Vec<FieldError> {
+        data::of_config_map(object)
+    }
+
+    fn validate_update(&self, new: &ConfigMap, old: &ConfigMap) -> Vec<FieldError> {
+        let fields = [("data", new.data == old.data), ("binaryData", new.binary_data == old.binary_data)];
+        data::immutable((new.immutable, old.immutable), &fields)
+    }
 }
 
 /// A Secret's `stringData` becomes part of its `data`, as in Kubernetes.
@@ -116,15 +164,19 @@ impl Strategy for SecretStrategy {
             let data = object.data.get_or_insert_with(BTreeMap::new);
             data.extend(strings.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))));
         }
-        object.type_.get_or_insert_with(|| "Opaque".to_owned());
+        if object.type_.as_deref().unwrap_or_default().is_empty() {
+            object.type_ = Some("Opaque".to_owned());
+        }
+    }
+
+    fn validate(&self, object: &Secret) -> Vec<FieldError> {
+        data::of_secret(object)
     }
 
     fn validate_update(&self, new: &Secret, old: &Secret) -> Vec<FieldError> {
         let mut errors = Vec::new();
         super::check::immutable("type", &new.type_, &old.type_, &mut errors);
-        if old.immutable == Some(true) && new.data != old.data {
-            errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
-        }
+        errors.extend(data::immutable((new.immutable, old.immutable), &[("data", new.data == old.data)]));
         errors
     }
 }

@@ -19,6 +19,7 @@ mod api;
 mod approval;
 mod backends;
 mod compliance;
+mod core_kinds;
 mod imports;
 mod notification_sinks;
 mod workflows;
