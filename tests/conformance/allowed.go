@@ -101,6 +101,9 @@ func init() {
 		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+
 		"(ObjectToTyped in k8s.io/apimachinery/pkg/util/managedfields/internal/typeconverter.go)")
+	allow(`kinds of Stoa: (organizations|notificationsinks), selected by fields \(direct\)`, "custom resources have words of their own for a field that is not known; of a typed kind that names no fields "+
+		"of its own it is refused as here (DefaultMetaV1FieldSelectorConversion in k8s.io/apimachinery/pkg/runtime/conversion.go)")
+	allow(`kinds of Stoa: organizations, refused \(direct\)`, "an Organization is called as its namespace is, which may be named in fewer ways than custom resources (ValidateNamespaceName in K/pkg/apis/core/validation/validation.go)")
 	allowWire()
 	allow(`audit: a create of what leaves parts out at request.* \(direct\)`,
 		"an object is recorded as it was decoded; in Go that is with its defaults and with the empty parts that its types always have (LogRequestObject in A/audit/request.go)")

@@ -96,7 +96,7 @@ func (s *session) audited(level, method, path string, body any, options ...optio
 	id := s.auditID(fmt.Sprint(len(s.transcript())))
 	options = append([]option{auditor(level), header("Audit-Id", id), quiet}, options...)
 	a := s.do(method, path, body, options...)
-	s.say("%s %s%s: %d", method, path, shown(body), a.code)
+	s.say("%s %s%s: %d", method, path, s.shown(body), a.code)
 	s.tell(id, "ResponseComplete")
 	return a
 }

@@ -23,25 +23,27 @@ const (
 	referenceDomain = ".reference.example.com"
 )
 
-// kind is one of Stoa's kinds, with what an object has to say of itself. It is one whose objects are as their clients left them: a
-// controller that writes a status later would get in the way of updates.
-type kind struct {
-	group, plural, name string
-	spec                map[string]any
-}
-
-var kinds = []kind{
-	{"platform.stoa.dev", "workspaces", "Workspace", map[string]any{"backend": map[string]any{"name": "none"}}},
-}
-
 var customResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // define makes a custom resource and waits until it is served at path.
 func (b *bed) define(ctx context.Context, definition *unstructured.Unstructured, path string) error {
-	definitions := b.dynamic.Resource(customResourceDefinitions)
-	if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := b.create(ctx, definition); err != nil {
 		return err
 	}
+	return b.await(path)
+}
+
+func (b *bed) create(ctx context.Context, definition *unstructured.Unstructured) error {
+	definitions := b.dynamic.Resource(customResourceDefinitions)
+	_, err := definitions.Create(ctx, definition, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// await waits until kube-apiserver serves a path.
+func (b *bed) await(path string) error {
 	client, err := b.client("admin", false)
 	if err != nil {
 		return err
@@ -92,8 +94,9 @@ func (b *bed) defineKinds(file string) (remove func() error, err error) {
 			// Who asks for these by a short name or by the category means Stoa's.
 			unstructured.RemoveNestedField(item, "spec", "names", "shortNames")
 			unstructured.RemoveNestedField(item, "spec", "names", "categories")
+			k.complete(item)
 			defined = append(defined, definition.GetName())
-			if err := b.define(ctx, definition, "/apis/"+group+"/v1alpha1/"+k.plural); err != nil {
+			if err := b.create(ctx, definition); err != nil {
 				return remove, err
 			}
 		}
@@ -101,35 +104,28 @@ func (b *bed) defineKinds(file string) (remove func() error, err error) {
 	if len(defined) != len(kinds) {
 		return remove, fmt.Errorf("%s defines %v alone", file, defined)
 	}
+	for _, k := range kinds {
+		if err := b.await("/apis/" + strings.ReplaceAll(k.group, stoaDomain, referenceDomain) + "/v1alpha1/" + k.plural); err != nil {
+			return remove, err
+		}
+	}
 	return remove, nil
 }
 
-// collection is the conversation of a check about a kind; the objects that it makes have a label in common.
-type collection struct {
-	*session
-	kind kind
-}
-
-// apiVersion is that of the server that is asked.
-func (c *collection) apiVersion() string {
-	group := c.kind.group
-	if !c.subject {
-		group = strings.ReplaceAll(group, stoaDomain, referenceDomain)
+// complete adds to the definition of a custom resource what Stoa has in its own way: columns and fields that selectors may name.
+func (k *kind) complete(definition map[string]any) {
+	version := definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+	var columns, fields []any
+	for _, c := range k.columns {
+		columns = append(columns, map[string]any{"name": c.name, "type": c.kind, "jsonPath": c.path, "priority": c.priority})
 	}
-	return group + "/v1alpha1"
-}
-
-func (c *collection) all() string              { return "/apis/" + c.apiVersion() + "/" + c.kind.plural }
-func (c *collection) one(suffix string) string { return c.all() + "/" + c.name(suffix) }
-func (c *collection) own(query string) string {
-	return c.all() + "?labelSelector=check%3D" + c.name("all") + query
-}
-func (c *collection) labels() map[string]any     { return map[string]any{"check": c.name("all")} }
-func (c *collection) make(suffix string) *answer { return c.setup("POST", c.all(), c.object(suffix)) }
-
-// object is one of the kind.
-func (c *collection) object(suffix string, more ...any) map[string]any {
-	return with(map[string]any{
-		"apiVersion": c.apiVersion(), "kind": c.kind.name, "metadata": map[string]any{"name": c.name(suffix), "labels": c.labels()}, "spec": c.kind.spec,
-	}, more...)
+	for _, field := range k.selectable {
+		fields = append(fields, map[string]any{"jsonPath": "." + field})
+	}
+	if columns != nil {
+		version["additionalPrinterColumns"] = columns
+	}
+	if fields != nil {
+		version["selectableFields"] = fields
+	}
 }

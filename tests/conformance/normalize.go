@@ -150,11 +150,15 @@ func (s *session) value(key string, value any) any {
 			if name == "managedFields" && !s.full || name == "generation" {
 				continue
 			}
-			if s.custom && isOfEither(key, name, inner) {
+			if s.custom && isOfEither(key, name, inner) && !(s.withStatus && name == "status") {
 				continue
 			}
 			if name == "preferredVersion" && isOthers(inner) {
 				inner = map[string]any{"groupVersion": groupVersion, "version": "v1alpha1"}
+			}
+			// Whether a part is owned for itself differs: of a custom resource a map, which a typed kind's struct is not.
+			if s.custom && name == "." && strings.HasPrefix(key, "f:") {
+				continue
 			}
 			masked[name] = s.value(name, inner)
 		}
@@ -162,6 +166,10 @@ func (s *session) value(key string, value any) any {
 	case []any:
 		masked := []any{}
 		for _, inner := range value {
+			// What controllers own of the status comes when it comes.
+			if entry, _ := inner.(map[string]any); s.custom && !s.withStatus && key == "managedFields" && entry["subresource"] == "status" {
+				continue
+			}
 			if !isOthers(inner) {
 				masked = append(masked, s.value(key, inner))
 			}

@@ -37,6 +37,9 @@ type session struct {
 	// items of lists are and that no page follows, and the status, of which nobody writes that of the former.
 	custom bool
 
+	// withStatus keeps the status in it even so.
+	withStatus bool
+
 	// bookmarks counts those that are not in the transcript.
 	bookmarks int
 
@@ -251,11 +254,11 @@ func encode(body any) []byte {
 }
 
 // shown is a request's body as the transcript has it.
-func shown(body any) string {
+func (s *session) shown(body any) string {
 	if body == nil {
 		return ""
 	}
-	text := string(encode(body))
+	text := s.masked(string(encode(body)))
 	if len(text) > 400 {
 		text = fmt.Sprintf("%s… (%d bytes)", text[:100], len(text))
 	}
@@ -279,7 +282,7 @@ func (s *session) record(method, path string, body any, r *request, a *answer) {
 		fmt.Fprintf(&said, " as %q", *r.as)
 	}
 	if !r.unshownBody {
-		said.WriteString(shown(body))
+		said.WriteString(s.shown(body))
 	}
 	s.say("%s", said.String())
 	if r.brief || (r.briefOnSuccess && a.code < 300) {
