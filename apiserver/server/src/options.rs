@@ -193,6 +193,12 @@ pub(crate) struct GitRemoteOptions {
     /// How often it is asked for commits that people pushed, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) git_remote_poll_seconds: u64,
+    /// How long its main rests after a push of ours, in seconds, so that those of people get in between while writes keep coming
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) git_remote_pace_seconds: u64,
+    /// How long it may be away before organizations are told, in seconds
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) git_remote_patience_seconds: u64,
 }
 
 impl GitRemoteOptions {
@@ -208,8 +214,14 @@ impl GitRemoteOptions {
         Ok(Some(RemoteOptions {
             credentials: self.git_remote_credentials_dir.clone(),
             poll: Duration::from_secs(self.git_remote_poll_seconds),
+            pace: Duration::from_secs(self.git_remote_pace_seconds),
             ..RemoteOptions::new(url)
         }))
+    }
+
+    /// How long it may be away before organizations are told.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.git_remote_patience_seconds)
     }
 }
 
@@ -295,8 +307,10 @@ mod tests {
         let parse = |arguments: &[&str]| {
             let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], arguments].concat();
             let Command::Standalone(options) = Options::try_parse_from(all)?.command else { unreachable!("it is") };
-            let remote = options.storage.git.remote()?;
-            anyhow::Ok(remote.map(|remote| (remote.url, remote.poll)))
+            let git = options.storage.git;
+            let seconds =
+                |remote: &RemoteOptions| [remote.poll, remote.pace, git.patience()].map(|time| time.as_secs());
+            anyhow::Ok(git.remote()?.map(|remote| (seconds(&remote), remote.url)))
         };
         assert_eq!(parse(&[]).unwrap(), None);
         for (url, why) in [
@@ -311,7 +325,10 @@ mod tests {
             assert!(told.contains(why) && !told.contains("hunter2"), "{told}");
         }
         assert!(parse(&["--git-remote-credentials-dir=z"]).is_err());
-        let remote = parse(&["--git-remote=file:///x", "--git-remote-poll-seconds=3"]).unwrap();
-        assert_eq!(remote, Some(("file:///x".to_owned(), Duration::from_secs(3))));
+        let url = "--git-remote=file:///x";
+        assert_eq!(parse(&[url]).unwrap(), Some(([10, 5, 30], "file:///x".to_owned())));
+        let times = ["--git-remote-poll-seconds=3", "--git-remote-pace-seconds=2", "--git-remote-patience-seconds=7"];
+        let remote = parse(&[&[url], &times[..]].concat()).unwrap();
+        assert_eq!(remote, Some(([3, 2, 7], "file:///x".to_owned())));
     }
 }

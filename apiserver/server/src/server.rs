@@ -139,7 +139,12 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let remote = parts.storage.git.remote()?;
     let folder = if remote.is_some() { parts.data_dir.clone() } else { shared_dir.clone() };
     let metrics = prometheus::Registry::new();
-    let repository = git::Repository { folder, remote, metrics: git::Metrics::new(&metrics)? };
+    let repository = git::Repository {
+        folder,
+        remote,
+        patience: parts.storage.git.patience(),
+        metrics: git::Metrics::new(&metrics)?,
+    };
     let health = Arc::new(Health::default());
     let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
     let log = storage.log.clone();

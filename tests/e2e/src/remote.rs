@@ -41,6 +41,8 @@ impl ControlRemote {
             format!("--git-remote={}", self.url("http")),
             format!("--git-remote-credentials-dir={}", self.credentials().display()),
             "--git-remote-poll-seconds=1".to_owned(),
+            "--git-remote-pace-seconds=1".to_owned(),
+            "--git-remote-patience-seconds=2".to_owned(),
         ]
     }
 

@@ -18,7 +18,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
@@ -40,6 +40,8 @@ pub(crate) struct Repository {
     pub(crate) folder: PathBuf,
     /// The remote that has main, if there is one.
     pub(crate) remote: Option<RemoteOptions>,
+    /// How long that may be away before organizations are told.
+    pub(crate) patience: Duration,
     /// What is counted of it.
     pub(crate) metrics: Metrics,
 }
@@ -110,7 +112,7 @@ async fn start_with(
     let projector = GitProjector::new(log, repository.path(), layout, Arc::new(ingest), options);
     let status = projector.status();
     tasks.spawn(status::count(status.clone(), repository.metrics.clone(), has_remote, end.clone()));
-    tasks.spawn(status::tell(status.clone(), audience, has_remote, end.clone()));
+    tasks.spawn(status::tell(status.clone(), audience, has_remote, repository.patience, end.clone()));
     tasks.spawn(async move { projector.run(end).await });
     Ok(status)
 }

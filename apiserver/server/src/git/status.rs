@@ -17,10 +17,8 @@ use crate::{
     kinds::check::set_condition,
 };
 
-/// So long a remote may be away before organizations are told.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked whether something has to be told. While something is wrong, each look reads all organizations
-/// from memory and writes what has changed: some may be new.
+/// How often it is looked whether something has to be told, where the patience is not shorter. While something is wrong,
+/// each look reads all organizations from memory and writes what has changed: some may be new.
 const LOOK: Duration = Duration::from_secs(10);
 /// What the condition says when all is well.
 const RECORDED: &str = "what was decided is in the remote of the control repository";
@@ -106,10 +104,11 @@ pub(super) async fn tell(
     status: watch::Receiver<GitStatus>,
     audience: Audience,
     has_remote: bool,
+    patience: Duration,
     end: CancellationToken,
 ) {
     let well = if has_remote { RECORDED } else { RECORDED_HERE };
-    tell_with(status, audience, well, end, PATIENCE, LOOK).await;
+    tell_with(status, audience, well, end, patience, patience.min(LOOK)).await;
 }
 
 pub(super) async fn tell_with(

@@ -69,7 +69,12 @@ impl Fixture {
         let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
         let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
-        let repository = Repository { folder: directory.path().to_owned(), remote: None, metrics };
+        let repository = Repository {
+            folder: directory.path().to_owned(),
+            remote: None,
+            patience: Duration::from_secs(30),
+            metrics,
+        };
         let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
         let registry = builder.build().await.expect("built");
         lookup.set(registry.clone());
