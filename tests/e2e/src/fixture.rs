@@ -230,10 +230,9 @@ metadata: {{name: {name}}}
 spec: {{description: A test}}
 "
         ));
-        let ready = |what: &str| {
-            kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", "--namespace", &name, what]);
-        };
-        ready(&format!("organization/{name}"));
+        kubectl.watch("", &format!("organization/{name}"), Duration::from_secs(60), |organization| {
+            (condition(organization, "Ready")["status"] == "True").then_some(())
+        });
         kubectl.apply(&format!(
             "apiVersion: config.stoa.dev/v1alpha1
 kind: Source

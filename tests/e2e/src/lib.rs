@@ -10,6 +10,7 @@
 mod caller;
 mod child;
 mod command;
+mod direct;
 pub mod endpoint;
 mod etcd;
 pub mod fixture;

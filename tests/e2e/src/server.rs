@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::caller;
 use crate::command::{eventually, kubectls, run, setting};
+use crate::direct::{Created, Direct};
 
 /// Longer than a start takes on a machine that is busy building.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,9 +47,16 @@ impl Kubectl {
     /// The command with these arguments, not yet run.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
+        // It ends before it is worth it to look for what it needs no more, which takes half of its time.
+        command.env("GOGC", "off").env("GOMEMLIMIT", "500MiB");
         command.env("KUBECACHEDIR", self.cache()).arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(self.user.iter().map(|user| format!("--as={user}"))).args(args);
         command
+    }
+
+    /// The same server without kubectl.
+    fn direct(&self) -> Option<Direct> {
+        Direct::new(&self.kubeconfig, self.user.clone())
     }
 
     /// Where kubectl keeps discovery documents: beside the kubeconfig, since another server may have had the same port.
@@ -81,8 +89,20 @@ impl Kubectl {
         self.command(args).stdin(Stdio::null()).output().unwrap().status.success()
     }
 
+    /// Reads a path.
+    ///
+    /// # Panics
+    ///
+    /// When that fails, with what kubectl says.
+    pub fn raw(&self, path: &str) -> String {
+        self.direct().and_then(|direct| direct.raw(path)).unwrap_or_else(|| self.run(&["get", "--raw", path]))
+    }
+
     /// Reads an object or a list; nothing when that fails.
     pub fn try_get(&self, args: &[&str]) -> Option<Value> {
+        if let Some(read) = self.direct().and_then(|direct| direct.get(args)) {
+            return Some(read);
+        }
         let args = [&["get", "--output=json"], args].concat();
         let output = self.command(&args).stdin(Stdio::null()).output().unwrap();
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
@@ -90,12 +110,22 @@ impl Kubectl {
 
     /// Reads an object or a list: the arguments after `get`.
     pub fn get(&self, args: &[&str]) -> Value {
+        if let Some(read) = self.direct().and_then(|direct| direct.get(args)) {
+            return read;
+        }
         serde_json::from_str(&self.run(&[&["get", "--output=json"], args].concat())).unwrap()
     }
 
     /// Applies a YAML text.
     pub fn apply(&self, manifest: &str) {
-        self.with_manifest("apply", manifest, |args| self.run(args));
+        let Some(left) = self.direct().and_then(|direct| direct.apply(manifest)) else {
+            self.with_manifest("apply", manifest, |args| self.run(args));
+            return;
+        };
+        if !left.is_empty() {
+            let left: Vec<String> = left.iter().map(Value::to_string).collect();
+            self.with_manifest("apply", &left.join("\n---\n"), |args| self.run(args));
+        }
     }
 
     /// Applies a Secret of these keys and values.
@@ -113,7 +143,16 @@ impl Kubectl {
     }
 
     /// Creates the objects of a YAML text; returns the first one's name.
+    ///
+    /// # Panics
+    ///
+    /// When that fails.
     pub fn create(&self, manifest: &str) -> String {
+        match self.direct().map(|direct| direct.create(manifest)) {
+            Some(Created::Named(name)) => return name,
+            Some(Created::Unknown(error)) => panic!("{manifest}: {error}"),
+            Some(Created::LeftToKubectl) | None => {}
+        }
         let created = self.with_manifest("create", manifest, |args| self.run(args));
         let first = created.lines().next().unwrap_or_default();
         first.rsplit('/').next().unwrap_or_default().to_owned()
@@ -126,6 +165,11 @@ impl Kubectl {
 
     /// Creates the objects of a YAML text; returns the first one's name, or what kubectl said.
     pub fn try_create(&self, manifest: &str) -> Result<String, String> {
+        match self.direct().map(|direct| direct.create(manifest)) {
+            Some(Created::Named(name)) => return Ok(name),
+            Some(Created::Unknown(error)) => return Err(error),
+            Some(Created::LeftToKubectl) | None => {}
+        }
         self.with_manifest("create", manifest, |args| self.tried(args))
     }
 
@@ -170,6 +214,11 @@ impl Kubectl {
         // whatever happened in between.
         let (resource, name) = object.split_once('/').expect("resource/name");
         let selector = format!("--field-selector=metadata.name={name}");
+        if let Some(direct) = self.direct()
+            && let Some(answer) = direct.watch(namespace, (resource, name), deadline, &mut last, &mut done)
+        {
+            return answer;
+        }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -506,20 +555,21 @@ impl Cluster {
         value.unwrap_or_else(|| panic!("hack/cluster env prints no {key}:\n{lines}")).to_owned()
     }
 
-    /// The requests of kube-apiserver's audit log that were answered, oldest first.
-    pub fn audit(&self) -> Vec<Value> {
-        self.events("AUDIT_LOG")
+    /// The requests of kube-apiserver's audit log that were answered, oldest first, and have this in them, such as a
+    /// namespace; the others are many.
+    pub fn audit(&self, about: &str) -> Vec<Value> {
+        self.events("AUDIT_LOG", about)
     }
 
     /// The events of the registered Stoa's audit log, oldest first.
     pub fn stoa_audit(&self) -> Vec<Value> {
-        self.events("STOA_AUDIT_LOG")
+        self.events("STOA_AUDIT_LOG", "")
     }
 
-    fn events(&self, log: &str) -> Vec<Value> {
+    fn events(&self, log: &str, about: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.env(log)).unwrap();
         // The last line may be half written.
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        text.lines().filter(|line| line.contains(about)).filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 

@@ -293,7 +293,7 @@ fn a_crash_at_a_boundary_of_a_change_in_a_cluster_changes_everything_once() {
     for prepared in &all {
         prepared.crash(&mut cluster, &organization);
     }
-    let audit = cluster.audit();
+    let audit = cluster.audit(&organization.name);
     for prepared in &all {
         let created = created_in(&audit, &prepared.namespace);
         let often: Vec<_> = created.iter().filter(|(_, count)| **count > prepared.creations()).collect();
@@ -364,7 +364,7 @@ fn roll_out_to_a_cluster(cluster: &mut Cluster) {
         crash_at(cluster, &organization, point);
     }
     crash_import_at(cluster, &organization, "result-recorded");
-    let audit = cluster.audit();
+    let audit = cluster.audit(&organization.name);
     for point in points {
         let created = created_in(&audit, &format!("{}-{point}", organization.name));
         let is_once = created.values().all(|count| *count == 1);

@@ -344,7 +344,7 @@ fn work_on_a_cluster(cluster: &mut Cluster, random: &mut Random) {
     let all = survive(cluster, &organization, random);
 
     let mut requests: BTreeMap<(String, String), Vec<Answer>> = BTreeMap::new();
-    for event in cluster.audit() {
+    for event in cluster.audit(&organization.name) {
         // A dry run answers 201 too, and creates nothing.
         let dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="));
         let object = &event["objectRef"];
@@ -435,7 +435,7 @@ fn every_version_can_be_read_after_a_crash() {
         let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
         let raw = |path: &str| -> Value {
             let path = format!("/apis/config.stoa.dev/v1alpha1/organizations{path}?{exact}");
-            serde_json::from_str(&server.kubectl().run(&["get", "--raw", &path])).unwrap()
+            serde_json::from_str(&server.kubectl().raw(&path)).unwrap()
         };
         assert_eq!(raw(&format!("/{name}"))["spec"]["description"], *text);
         let list = raw("");

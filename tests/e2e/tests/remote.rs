@@ -62,8 +62,8 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
     let said = recorded(&kubectl, name, "False");
     assert_eq!(said["reason"], "RemoteUnavailable", "{said:#}");
     assert!(said["message"].as_str().unwrap().contains("503"), "{said:#}");
-    kubectl.run(&["get", "--raw", "/readyz"]);
-    let metrics = kubectl.run(&["get", "--raw", "/metrics"]);
+    kubectl.raw("/readyz");
+    let metrics = kubectl.raw("/metrics");
     for line in ["stoa_git_remote_up 0", "stoa_git_failing 1"] {
         assert!(metrics.lines().any(|told| told == line), "no {line}");
     }
@@ -95,7 +95,7 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
     until_pushed(&remote, &file, "tier: locked-out");
     let said = recorded(&kubectl, name, "True");
     let organization = kubectl.get(&["organization", name]);
-    let told = format!("{}{said:#}{organization:#}{}", server.log(), kubectl.run(&["get", "--raw", "/metrics"]));
+    let told = format!("{}{said:#}{organization:#}{}", server.log(), kubectl.raw("/metrics"));
     for secret in [ControlRemote::TOKEN, wrong, new] {
         assert!(!told.contains(secret), "{secret} in {told}");
     }
@@ -146,7 +146,7 @@ async fn over_ssh_decisions_are_pushed_sources_are_read_and_stacks_are_deployed(
     until_pushed(&remote, &file, "tier: front");
     remote.push(&file, |text| text.unwrap().replace("description: A test", "description: Pushed"));
     described(&kubectl, name, "Pushed");
-    let told = format!("{}{run:#}{}", server.log(), kubectl.run(&["get", "--raw", "/metrics"]));
+    let told = format!("{}{run:#}{}", server.log(), kubectl.raw("/metrics"));
     for line in key.lines().filter(|line| !line.starts_with('-')) {
         assert!(!told.contains(line), "{line} in {told}");
     }

@@ -273,7 +273,7 @@ impl<'a> Runs<'a> {
             assert_eq!(organization.of_stack("resources", stack).len(), objects + 1, "stack {stack}");
         }
         let mut made: BTreeMap<(String, String), usize> = BTreeMap::new();
-        for event in cluster.audit() {
+        for event in cluster.audit(&organization.name) {
             let (object, dry) = (&event["objectRef"], event["requestURI"].as_str().unwrap_or_default());
             if object["resource"] == "configmaps"
                 && event["responseStatus"]["code"] == 201

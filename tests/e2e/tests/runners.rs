@@ -100,7 +100,7 @@ impl Bed {
     /// The answers to the requests that may have changed ConfigMaps of the namespace, by name and in order.
     fn calls(&self, namespace: &str, user: Option<&str>) -> BTreeMap<String, Vec<u64>> {
         let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for event in self.cluster.audit() {
+        for event in self.cluster.audit(namespace) {
             let object = &event["objectRef"];
             let is_read = ["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default());
             let is_dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="));
@@ -139,7 +139,7 @@ impl Bed {
         let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
         assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do: {summary}");
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
-        self.cluster.kubectl().run(&["get", "--raw", &path])
+        self.cluster.kubectl().raw(&path)
     }
 }
 

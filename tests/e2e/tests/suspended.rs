@@ -36,7 +36,7 @@ fn calls(cluster: &Cluster, user: &str, namespace: &str) -> usize {
             && event["objectRef"]["namespace"] == namespace
             && !event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="))
     };
-    cluster.audit().iter().filter(|event| is_call(event)).count()
+    cluster.audit(namespace).iter().filter(|event| is_call(event)).count()
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn suspend(random: &mut Random) {
     let after = calls(&cluster, FIRST, &namespace);
     assert!(after <= before + UNDER_WAY, "it was presumed dead, and went on from {before} to {after} calls");
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{started}/log", organization.name);
-    let log = cluster.kubectl().run(&["get", "--raw", &path]);
+    let log = cluster.kubectl().raw(&path);
     assert!(log.contains("the conversation with another function-runner broke off"), "{log}");
 
     // It is there, and as good as any other for what comes next.

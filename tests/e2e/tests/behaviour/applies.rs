@@ -15,7 +15,7 @@ use crate::{PATIENCE, rollouts::chain};
 
 fn subresource(kubectl: &Kubectl, organization: &Organization, run: &str, path: &str) -> String {
     let runs = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", organization.name);
-    kubectl.run(&["get", "--raw", &format!("{runs}/{run}/{path}")])
+    kubectl.raw(&format!("{runs}/{run}/{path}"))
 }
 
 /// The names of the config maps that are live.
@@ -215,7 +215,7 @@ fn an_apply_without_changes_makes_a_handful_of_requests() {
     organization.stack("web", &config_maps(&namespace, COUNT, "a"));
     organization.succeed("web", "Apply", "");
     let requests = || -> Vec<String> {
-        let audit = cluster.audit();
+        let audit = cluster.audit(&namespace);
         let of_runner = audit
             .iter()
             .filter(|event| event["user"]["username"] == "system:serviceaccount:stoa-system:function-runner")

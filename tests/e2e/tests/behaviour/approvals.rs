@@ -134,7 +134,7 @@ fn plan_is_approved_by_somebody_else_or_by_who_asked_if_that_is_granted() {
     let events = ["get", "events", "--namespace", &organization.name, "--field-selector", "reason=Approved"];
     eventually("the decision is an event", PATIENCE, || admin.run(&events).contains(&sentence).then_some(()));
     eventually("every try is in the audit log", PATIENCE, || {
-        let audited = cluster.audit();
+        let audited = cluster.audit(&run);
         let of_run = audited.iter().filter(|event| {
             let object = &event["objectRef"];
             event["verb"] == "patch" && object["subresource"] == "approval" && object["name"] == run.as_str()

@@ -27,7 +27,7 @@ fn documents(folder: &Path) -> usize {
 
 fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{organization}/releases/{release}/state");
-    kubectl.run(&["get", "--raw", &path])
+    kubectl.raw(&path)
 }
 
 /// Makes a Backend in the bucket `documents`, which is reached at this URL; its name.
@@ -71,7 +71,7 @@ fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
     let run = run["metadata"]["name"].as_str().unwrap();
     for (what, says) in [("plan", "\"Create\""), ("log", "Succeeded")] {
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/{what}");
-        assert!(kubectl.run(&["get", "--raw", &path]).contains(says));
+        assert!(kubectl.raw(&path).contains(says));
     }
     organization.succeed("web", "Destroy", "");
 }

@@ -280,7 +280,7 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
     assert!(organization.of_stack("releases", "web").is_empty(), "a failed run made a release");
 
     let state = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{}/stacks/web/state", organization.name);
-    let state: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &format!("{state}?format=json")])).unwrap();
+    let state: Value = serde_json::from_str(&kubectl.raw(&format!("{state}?format=json"))).unwrap();
     let of = |id: String| state["resources"].as_array().unwrap().iter().find(|it| it["id"] == id.as_str()).unwrap();
     assert_eq!((&state["lastRelease"], &state["changed"]), (&0.into(), &true.into()), "{state:#}");
     assert_eq!(of(id.clone())["result"]["outcome"], "Failed", "{state:#}");
@@ -411,7 +411,7 @@ fn kind_that_the_cluster_does_not_know_is_named_and_nothing_is_made() {
         );
         let run = organization.succeed("web", "Preview", "");
         let path = format!("{tables}/{}/plan?format=table", run["metadata"]["name"].as_str().unwrap());
-        let table = kubectl.run(&["get", "--raw", &path]);
+        let table = kubectl.raw(&path);
         assert!(table.contains(&format!("{id}  (unverified: ")), "{table}");
     }
 }
@@ -431,7 +431,7 @@ fn values_of_secrets_do_not_enter_git() {
     message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &["v1:Secret:app:password"]);
     let name = run["metadata"]["name"].as_str().unwrap();
     let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{name}/log", organization.name);
-    for text in [run.to_string(), server.kubectl().run(&["get", "--raw", &log])] {
+    for text in [run.to_string(), server.kubectl().raw(&log)] {
         assert!(!text.contains("hunter2"), "a secret is told: {text}");
     }
 }

@@ -252,7 +252,7 @@ fn asked(cluster: &Cluster, verbs: &[&str], resource: &str, namespace: &str, nam
                 == (&resource.into(), &namespace.into(), &name.into())
             && !event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="))
     };
-    let audit = cluster.audit();
+    let audit = cluster.audit(name);
     let event = audit.iter().find(|event| is_it(event));
     let event = event.unwrap_or_else(|| panic!("{verbs:?} of {resource} {name} is not in the audit log"));
     event["requestReceivedTimestamp"].as_str().unwrap().to_owned()
@@ -411,7 +411,7 @@ fn contexts_of_one_kubeconfig_are_clusters_and_two_of_one_server_are_one_place()
     let preview = organization.succeed("web", "Preview", "");
     let runs = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", organization.name);
     let run = preview["metadata"]["name"].as_str().unwrap();
-    let table = here.run(&["get", "--raw", &format!("{runs}/{run}/plan?format=table")]);
+    let table = here.raw(&format!("{runs}/{run}/plan?format=table"));
     assert!(table.contains(&format!("namespace {namespace} is not in cluster east yet")), "{table}");
     // One object under two names is one object.
     let twice = ["main", "also"].map(|name| in_cluster(name, &fixed("a"), &none));

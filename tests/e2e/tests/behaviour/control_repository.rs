@@ -275,8 +275,7 @@ fn object_and_list_are_read_at_an_exact_version() {
     kubectl.run(&["delete", "source", "old", "--namespace", name]);
 
     let sources = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/sources");
-    let raw =
-        |path: &str| -> serde_json::Value { serde_json::from_str(&kubectl.run(&["get", "--raw", path])).unwrap() };
+    let raw = |path: &str| -> serde_json::Value { serde_json::from_str(&kubectl.raw(path)).unwrap() };
     let exact = |version: &str| format!("resourceVersion={version}&resourceVersionMatch=Exact");
     let old = raw(&format!("{sources}/old?{}", exact(&first)));
     assert_eq!(old["spec"]["pollInterval"], "1h", "{old:#}");

@@ -110,6 +110,6 @@ fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
     let run = organization.succeed("web", "Apply", "");
     let log = format!("runs/{}/log", run["metadata"]["name"].as_str().unwrap());
     let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/{log}", organization.name);
-    let told = server.kubectl().run(&["get", "--raw", &log]);
+    let told = server.kubectl().raw(&log);
     assert!(told.contains("attributes.spec.sze: its kind has no field that is called so"), "{told}");
 }

@@ -69,7 +69,7 @@ fn applies_lose_nothing_to_a_bucket_that_fails_now_and_then() {
         assert_eq!(values.collect::<Vec<_>>(), ["first"; OBJECTS]);
         for (number, value) in [(1, "first"), (2, "second"), (3, "first")] {
             let release = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}");
-            let read = |part: &str| kubectl.run(&["get", "--raw", &format!("{release}/{part}")]);
+            let read = |part: &str| kubectl.raw(&format!("{release}/{part}"));
             assert!(read("state").contains(value) && read("spec").contains(value), "release {number}");
         }
         let mut revisions: Vec<Value> =

@@ -50,7 +50,7 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     let run = organization.start("web", "Apply", "");
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
     let told = |said: &str| {
-        let log = || kubectl.run(&["get", "--raw", &path]);
+        let log = || kubectl.raw(&path);
         eventually(&format!("{said} is in the log"), PATIENCE, || log().contains(said).then_some(()));
     };
     told("`failed` of its health policy cannot be evaluated");
@@ -170,7 +170,7 @@ fn workloads_are_healthy_once_their_pods_are() {
         for kind in ["Deployment", "StatefulSet", "Job"] {
             let waits = format!("{kind}:{namespace}:{}", kind.to_lowercase());
             eventually(&format!("{waits} is waited for"), PATIENCE, || {
-                let log = kubectl.run(&["get", "--raw", &path]);
+                let log = kubectl.raw(&path);
                 log.lines().any(|line| line.contains(&waits) && line.contains("InProgress")).then_some(())
             });
         }

@@ -98,7 +98,7 @@ impl World {
         let name = run["metadata"]["name"].as_str().unwrap();
         let namespace = &self.organization.name;
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{name}/log");
-        self.cluster.kubectl().run(&["get", "--raw", &path])
+        self.cluster.kubectl().raw(&path)
     }
 
     fn resources(&self, phase: &str) -> Vec<String> {
@@ -255,7 +255,7 @@ fn release_of_kusion_is_taken_over_and_never_written() {
     assert!(log.contains(&format!("v1:ConfigMap:{name}:gone is not there any more")), "{log}");
     assert_eq!((world.live("secret/old"), world.live("configmap/settings")), before);
     let state = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/state");
-    let state = cluster.kubectl().run(&["get", "--raw", &state]);
+    let state = cluster.kubectl().raw(&state);
     for kept in [log, state, import.to_string(), json!(organization.of_stack("resources", "web")).to_string()] {
         assert!(!kept.contains("hunter2") && !kept.contains("aHVudGVyMg"), "{kept}");
     }

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 fn raw(kubectl: &Kubectl, path: &str) -> Value {
-    serde_json::from_str(&kubectl.run(&["get", "--raw", path])).unwrap()
+    serde_json::from_str(&kubectl.raw(path)).unwrap()
 }
 
 fn kinds_are_discovered(server: &dyn Server) {

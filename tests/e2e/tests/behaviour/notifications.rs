@@ -37,7 +37,7 @@ fn events_survive_a_crash_and_what_was_given_up_is_delivered_again() {
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells[..5], [name, "127.0.0.1", "false", "False", "2"], "{row}");
     let path = format!("/apis/platform.stoa.dev/v1alpha1/notificationsinks/{name}");
-    let letters: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &format!("{path}/deadletters")])).unwrap();
+    let letters: Value = serde_json::from_str(&kubectl.raw(&format!("{path}/deadletters"))).unwrap();
     let types: Vec<&str> =
         letters["items"].as_array().unwrap().iter().map(|item| item["event"]["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["dev.stoa.run.started", "dev.stoa.run.succeeded"]);

@@ -166,7 +166,7 @@ fn orphaned_infrastructure_stays_when_its_stack_goes() {
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
     let diff = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.2/diff?format=json");
-    let diff: serde_json::Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &diff])).unwrap();
+    let diff: serde_json::Value = serde_json::from_str(&kubectl.raw(&diff)).unwrap();
     assert_eq!((&diff["from"], &diff["summary"]["added"]), (&serde_json::Value::Null, &3.into()), "{diff:#}");
     organization.stack("web", &config_maps(&namespace, 2, "b"));
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 3);

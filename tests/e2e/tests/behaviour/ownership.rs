@@ -52,7 +52,7 @@ fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> 
     let destroy = organization.succeed("one", "Destroy", "");
     let run = destroy["metadata"]["name"].as_str().unwrap();
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log");
-    let log = server.kubectl().run(&["get", "--raw", &path]);
+    let log = server.kubectl().raw(&path);
     assert!(log.contains(&format!("it belongs to {name}/two/{name} now, and is left alone")), "{log}");
     assert_eq!(live(&organization), of_two, "the first stack has it no more");
 
@@ -106,7 +106,7 @@ fn what_another_manager_applies_is_refused_by_name_until_the_resource_takes_it()
     let preview = organization.succeed("one", "Preview", "");
     let run = preview["metadata"]["name"].as_str().unwrap();
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log");
-    let plan = cluster.kubectl().run(&["get", "--raw", &path]);
+    let plan = cluster.kubectl().raw(&path);
     assert!(plan.contains("taken from hand, which changes them: .data.value"), "{plan}");
     organization.succeed("one", "Apply", "");
     assert_eq!(value(), "ours");

@@ -6,7 +6,7 @@ use stoa_e2e::{Cluster, Server, Standalone};
 
 fn log_of(server: &dyn Server, organization: &Organization, run: &str) -> String {
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
-    server.kubectl().run(&["get", "--raw", &path])
+    server.kubectl().raw(&path)
 }
 
 fn preview_shows_and_changes_nothing(server: &dyn Server) {
@@ -281,7 +281,7 @@ fn plan_tells_what_is_known_later_what_moved_away_and_nothing_of_what_is_others(
         let preview = organization.succeed("web", "Preview", "");
         let run = preview["metadata"]["name"].as_str().unwrap();
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}", organization.name);
-        kubectl.run(&["get", "--raw", &format!("{path}/plan?format=table")])
+        kubectl.raw(&format!("{path}/plan?format=table"))
     };
     let first = table();
     assert!(first.contains("data.address: \"none\" → (known after apply)"), "{first}");

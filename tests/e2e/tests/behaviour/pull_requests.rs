@@ -133,7 +133,7 @@ spec: {{project: proposed, workspaces: [{name}], trigger: Apply}}
     // What it tells to see the plan is a command that does.
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run_name}/plan?format=table");
     assert!(comments[0].contains(&format!("kubectl get --raw \"{path}\"")), "{}", comments[0]);
-    assert!(kubectl.run(&["get", "--raw", &path]).contains("~ update"));
+    assert!(kubectl.raw(&path).contains("~ update"));
 
     let second = clone.push("better", "apps/web/spec.yaml", &with_secret("c"));
     said(&second, "success");

@@ -130,7 +130,7 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
     organization.succeed("web", "Apply", "");
     let document = |number: usize, part: &str| {
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}/{part}");
-        kubectl.run(&["get", "--raw", &path])
+        kubectl.raw(&path)
     };
     for (number, value, other) in [(1, "first", "second"), (2, "second", "first")] {
         for part in ["spec", "state"] {

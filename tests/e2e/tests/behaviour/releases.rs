@@ -43,7 +43,7 @@ fn releases_are_compared(server: &dyn Server, third: (&str, &str), shown: &str) 
     let path = |release: &str, query: &str| {
         format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/{release}/diff{query}")
     };
-    let raw = |release: &str, query: &str| server.kubectl().run(&["get", "--raw", &path(release, query)]);
+    let raw = |release: &str, query: &str| server.kubectl().raw(&path(release, query));
     let (first, second) = (format!("web.{name}.1"), format!("web.{name}.2"));
 
     let text = raw(&second, "?format=text");

@@ -212,7 +212,7 @@ pub(crate) fn chain(namespace: &str, length: usize) -> String {
 fn order(cluster: &Cluster, verb: &str, namespace: &str) -> Vec<String> {
     let dry = |event: &Value| event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="));
     cluster
-        .audit()
+        .audit(namespace)
         .iter()
         .filter(|event| {
             event["verb"] == verb && event["user"]["username"] == "system:serviceaccount:stoa-system:function-runner"

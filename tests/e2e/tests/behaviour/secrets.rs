@@ -53,7 +53,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 fn raw(kubectl: &Kubectl, organization: &str, path: &str) -> String {
-    kubectl.run(&["get", "--raw", &format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{organization}/{path}")])
+    kubectl.raw(&format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{organization}/{path}"))
 }
 
 /// What `sha256:<hex>` a text has.

@@ -5,7 +5,7 @@ use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::{Cluster, Server, Standalone};
 
 fn raw(server: &dyn Server, path: &str) -> String {
-    server.kubectl().run(&["get", "--raw", path])
+    server.kubectl().raw(path)
 }
 
 fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {

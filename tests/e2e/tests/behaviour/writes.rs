@@ -165,7 +165,7 @@ fn pages_are_one_snapshot(server: &dyn Server) {
         let path = format!(
             "/apis/config.stoa.dev/v1alpha1/namespaces/{name}/sources?labelSelector=paged%3Dyes&limit=10{query}"
         );
-        serde_json::from_str(&kubectl.run(&["get", "--raw", &path])).unwrap()
+        serde_json::from_str(&kubectl.raw(&path)).unwrap()
     };
     let names = |page: &Value| -> Vec<String> {
         page["items"]

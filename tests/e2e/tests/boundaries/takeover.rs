@@ -76,7 +76,7 @@ pub(super) fn roll_out() {
     for point in &points {
         is_rolled_out(&organization, point, &take_over(&cluster, &organization, point));
     }
-    let audit = cluster.audit();
+    let audit = cluster.audit(&organization.name);
     for point in points {
         let created = created_in(&audit, &format!("{}-{point}", organization.name));
         let is_once = created.values().all(|count| *count == 1);
