@@ -22,7 +22,7 @@ use crate::direct::{Created, Direct};
 /// Longer than a start takes on a machine that is busy building.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// kubectl of one version with one kubeconfig.
+/// kubectl of one version with one kubeconfig. Where a method does not say that it runs kubectl, it need not be started.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     /// The program.
