@@ -80,6 +80,7 @@ pub(crate) fn watch(
         changed: WatchStream::from_changes(cache.subscribe()),
         cache,
         position: request.since,
+        behind: true,
         prefix: request.prefix,
         labels: request.labels,
         fields: request.fields,
@@ -87,6 +88,7 @@ pub(crate) fn watch(
         mark_initial_end: request.mark_initial_end,
         pending: VecDeque::new(),
         bookmarks,
+        bookmark_due: false,
         alarms,
         ended: false,
     };
@@ -98,6 +100,8 @@ struct Watcher {
     changed: WatchStream<Version>,
     /// Every event up to here has been looked at.
     position: Version,
+    /// Whether there may be more events than those. If not, `changed` says when there are.
+    behind: bool,
     prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
@@ -105,6 +109,8 @@ struct Watcher {
     mark_initial_end: bool,
     pending: VecDeque<Event>,
     bookmarks: Option<Bookmarks>,
+    /// Whether a bookmark comes once all events before it have.
+    bookmark_due: bool,
     alarms: Alarms<Alarm>,
     ended: bool,
 }
@@ -157,51 +163,58 @@ impl Stream for Watcher {
             if this.ended {
                 return Poll::Ready(None);
             }
-            // Read before the events: once those are drained, nothing before this is left.
-            let applied = this.cache.progress().applied();
-            let events = match this.cache.events_after(this.position, BATCH) {
-                Ok(events) => events,
-                Err(TooOld { oldest }) => {
+            if this.behind {
+                if let Err(TooOld { oldest }) = this.catch_up() {
                     this.ended = true;
                     return Poll::Ready(Some(Event::Error(too_old(this.position, oldest))));
                 }
-            };
-            for event in &events {
-                this.position = event.version;
-                let change = this.change(event);
-                this.pending.extend(change);
-            }
-            if events.len() == BATCH {
-                // One that never comes to its end of the events ends as well.
-                if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
+                // One that never catches up ends as well.
+                if this.behind
+                    && let Poll::Ready(alarm) = this.alarms.poll_next(context)
+                {
                     this.heard(alarm);
                 }
-                continue;
-            }
-            if !events.is_empty() {
-                continue;
-            }
-            this.position = this.position.max(applied);
-            if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
+            } else if std::mem::take(&mut this.bookmark_due) {
+                return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: false }));
+            } else if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
                 this.heard(alarm);
-                continue;
-            }
-            match this.changed.poll_next_unpin(context) {
-                Poll::Ready(Some(_)) => {}
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            } else {
+                match this.changed.poll_next_unpin(context) {
+                    Poll::Ready(Some(_)) => this.behind = true,
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => return Poll::Pending,
+                }
             }
         }
     }
 }
 
 impl Watcher {
+    /// Takes what is next in the history.
+    fn catch_up(&mut self) -> Result<(), TooOld> {
+        // Read before the events: once those are drained, nothing before this is left.
+        let applied = self.cache.progress().applied();
+        let events = self.cache.events_after(self.position, BATCH)?;
+        for event in &events {
+            self.position = event.version;
+            let change = self.change(event);
+            self.pending.extend(change);
+        }
+        if events.len() < BATCH {
+            self.behind = false;
+            self.position = self.position.max(applied);
+        }
+        Ok(())
+    }
+
     fn heard(&mut self, alarm: Alarm) {
         match (alarm, &mut self.bookmarks) {
             (Alarm::End, _) => self.ended = true,
             (Alarm::Bookmark, Some(bookmarks)) => {
                 bookmarks.sent(&self.alarms);
-                self.pending.push_back(Event::Bookmark { version: self.position, initial_events_end: false });
+                self.bookmark_due = true;
+                // What is applied by now may be further than what was last looked at.
+                self.behind = true;
             }
             (Alarm::Bookmark, None) => {}
         }

@@ -22,6 +22,9 @@ use crate::{alarms::Alarms, http::Body};
 /// A body of a known size up to that is handed to the connection whole, and nobody waits for its end.
 const SHORT: u64 = 64 * 1024;
 
+/// How many frames of a watch go out before its end is asked for.
+const IN_A_ROW: u8 = 16;
+
 /// Whether a body is handed to the connection whole.
 pub(crate) fn is_short(body: &Body) -> bool {
     body.size_hint().exact().is_some_and(|size| size <= SHORT)
@@ -49,6 +52,8 @@ struct Outgoing {
     rest: Bytes,
     record: Record,
     end: End,
+    /// How many frames went out since the end was asked for.
+    frames: u8,
     /// Keeps the share of the limit that a task of its own holds.
     alive: Option<oneshot::Sender<()>>,
     _long: Option<LongAnswer>,
@@ -80,10 +85,32 @@ pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
             End::With(alarms)
         }
     };
-    Outgoing { inner, rest: Bytes::new(), record, end, alive, _long: long }.boxed_unsync()
+    Outgoing { inner, rest: Bytes::new(), record, end, frames: 0, alive, _long: long }.boxed_unsync()
 }
 
 impl Outgoing {
+    /// Whether to ask for the end before the next frame: a body with much to say must end, too. Of a watch it is enough to
+    /// do that now and then, since an event is mostly followed by a pause.
+    fn asks_first(&self) -> bool {
+        match self.end {
+            End::OfItself => false,
+            End::At(_) => true,
+            End::With(_) => self.frames >= IN_A_ROW,
+        }
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.frames = 0;
+        match &mut self.end {
+            End::OfItself => Poll::Pending,
+            End::With(stop) => stop.poll_next(context).map(|()| None),
+            End::At(deadline) => deadline.as_mut().poll(context).map(|()| {
+                self.record.terminated(deadline::timed_out().code());
+                Some(Err(io::ErrorKind::TimedOut.into()))
+            }),
+        }
+    }
+
     /// What comes next of the body, in pieces as a client takes them: what HTTP/2 has been handed it keeps until it is
     /// taken, though the answer is long over.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
@@ -104,22 +131,13 @@ impl HttpBody for Outgoing {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        // A body with much to say must end too, so this is asked first.
-        let ended = match &mut self.end {
-            End::OfItself => None,
-            End::With(stop) => stop.poll_next(context).is_ready().then_some(None),
-            End::At(deadline) => {
-                let over = deadline.as_mut().poll(context).is_ready();
-                over.then(|| Some(Err(io::ErrorKind::TimedOut.into())))
-            }
-        };
-        if let Some(ended) = ended {
-            if ended.is_some() {
-                self.record.terminated(deadline::timed_out().code());
-            }
+        if self.asks_first()
+            && let Poll::Ready(ended) = self.poll_end(context)
+        {
             return Poll::Ready(ended);
         }
-        let frame = ready!(self.poll_piece(context));
+        let Poll::Ready(frame) = self.poll_piece(context) else { return self.poll_end(context) };
+        self.frames = self.frames.saturating_add(1);
         if let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {

@@ -3,14 +3,22 @@
 use std::{
     convert::Infallible,
     io,
-    sync::atomic::{AtomicI64, Ordering},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
 use futures_util::StreamExt as _;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::{body::Incoming, service::service_fn};
+use hyper::{
+    body::{Body as _, Incoming},
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -215,6 +223,65 @@ async fn wrong_watch_options_are_refused_before_it_begins() {
     let yaml = server.send("GET", &format!("{GADGETS}?watch=true"), &[("accept", "application/yaml")], "").await;
     let message = "message: \"only the following media types are accepted: application/json;stream=watch\"\n";
     assert!(yaml.code == StatusCode::NOT_ACCEPTABLE && yaml.text().contains(message), "{}", yaml.text());
+}
+
+#[tokio::test]
+async fn watches_that_are_told_the_same_share_its_bytes() {
+    const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let server = Server::start().await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let version = a["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut frames = Vec::new();
+    let (query, all) = (format!("resourceVersion={version}"), ["*/*", "*/*", PARTIAL, PARTIAL, TABLE, "*/*"]);
+    let mut watches = Vec::new();
+    for accept in all {
+        watches.push(Watch::open(&server, &query, accept).await);
+    }
+    server.merge(A, &json!({"spec": {"size": 2}})).await;
+    for watch in &mut watches {
+        frames.push(watch.body.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    let [one, two, partial, second, table, last] = frames.try_into().unwrap();
+    assert_eq!((one.as_ptr(), partial.as_ptr()), (two.as_ptr(), second.as_ptr()));
+    assert_eq!(one, last);
+    let kind = |frame: &[u8]| serde_json::from_slice::<Value>(frame).unwrap()["object"]["kind"].clone();
+    assert_eq!([kind(&one), kind(&partial), kind(&table)], ["Gadget", "PartialObjectMetadata", "Table"]);
+
+    // The same object comes into the sight of one watch, and goes out of that of another.
+    let small = Watch::open(&server, &format!("{query}&fieldSelector=spec.size%3D1"), "*/*").await;
+    let large = Watch::open(&server, &format!("{query}&fieldSelector=spec.size%3D2"), "*/*").await;
+    for (mut watch, kind) in [(small, "DELETED"), (large, "ADDED")] {
+        assert_eq!(watch.next().await.unwrap()["type"], kind);
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_behind_a_frame_is_woken_by_the_next() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 0)).await;
+    let mut body = Watch::open(&server, "", "*/*").await.body;
+    let wakers = [(); 2].map(|()| Arc::<Woken>::default());
+    for size in 1..9 {
+        let [first, second] = [size % 2, size / 2 % 2].map(|index| &wakers[index]);
+        let mut poll = |woken: &Arc<Woken>| {
+            let waker = Waker::from(Arc::clone(woken));
+            Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_ready()
+        };
+        assert!(poll(first), "there was an event before {size}");
+        assert!(!poll(second), "{size}");
+        second.0.store(false, Ordering::SeqCst);
+        server.merge(A, &json!({"spec": {"size": size}})).await;
+        assert!(second.0.load(Ordering::SeqCst), "{size}");
+    }
 }
 
 #[tokio::test]
