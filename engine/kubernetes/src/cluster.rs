@@ -1,7 +1,9 @@
-//! One cluster: its client, the calls made to it, and what it serves.
+//! One cluster: its client, and the calls made to it.
 //!
 //! Calls are built here rather than with `kube::Api`, because that hides the `Retry-After` header and
 //! decodes whole lists before anything can be left out.
+//!
+//! Elsewhere: what it serves is in `discovery`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,12 +15,12 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use stoa_engine::Schema;
 use stoa_runtime::Turns;
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::time::Instant;
 
 use crate::body;
-use crate::connections::{Connection, Served};
+use crate::connections::Connection;
+use crate::discovery::Catalog;
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::under_way::{Asked, UnderWay};
@@ -44,8 +46,6 @@ const PROBE: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(4);
 /// The same of an object that is being deleted: a pod has 30 s to end, if nothing else is said.
 const LINGERS: Duration = Duration::from_secs(45);
-/// How long a server may take to hear of a definition that was changed.
-const HEARD: Duration = Duration::from_secs(5);
 /// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
@@ -66,12 +66,7 @@ pub(crate) struct Cluster {
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
     connection: Connection,
-    /// When this use of the connection began.
-    began: Instant,
-    /// What it says of its kinds, by group and version.
-    described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
-    /// When the definitions of kinds were changed here.
-    defined: Mutex<HashMap<Gvk, Instant>>,
+    pub(crate) catalog: Catalog,
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
     away: Mutex<Option<Away>>,
@@ -94,38 +89,6 @@ impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// What a cluster says about a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Discovered {
-    Served(Api),
-    /// The group and version are there, without this kind.
-    NoKind,
-    /// The group and version are not there.
-    NoVersion,
-}
-
-#[derive(Deserialize)]
-struct ResourceList {
-    resources: Vec<ServedResource>,
-}
-
-#[derive(Deserialize)]
-struct ServedResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
-}
-
-#[derive(Deserialize)]
-struct GroupVersions {
-    versions: Vec<ServedVersion>,
-}
-
-#[derive(Deserialize)]
-struct ServedVersion {
-    version: String,
 }
 
 #[derive(Deserialize)]
@@ -163,12 +126,11 @@ struct PeekMeta {
 
 impl Cluster {
     pub(crate) fn new(name: String, connection: Connection) -> Self {
-        let (url, began) = (connection.url.clone(), Instant::now());
-        let (described, defined) = (Mutex::default(), Mutex::default());
+        let (url, catalog) = (connection.url.clone(), Catalog::new(Arc::clone(&connection.discovery)));
         let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
         let (under_way, going) = Default::default();
-        Self { name, url, turns, watches, connection, began, described, defined, unready, away, under_way, going }
+        Self { name, url, turns, watches, connection, catalog, unready, away, under_way, going }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -193,90 +155,6 @@ impl Cluster {
     /// The path of the collection that it is in.
     pub(crate) fn collection(&self, target: &Target, api: &Api) -> String {
         collection_path(&target.gvk, api, target.namespace_in(api, self.default_namespace()))
-    }
-
-    /// How this cluster serves a kind. Asks once per group and version, or not at all where an earlier run did.
-    pub(crate) async fn discover(&self, gvk: &Gvk) -> Result<Discovered, CallError> {
-        let path = gvk.base_path();
-        let cell = self.connection.discovery.of(&path, &gvk.kind, self.began);
-        let served = cell.get_or_try_init(|| self.fetch_served(&path)).await?;
-        Ok(match served {
-            None => Discovered::NoVersion,
-            Some(kinds) => kinds.get(&gvk.kind).cloned().map_or(Discovered::NoKind, Discovered::Served),
-        })
-    }
-
-    /// Forgets what a group and version serves, because it may have changed.
-    pub(crate) fn forget(&self, gvk: &Gvk) {
-        self.connection.discovery.forget(&gvk.base_path());
-        self.described.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
-    }
-
-    /// Notes that the definition of a kind was changed.
-    pub(crate) fn note_defined(&self, gvk: Gvk) {
-        self.defined.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk, Instant::now());
-    }
-
-    /// Whether the definition of a kind was changed so short a time ago that the server, or one beside it, may not have
-    /// heard of that.
-    pub(crate) fn is_new(&self, gvk: &Gvk) -> bool {
-        let defined = self.defined.lock().unwrap_or_else(PoisonError::into_inner);
-        defined.get(gvk).is_some_and(|changed| changed.elapsed() < HEARD)
-    }
-
-    /// Forgets what all versions of a group serve.
-    pub(crate) fn forget_group(&self, group: &str) {
-        self.connection.discovery.forget_group(group);
-    }
-
-    /// What this cluster says of a kind in its OpenAPI v3. Asks once per group and version; `None` where it does not tell.
-    pub(crate) async fn schema(&self, gvk: &Gvk) -> Result<Option<Schema>, CallError> {
-        let path = gvk.base_path();
-        let cell = {
-            let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(described.entry(path.clone()).or_default())
-        };
-        let document = cell
-            .get_or_try_init(async || match self.call(Method::GET, &format!("/openapi/v3{path}"), None).await {
-                Ok(body) => decode(&body).map(Some),
-                Err(CallError::Status(failure)) if matches!(failure.code, 403 | 404 | 406) => Ok(None),
-                Err(err) => Err(err),
-            })
-            .await?;
-        let document = document.as_ref();
-        Ok(document.and_then(|document| Schema::of_kind(document, &gvk.group, &gvk.version, &gvk.kind)))
-    }
-
-    /// Forgets it where an earlier run asked for it, and something that follows from it is not there; whether it may be known
-    /// better now.
-    pub(crate) fn forget_older(&self, gvk: &Gvk) -> bool {
-        self.connection.discovery.forget_older(&gvk.base_path(), self.began)
-    }
-
-    /// The versions of a group that are served, as of now. Kubernetes' own group without a name has but one.
-    pub(crate) async fn versions(&self, group: &str) -> Result<Vec<String>, CallError> {
-        if group.is_empty() {
-            return Ok(vec!["v1".to_owned()]);
-        }
-        match self.call(Method::GET, &format!("/apis/{group}"), None).await {
-            Ok(body) => {
-                let group: GroupVersions = decode(&body)?;
-                Ok(group.versions.into_iter().map(|served| served.version).collect())
-            }
-            Err(CallError::Status(failure)) if failure.code == 404 => Ok(Vec::new()),
-            Err(err) => Err(err),
-        }
-    }
-
-    async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {
-        let body = match self.call(Method::GET, path, None).await {
-            Ok(body) => body,
-            Err(CallError::Status(failure)) if failure.code == 404 => return Ok(None),
-            Err(err) => return Err(err),
-        };
-        let list: ResourceList = decode(&body)?;
-        let kinds = list.resources.into_iter().filter(|r| !r.name.contains('/'));
-        Ok(Some(kinds.map(|r| (r.kind, Api { plural: r.name, namespaced: r.namespaced })).collect()))
     }
 
     /// The object at a path, or `None`.
@@ -449,7 +327,12 @@ impl Cluster {
     }
 
     /// One call. A server that says when to come again is listened to, for a while.
-    async fn call(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>) -> Result<Vec<u8>, CallError> {
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, CallError> {
         let mut attempt = 1;
         let mut was_ready = false;
         let mut was_refused = false;
@@ -578,7 +461,7 @@ fn pause(failure: &Failure, attempt: u32) -> Option<Duration> {
     (pause <= LONGEST_PAUSE).then_some(pause)
 }
 
-fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
     // The text is not repeated: it may hold a Secret.
     serde_json::from_slice(body).map_err(|err| {
         CallError::Unreachable(format!(

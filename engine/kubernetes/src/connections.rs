@@ -12,10 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::target::Api;
+use crate::discovery::Discovery;
 
 /// The most connections that are kept.
 const MOST: usize = 64;
@@ -25,63 +24,6 @@ const IDLE: Duration = Duration::from_secs(120);
 const OLDEST: Duration = Duration::from_secs(600);
 /// How often it is looked which are to go.
 const SWEEP: Duration = Duration::from_secs(15);
-
-/// What a group and version serves: by kind, or nothing when it is not served at all.
-pub(crate) type Served = Option<HashMap<String, Api>>;
-
-/// What a cluster serves, as it was last asked.
-#[derive(Debug, Default)]
-pub(crate) struct Discovery(Mutex<HashMap<String, Asked>>);
-
-#[derive(Debug)]
-struct Asked {
-    at: Instant,
-    served: Arc<OnceCell<Served>>,
-}
-
-impl Asked {
-    fn now() -> Self {
-        Self { at: Instant::now(), served: Arc::default() }
-    }
-}
-
-impl Discovery {
-    /// Where it is kept what a group and version serves. What was asked for before `began` counts only where it has the kind:
-    /// one that was not there then may be by now.
-    pub(crate) fn of(&self, path: &str, kind: &str, began: Instant) -> Arc<OnceCell<Served>> {
-        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = groups.entry(path.to_owned()).or_insert_with(Asked::now);
-        let has_kind = || asked.served.get().and_then(Option::as_ref).is_some_and(|kinds| kinds.contains_key(kind));
-        if asked.at < began && !has_kind() {
-            *asked = Asked::now();
-        }
-        Arc::clone(&asked.served)
-    }
-
-    pub(crate) fn forget(&self, path: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
-    }
-
-    /// Forgets what all versions of a group serve.
-    pub(crate) fn forget_group(&self, group: &str) {
-        let is_of = |path: &String| {
-            path.strip_prefix("/apis/")
-                .and_then(|path| path.strip_prefix(group))
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|path, _| !is_of(path));
-    }
-
-    /// Forgets what was asked for before `began`; whether there was something to forget.
-    pub(crate) fn forget_older(&self, path: &str, began: Instant) -> bool {
-        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_older = groups.get(path).is_some_and(|asked| asked.at < began);
-        if is_older {
-            groups.remove(path);
-        }
-        is_older
-    }
-}
 
 /// A way into a cluster.
 #[derive(Clone)]

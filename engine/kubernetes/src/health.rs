@@ -8,7 +8,8 @@ use stoa_engine::{Problem, Resource, Sensitive};
 use stoa_runtime::{Health, HealthReport, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{Cluster, Discovered};
+use crate::cluster::Cluster;
+use crate::discovery::Discovered;
 use crate::error::CallError;
 use crate::kinds;
 use crate::kstatus;

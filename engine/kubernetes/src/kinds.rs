@@ -9,7 +9,8 @@ use stoa_engine::definitions::Definition;
 use stoa_runtime::RuntimeError;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Discovered};
+use crate::cluster::Cluster;
+use crate::discovery::Discovered;
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target};
 

@@ -3,7 +3,7 @@
 //! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are server-side applies under
 //! the field manager `stoa` with the owner's mark (`write`), or new objects in the place of old ones (`replace`), and health
 //! follows kstatus, or the resource's own policy, by watching (`health`, `watch`, `kstatus`, `policy`). What a cluster serves
-//! may come and go meanwhile (`kinds`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
+//! (`discovery`) may come and go meanwhile (`kinds`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
 //! answers 429 with `Retry-After` is waited for.
 //!
 //! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
@@ -13,6 +13,7 @@ mod cluster;
 mod connect;
 mod connections;
 mod deletion;
+mod discovery;
 mod error;
 mod health;
 mod kinds;

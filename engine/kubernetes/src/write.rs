@@ -16,7 +16,8 @@ use stoa_engine::{FieldConflict, Ignored, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
+use crate::cluster::{ApplyOptions, Cluster, FIELD_MANAGER};
+use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
