@@ -31,6 +31,7 @@ pub mod path;
 pub mod plan;
 pub mod planner;
 pub mod problem;
+pub mod pruned;
 pub mod reference;
 pub mod render;
 pub mod resolve;

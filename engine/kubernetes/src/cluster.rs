@@ -126,7 +126,8 @@ struct PeekMeta {
 
 impl Cluster {
     pub(crate) fn new(name: String, connection: Connection) -> Self {
-        let (url, catalog) = (connection.url.clone(), Catalog::new(Arc::clone(&connection.discovery)));
+        let url = connection.url.clone();
+        let catalog = Catalog::new(Arc::clone(&connection.discovery), Arc::clone(&connection.changed));
         let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
         let (under_way, going) = Default::default();

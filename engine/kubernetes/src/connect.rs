@@ -48,10 +48,10 @@ impl ClusterConfig {
             Some(connection) => connection,
             None => {
                 let made = self.connection().await?;
-                if let Some(digest) = digest {
-                    connections.put(digest, made.clone());
+                match digest {
+                    Some(digest) => connections.put(digest, made),
+                    None => made,
                 }
-                made
             }
         };
         Ok(Cluster::new(self.name.clone(), connection))
@@ -156,6 +156,7 @@ fn place(config: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Gvk;
 
     async fn check(user: &str) -> String {
         let kubeconfig = format!(
@@ -209,16 +210,21 @@ mod tests {
              users: [{name: u, user: {token: hunter2}}, {name: v, user: {token: hunter3}}]\n\
              contexts: [{name: one, context: {cluster: a, user: u}}, {name: two, context: {cluster: a, user: v, namespace: shop}}, \
              {name: renamed, context: {cluster: b, user: u}}, {name: elsewhere, context: {cluster: c, user: u}}]\n";
-        let place = async |context: &str| {
+        let connections = Connections::default();
+        let cluster = async |context: &str| {
             let access =
                 Access::Kubeconfig { bytes: kubeconfig.as_bytes().to_vec(), context: Some(context.to_owned()) };
-            let config = ClusterConfig { name: "edge".to_owned(), access };
-            config.connect(&Connections::default()).await.unwrap().place().to_owned()
+            ClusterConfig { name: "edge".to_owned(), access }.connect(&connections).await.unwrap()
         };
-        let one = place("one").await;
-        assert_eq!(place("two").await, one);
+        let (first, second) = (cluster("one").await, cluster("two").await);
+        let one = first.place();
+        assert_eq!(second.place(), one);
+        let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
+        first.note_defined(widgets.clone());
+        assert!(second.is_new(&widgets) && cluster("one").await.is_new(&widgets), "who comes later hears of it, too");
         for other in ["renamed", "elsewhere"] {
-            assert_ne!(place(other).await, one, "{other}");
+            let other = cluster(other).await;
+            assert!(other.place() != one && !other.is_new(&widgets), "{}", other.place());
         }
         assert!(!one.contains("hunter2"), "{one}");
     }

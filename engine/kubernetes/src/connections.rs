@@ -14,7 +14,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::time::Instant;
 
-use crate::discovery::Discovery;
+use crate::discovery::{Changed, Discovery};
 
 /// The most connections that are kept.
 const MOST: usize = 64;
@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     pub(crate) place: String,
     pub(crate) client: Client,
     pub(crate) discovery: Arc<Discovery>,
+    /// All connections to a place have this in common.
+    pub(crate) changed: Arc<Changed>,
     /// Set where the cluster did not let a call in.
     refused: Arc<AtomicBool>,
     made: Instant,
@@ -49,7 +51,8 @@ impl Connection {
     /// A way to a place that its URL tells.
     pub(crate) fn new(url: String, client: Client) -> Self {
         let place = url.clone();
-        Self { url, place, client, discovery: Arc::default(), refused: Arc::default(), made: Instant::now() }
+        let (discovery, changed, refused) = Default::default();
+        Self { url, place, client, discovery, changed, refused, made: Instant::now() }
     }
 
     /// The same where the URL alone does not tell the place.
@@ -75,12 +78,23 @@ pub struct Connections(Arc<Mutex<Kept>>);
 struct Kept {
     /// By the digest of where they lead and what opens it.
     by_access: HashMap<String, (Connection, Instant)>,
+    /// What is known of each place for as long as somebody goes there.
+    by_place: HashMap<String, Weak<Changed>>,
     is_swept: bool,
 }
 
 impl Kept {
     fn sweep(&mut self) {
         self.by_access.retain(|_, (connection, used)| connection.is_good() && used.elapsed() < IDLE);
+        self.by_place.retain(|_, changed| changed.strong_count() > 0);
+    }
+
+    /// The connection with what others to its place have in common.
+    fn joined(&mut self, connection: Connection) -> Connection {
+        let known = self.by_place.get(&connection.place).and_then(Weak::upgrade);
+        let changed = known.unwrap_or_else(|| Arc::clone(&connection.changed));
+        self.by_place.insert(connection.place.clone(), Arc::downgrade(&changed));
+        Connection { changed, ..connection }
     }
 }
 
@@ -97,10 +111,12 @@ impl Connections {
         Some(connection.clone())
     }
 
-    /// Keeps a connection. Where there are too many, the one goes that was not used for longest.
-    pub(crate) fn put(&self, access: String, connection: Connection) {
+    /// Keeps a connection, and returns it as one to a place that others may lead to. Where there are too many, the one goes
+    /// that was not used for longest.
+    pub(crate) fn put(&self, access: String, connection: Connection) -> Connection {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.by_access.insert(access, (connection, Instant::now()));
+        let connection = kept.joined(connection);
+        kept.by_access.insert(access, (connection.clone(), Instant::now()));
         if kept.by_access.len() > MOST {
             let oldest = kept.by_access.iter().min_by_key(|(_, (_, used))| *used).map(|(access, _)| access.clone());
             oldest.map(|access| kept.by_access.remove(&access));
@@ -108,6 +124,7 @@ impl Connections {
         if !std::mem::replace(&mut kept.is_swept, true) {
             tokio::spawn(sweep(Arc::downgrade(&self.0)));
         }
+        connection
     }
 }
 

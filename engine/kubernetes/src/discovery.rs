@@ -1,6 +1,7 @@
 //! What a cluster serves: its kinds, what it says of them, and which definitions of kinds were changed lately.
 //!
-//! Runs share which kinds there are ([`Discovery`]); the rest is known for one run.
+//! Runs share which kinds there are ([`Discovery`]), and which definitions changed at a place ([`Changed`]), by whichever name
+//! and credentials they get there. What a cluster says of its kinds is known for one run.
 //!
 //! Elsewhere: kinds that are not served, and may be soon, are in `kinds`.
 
@@ -39,13 +40,12 @@ pub(crate) struct Catalog {
     kinds: Arc<Discovery>,
     /// What the cluster says of its kinds, by group and version.
     described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
-    /// When the definitions of kinds were changed here.
-    defined: Mutex<HashMap<Gvk, Instant>>,
+    changed: Arc<Changed>,
 }
 
 impl Catalog {
-    pub(crate) fn new(kinds: Arc<Discovery>) -> Self {
-        Self { began: Instant::now(), kinds, described: Mutex::default(), defined: Mutex::default() }
+    pub(crate) fn new(kinds: Arc<Discovery>, changed: Arc<Changed>) -> Self {
+        Self { began: Instant::now(), kinds, described: Mutex::default(), changed }
     }
 }
 
@@ -69,14 +69,13 @@ impl Cluster {
 
     /// Notes that the definition of a kind was changed.
     pub(crate) fn note_defined(&self, gvk: Gvk) {
-        self.catalog.defined.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk, Instant::now());
+        self.catalog.changed.note(gvk);
     }
 
     /// Whether the definition of a kind was changed so short a time ago that the server, or one beside it, may not have
     /// heard of that.
     pub(crate) fn is_new(&self, gvk: &Gvk) -> bool {
-        let defined = self.catalog.defined.lock().unwrap_or_else(PoisonError::into_inner);
-        defined.get(gvk).is_some_and(|changed| changed.elapsed() < HEARD)
+        self.catalog.changed.is_new(gvk)
     }
 
     /// Forgets what all versions of a group serve.
@@ -189,6 +188,23 @@ impl Discovery {
             groups.remove(path);
         }
         is_older
+    }
+}
+
+/// When the definitions of kinds were changed at a place.
+#[derive(Debug, Default)]
+pub(crate) struct Changed(Mutex<HashMap<Gvk, Instant>>);
+
+impl Changed {
+    fn note(&self, gvk: Gvk) {
+        let mut changed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.retain(|_, at| at.elapsed() < HEARD);
+        changed.insert(gvk, Instant::now());
+    }
+
+    fn is_new(&self, gvk: &Gvk) -> bool {
+        let changed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.get(gvk).is_some_and(|at| at.elapsed() < HEARD)
     }
 }
 

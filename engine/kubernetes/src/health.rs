@@ -32,7 +32,13 @@ pub(crate) async fn wait_healthy(
         return Ok(Health::Current);
     }
     let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
-    let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
+    let explain = |err: CallError| match err {
+        // The server may not have heard of the kind that the one beside it serves.
+        CallError::Status(failure) if failure.is_missing_kind() && cluster.is_new(&target.gvk) => {
+            CallError::Unreachable(failure.status.message).into_runtime(&cluster.name, &sensitive)
+        }
+        err => err.into_runtime(&cluster.name, &sensitive),
+    };
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
         return Err(kinds::unknown(&target, &cluster.name));
     };

@@ -20,6 +20,7 @@ use crate::testing::{Server, runtime_of, widget};
 
 mod appearing;
 mod away;
+mod defined;
 mod given_up;
 mod going;
 mod lost;

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
-use crate::connections::Connection;
+use crate::connections::{Connection, Connections};
 
 /// `Widget` in `example.com/v1`, namespaced, and in another version when it is told to.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +46,8 @@ struct Kept {
     served: Option<String>,
     /// It is served in no version.
     is_retired: bool,
+    /// A field at the top of objects that is left out of the next that are applied, so many times.
+    pruned: Option<(String, usize)>,
     /// Verbs and paths, or parts of them, that are answered with this code.
     refused: Vec<(String, u16)>,
 }
@@ -88,7 +90,7 @@ impl Server {
         runtime_of(&[("main", self)])
     }
 
-    fn cluster(&self, name: &str) -> Cluster {
+    fn cluster(&self, name: &str, connections: &Connections) -> Cluster {
         let (server, called) = (self.clone(), name.to_owned());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, called) = (server.clone(), called.clone());
@@ -103,7 +105,8 @@ impl Server {
         });
         let connection = Connection::new(format!("https://{name}.example.com"), Client::new(service, "default"));
         let place = self.kept().place.clone();
-        Cluster::new(name.to_owned(), place.into_iter().fold(connection, Connection::at))
+        let connection = connections.put(name.to_owned(), place.into_iter().fold(connection, Connection::at));
+        Cluster::new(name.to_owned(), connection)
     }
 
     /// Is told by its place to be one server, whatever it is called.
@@ -216,6 +219,11 @@ impl Server {
         self.kept().refused.clear();
     }
 
+    /// Leaves out a field at the top of the next objects that are applied, so many times.
+    pub(crate) fn prune(&self, field: &str, times: usize) {
+        self.kept().pruned = Some((field.to_owned(), times));
+    }
+
     /// How many watches are open.
     pub(crate) fn open_watches(&self) -> usize {
         let mut kept = self.kept();
@@ -266,7 +274,8 @@ pub(crate) fn runtime_of(servers: &[(&str, &Server)]) -> KubernetesRuntime {
         workspace: "dev".to_owned(),
         stack_uid: "uid".to_owned(),
     };
-    let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name))).collect();
+    let connections = Connections::default();
+    let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name, &connections))).collect();
     KubernetesRuntime::of(clusters, owner)
 }
 
@@ -352,6 +361,10 @@ impl Kept {
         match (verb, name) {
             ("PREVIEW" | "APPLY", Some(name)) => {
                 let mut object: Value = serde_json::from_slice(request.body()).unwrap();
+                if let Some((field, left)) = self.pruned.as_mut().filter(|(_, left)| *left > 0 && verb == "APPLY") {
+                    *left -= 1;
+                    object.as_object_mut().unwrap().remove(field);
+                }
                 let before = self.objects.get(&(namespace.to_owned(), name.to_owned()));
                 object["status"] = before.map_or_else(|| json!({}), |before| before["status"].clone());
                 let applied = if verb == "APPLY" { self.put(namespace, name, object) } else { object };

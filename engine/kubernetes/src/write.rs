@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, without_bookkeeping};
 use stoa_engine::owner::taken_from;
+use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Ignored, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
@@ -126,23 +127,51 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
 pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
+    let mut was_taken = false;
+    let (api, object) = match taken(runtime, cluster, &target, request, &mut was_taken).await {
+        Ok(taken) => taken,
+        Err(error @ RuntimeError::Going(_)) => return Err(error),
+        // What was taken before is there: nobody may believe that nothing was done.
+        Err(error) if was_taken => {
+            let message = format!("cluster {}: it was applied without some fields, and then: {error}", cluster.name);
+            return Err(RuntimeError::Unavailable { message });
+        }
+        Err(error) => return Err(error),
+    };
+    if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        note_defined(cluster, &object);
+    }
+    let applied = applied(cluster, target, &api, object);
+    runtime.remember(&request.desired.id, &applied.live);
+    Ok(applied)
+}
+
+/// The object as the cluster took it, and how that serves it. What a server has not heard of yet is asked for again;
+/// `was_taken` says whether something was taken before that.
+async fn taken(
+    runtime: &KubernetesRuntime,
+    cluster: &Cluster,
+    target: &Target,
+    request: &ApplyRequest<'_>,
+    was_taken: &mut bool,
+) -> Result<(Api, Map<String, Value>), RuntimeError> {
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     let (owner, from) = (&runtime.owner, taken_from(request.desired));
     let ignored = ignored(request)?;
     let (mut waited, mut looks) = (false, 1);
-    let (api, object) = loop {
-        let api = served(cluster, &target, &explain).await?;
-        let path = cluster.path(&target, &api);
+    loop {
+        let api = served(cluster, target, &explain).await?;
+        let path = cluster.path(target, &api);
         let failed = match cluster.get(&path).await {
             Ok(live) => {
                 if let Some(live) = &live {
                     RuntimeError::unless_owned(owner, from, live)?;
                     if is_going(live) {
                         // It would go with what is applied to it.
-                        return Err(RuntimeError::Going(Box::new(called(cluster, target, &api, live))));
+                        return Err(RuntimeError::Going(Box::new(called(cluster, target.clone(), &api, live))));
                     }
-                    if !is_applied(live) && !comes_by_itself(&target) {
+                    if !is_applied(live) && !comes_by_itself(target) {
                         request.unless_late(live)?;
                     }
                 }
@@ -154,15 +183,24 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                 // Whoever takes it from here on changes its version, and is seen the next time.
                 expect(&mut wanted, live.as_ref());
                 match apply_taking(cluster, &path, &wanted, request, false).await {
-                    Ok((object, _)) => break (api, object),
+                    // It may have left out what it does not know of yet.
+                    Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
+                        *was_taken = true;
+                        tokio::time::sleep(SETTLE).await;
+                        continue;
+                    }
+                    Ok((object, _)) => return Ok((api, object)),
                     Err(err) => err,
                 }
             }
             Err(err) => err,
         };
         match failed {
-            // Discovery knows a new kind a moment before its path is served.
-            CallError::Status(failure) if failure.is_missing_kind() && !waited => {
+            // Discovery knows a new kind a moment before its path is served, and by the server beside it later still.
+            CallError::Status(failure) if failure.is_missing_kind() && (!waited || cluster.is_new(&target.gvk)) => {
+                if waited {
+                    tokio::time::sleep(SETTLE).await;
+                }
                 waited = true;
                 cluster.forget(&target.gvk);
             }
@@ -173,13 +211,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
             }
             err => return Err(explain(err)),
         }
-    };
-    if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        note_defined(cluster, &object);
     }
-    let applied = applied(cluster, target, &api, object);
-    runtime.remember(&request.desired.id, &applied.live);
-    Ok(applied)
 }
 
 /// Whether fields of the object were applied by Stoa, also where something keeps our mark from it.

@@ -117,3 +117,35 @@ async fn what_is_refused_before_there_is_a_definition_is_what_a_server_refuses_b
     assert!(refused > 30, "{refused}");
     bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
 }
+
+#[tokio::test]
+async fn what_a_definition_leaves_out_without_a_word_is_kept_as_soon_as_it_has_that() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let definition = |config: Value| {
+        resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("widgets.{group}")},
+            "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"config": config}}}}}}]}}))
+    };
+    let crd = bed.apply(&definition(json!({"type": "object"})), None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition(json!({})), &ignore).await.unwrap(), Health::Current);
+    let widgets: Vec<Resource> = (0..20)
+        .map(|number| {
+            resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+                "metadata": {"name": format!("w{number}"), "namespace": bed.namespace}, "spec": {"config": {"size": 3}}}))
+        })
+        .collect();
+    let preview = bed.runtime.preview(&ApplyRequest::new(&widgets[0], None), None).await.unwrap();
+    let Preview::Changed(made) = &preview else { panic!("{preview:?}") };
+    assert_eq!(made["spec"], json!({"config": {}}), "nobody complains");
+    let closed = definition(json!({"type": "object", "properties": {"size": {"type": "integer"}}}));
+    bed.apply(&closed, Some(&recorded(&closed, crd.live))).await.unwrap();
+    for widget in &widgets {
+        let applied = bed.apply(widget, None).await.unwrap();
+        assert_eq!(applied.live["spec"], widget.attributes["spec"]);
+    }
+    let crd = bed.apply(&closed, None).await.unwrap();
+    bed.runtime.delete(&recorded(&closed, crd.live)).await.unwrap();
+}
