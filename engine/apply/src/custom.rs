@@ -3,7 +3,12 @@
 //! Start at [`Custom::check`]. A cluster that has no such definition yet, or another one, cannot be asked about them, and what
 //! is wrong with them would be found in the middle of a run. So they are held against the definition that is wanted, which is
 //! what will hold. Where the cluster could be asked, and goes on to have the definition that it has, it has decided. What it
-//! refuses by a definition that changes first is not known to be wrong ([`Custom::outdated`]).
+//! refuses by a definition that changes first is not known to be wrong ([`Custom::outdated`]), and what it leaves out by one is
+//! not known to be left out ([`Custom::take_back`]).
+//!
+//! Submodule: `compared` finds out which definitions are going to be others.
+
+mod compared;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +17,13 @@ use stoa_engine::definitions::{Definitions, served_version};
 use stoa_engine::object::is_going;
 use stoa_engine::planner::Sketch;
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Clusters, Live, ObjectRef, Preview, Problem, Resource, ResourceId, ResourceType};
+use stoa_engine::pruned::is_pruned;
+use stoa_engine::{Action, Clusters, FieldPath, Live, ObjectRef, Preview, Problem, Resource, ResourceId, ResourceType};
 use stoa_runtime::{Runtime, RuntimeError};
 
 use crate::planning::Desired;
-use crate::structural::{Fault, Finding, Instance, Validator};
+use crate::structural::{Fault, Finding, Instance, Validator, are_equal};
+use compared::{Compared, is_same};
 
 /// What is wanted, and the definitions among it.
 #[derive(Debug)]
@@ -26,6 +33,7 @@ pub(crate) struct Custom<'p> {
     sketch: &'p Sketch<'p>,
     live: &'p BTreeMap<ResourceId, Live>,
     definitions: Definitions<'p>,
+    compared: Compared<'p>,
 }
 
 /// What the definition of a resource's kind says of its version.
@@ -35,6 +43,13 @@ struct Defined<'p> {
     group: &'p str,
     /// An entry of its `spec.versions`.
     version: &'p Value,
+}
+
+impl Defined<'_> {
+    /// Why an answer by what is there says nothing.
+    fn is_another(&self) -> String {
+        format!("its kind is another once {} is there as it is wanted", self.definition)
+    }
 }
 
 /// What was found.
@@ -54,7 +69,7 @@ impl<'p> Custom<'p> {
         live: &'p BTreeMap<ResourceId, Live>,
     ) -> Self {
         let definitions = Definitions::of(desired.values().map(AsRef::as_ref), clusters);
-        Self { clusters, desired, sketch, live, definitions }
+        Self { clusters, desired, sketch, live, definitions, compared: Compared::default() }
     }
 
     /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
@@ -69,8 +84,22 @@ impl<'p> Custom<'p> {
             return None;
         }
         let defined = self.defined(self.desired.get(id)?)?;
-        self.is_new(defined, previews)
-            .then(|| format!("its kind is another once {} is there as it is wanted", defined.definition))
+        self.is_new(defined, previews).then(|| defined.is_another())
+    }
+
+    /// Takes back what a cluster says to make of resources where it leaves out some of what is wanted, which it may keep once
+    /// its definition is there as it is wanted: nothing would seem to change.
+    pub(crate) fn take_back(&self, previews: &mut BTreeMap<ResourceId, Preview>) {
+        let lacking: Vec<(ResourceId, String)> = previews
+            .iter()
+            .filter_map(|(id, preview)| {
+                let (Preview::Changed(made), resource) = (preview, self.desired.get(id)?) else { return None };
+                let defined = self.defined(resource)?;
+                let is_new = is_pruned(&resource.attributes, made) && self.is_new(defined, previews);
+                is_new.then(|| (id.clone(), defined.is_another()))
+            })
+            .collect();
+        previews.extend(lacking.into_iter().map(|(id, why)| (id, Preview::Unverified(why))));
     }
 
     /// Checks what is to be applied, once everybody has been asked.
@@ -85,19 +114,7 @@ impl<'p> Custom<'p> {
             // What is made anew has nothing that may stay.
             let live = self.changed(id).filter(|_| !matches!(answer, Some(Preview::Replaced(_))));
             let instance = Instance { attributes: &resource.attributes, live, unknown };
-            let mut found = validator.check(defined.version, instance).await;
-            if let Some(attributes) = answer.and_then(admitted).filter(|_| !found.is_empty()) {
-                // The cluster's own admission may mend it. The definition that is there has left out and filled in fields,
-                // too, so that nothing else is found in what came of that.
-                let admitted = validator.check(defined.version, Instance { attributes, ..instance }).await;
-                let (after, before): (Vec<Finding>, _) =
-                    found.into_iter().partition(|finding| finding.fault.follows_admission());
-                let is_left = |finding: &Finding| {
-                    finding.fault.follows_admission() && after.iter().any(|it| it.field == finding.field)
-                };
-                found = before;
-                found.extend(admitted.into_iter().filter(is_left));
-            }
+            let found = self.found(&mut validator, defined, instance, answer.and_then(admitted)).await;
             let server = self.clusters.server(self.clusters.of_wanted(resource));
             let may_mend = admission.may_change(server, defined.group);
             for finding in found {
@@ -113,17 +130,49 @@ impl<'p> Custom<'p> {
         checked
     }
 
+    /// What is wrong with an object by what its definition is going to say, where a cluster says to make `made` of it.
+    async fn found(
+        &self,
+        validator: &mut Validator<'p>,
+        defined: Defined<'p>,
+        instance: Instance<'_>,
+        made: Option<&Map<String, Value>>,
+    ) -> Vec<Finding> {
+        let found = validator.check(defined.version, instance).await;
+        let Some(attributes) = made.filter(|_| !found.is_empty()) else { return found };
+        // The cluster's own admission may mend it. The definition that is there has left out and filled in fields, too, so that
+        // nothing else is found in what came of that.
+        let still = validator.check(defined.version, Instance { attributes, ..instance }).await;
+        let still: Vec<Finding> = still.into_iter().filter(|it| it.fault.follows_admission()).collect();
+        // What that definition fills in nobody does once it is gone.
+        let filled = self.there(defined).and_then(|version| validator.filled_in(version, instance));
+        let is_filled = |field: &FieldPath| {
+            let filled = filled.as_ref().and_then(|filled| field.get(filled));
+            filled.zip(field.get(attributes)).is_some_and(|(filled, made)| are_equal(filled, made))
+        };
+        let (after, mut left): (Vec<Finding>, _) = found.into_iter().partition(|it| it.fault.follows_admission());
+        let is_among = |findings: &[Finding], it: &Finding| findings.iter().any(|other| other.field == it.field);
+        left.extend(after.iter().filter(|it| !is_among(&still, it) && is_filled(&it.field)).cloned());
+        left.extend(still.into_iter().filter(|it| is_among(&after, it)));
+        left
+    }
+
     /// What is wanted of the definition of a resource's kind, as far as that is known and may be told.
     fn defined(&self, resource: &Resource) -> Option<Defined<'p>> {
+        let (definition, said, version) = self.definition_of(resource)?;
+        let group = said.get("spec")?.get("group")?.as_str()?;
+        Some(Defined { definition, group, version: served_version(said, &version)? })
+    }
+
+    /// The definition of a resource's kind, what is wanted of it, and the version that the resource is written in.
+    fn definition_of(&self, resource: &Resource) -> Option<(&'p ResourceId, &'p Map<String, Value>, String)> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         let definition = self.definitions.custom(self.clusters.of_wanted(resource), &object)?;
         // Where people wrote that it comes later, the one that is there decides.
         if !self.sketch.actions.get(&resource.id)?.depends_on.contains(definition) {
             return None;
         }
-        let said = self.definition(definition)?;
-        let group = said.get("spec")?.get("group")?.as_str()?;
-        Some(Defined { definition, group, version: served_version(said, &object.version)? })
+        Some((definition, self.definition(definition)?, object.version))
     }
 
     /// Whether nobody has decided about a resource that is to be applied by what its definition says of its version.
@@ -131,7 +180,7 @@ impl<'p> Custom<'p> {
         &self,
         id: &ResourceId,
         answer: Option<&Preview>,
-        defined: Defined<'_>,
+        defined: Defined<'p>,
         previews: &BTreeMap<ResourceId, Preview>,
     ) -> bool {
         let action = self.sketch.actions.get(id).map(|planned| planned.action);
@@ -145,20 +194,25 @@ impl<'p> Custom<'p> {
 
     /// Whether a definition is going to have another schema of a version than it has, whatever else of it changes. What the
     /// cluster makes of it counts, where it said so: it writes some things otherwise than people do.
-    fn is_new(
-        &self,
-        Defined { definition, version, .. }: Defined<'_>,
-        previews: &BTreeMap<ResourceId, Preview>,
-    ) -> bool {
-        let of = |object| version["name"].as_str().and_then(|name| served_version(object, name));
-        let is_called = self.sketch.actions.get(definition).is_some_and(|planned| planned.action.is_call());
-        let there = match self.live.get(definition) {
-            Some(Live::Present(live)) => of(live),
-            Some(Live::Absent | Live::Unverified(_)) | None => None,
-        };
-        let wanted = previews.get(definition).and_then(admitted).map_or(Some(version), of);
-        let [there, wanted] = [there, wanted].map(|version| version?.pointer("/schema/openAPIV3Schema"));
-        is_called && (there.is_none() || !is_same(there, wanted))
+    fn is_new(&self, defined: Defined<'p>, previews: &BTreeMap<ResourceId, Preview>) -> bool {
+        let Defined { definition, version, .. } = defined;
+        let name = version["name"].as_str().unwrap_or_default();
+        self.compared.is_new(definition, name, || {
+            let is_called = self.sketch.actions.get(definition).is_some_and(|planned| planned.action.is_call());
+            let there = self.there(defined);
+            let made = previews.get(definition).and_then(admitted);
+            let wanted = made.map_or(Some(version), |made| served_version(made, name));
+            let [there, wanted] = [there, wanted].map(|version| version?.pointer("/schema/openAPIV3Schema"));
+            is_called && (there.is_none() || !is_same(there, wanted))
+        })
+    }
+
+    /// What the definition that is there says of a version.
+    fn there(&self, Defined { definition, version, .. }: Defined<'p>) -> Option<&'p Value> {
+        match self.live.get(definition)? {
+            Live::Present(live) => served_version(live, version["name"].as_str()?),
+            Live::Absent | Live::Unverified(_) => None,
+        }
     }
 
     /// What a definition says, as far as that is known and may be told.
@@ -175,24 +229,6 @@ impl<'p> Custom<'p> {
             _ => None,
         }
     }
-}
-
-/// Whether two schemas allow the same, as far as their texts tell.
-fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
-    const WORDS: [&str; 4] = ["description", "title", "example", "externalDocs"];
-    let (Some(Value::Object(one)), Some(Value::Object(other))) = (one, other) else { return one == other };
-    let is_same_within = |key: &str| match key {
-        // Its keys are names.
-        "properties" => {
-            let (Some(Value::Object(one)), Some(Value::Object(other))) = (one.get(key), other.get(key)) else {
-                return one.get(key) == other.get(key);
-            };
-            one.len() == other.len() && one.iter().all(|(name, schema)| is_same(Some(schema), other.get(name)))
-        }
-        "items" | "additionalProperties" | "not" => is_same(one.get(key), other.get(key)),
-        _ => one.get(key) == other.get(key),
-    };
-    one.keys().chain(other.keys()).all(|key| WORDS.contains(&key.as_str()) || is_same_within(key))
 }
 
 /// What admission makes of a resource, as a cluster says.

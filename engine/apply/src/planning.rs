@@ -138,8 +138,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         Action::Delete | Action::Import | Action::Forget => false,
     };
     let custom = Custom::new(clusters, &desired, &sketch, &live);
-    let (previews, mut problems) = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live, &custom).await?;
+    let (mut previews, mut problems) =
+        preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live, &custom).await?;
     let checked = custom.check(&*runtime, &previews).await;
+    custom.take_back(&mut previews);
     // What the infrastructure says of a resource is told in its words alone.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
     let is_refused = |problem: &Problem| problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));

@@ -26,6 +26,7 @@ use stoa_engine::FieldPath;
 
 use patterns::Patterns;
 use rules::Rules;
+pub(crate) use values::are_equal;
 use walk::Walk;
 
 /// How many steps all objects of a plan may take. One is some hundred nanoseconds.
@@ -126,6 +127,19 @@ impl<'s> Validator<'s> {
         // Others have their turn: this may be one of very many.
         tokio::task::yield_now().await;
         found
+    }
+
+    /// An object with the defaults that its definition fills in; `None` when that takes too many steps.
+    pub(crate) fn filled_in(&mut self, version: &Value, instance: Instance<'_>) -> Option<Map<String, Value>> {
+        let granted = self.left.min(STEPS_OF_ONE);
+        let mut steps = Steps(granted);
+        let schema = version.pointer("/schema/openAPIV3Schema")?;
+        let filled = prepare::prepared(schema, instance.attributes.clone(), instance.unknown, &mut steps);
+        self.left -= granted - steps.0;
+        match filled? {
+            Value::Object(filled) => Some(filled),
+            _ => None,
+        }
     }
 
     async fn found(

@@ -107,6 +107,8 @@ struct State {
     fixed: BTreeSet<String>,
     /// What admission fills in where it is not set, two deep.
     admitted: BTreeMap<ResourceId, ([String; 2], Value)>,
+    /// Fields that are left out without a word, two deep.
+    pruned: BTreeMap<ResourceId, [String; 2]>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
     /// What stays when it is deleted.
@@ -217,6 +219,15 @@ impl FakeCloud {
     /// Lets admission fill in a field, two deep, of a resource where nobody sets it.
     pub fn admit(&self, id: &str, field: [&str; 2], value: Value) {
         self.lock().admitted.insert(id.into(), (field.map(str::to_owned), value));
+    }
+
+    /// Leaves out a field, two deep, of a resource without a word, as where its kind does not have it; with `None`, none.
+    pub fn prune(&self, id: &str, field: Option<[&str; 2]>) {
+        let pruned = &mut self.lock().pruned;
+        match field {
+            Some(field) => drop(pruned.insert(id.into(), field.map(str::to_owned))),
+            None => drop(pruned.remove(id)),
+        }
     }
 
     fn at(&self, place: &Place) -> Option<Map<String, Value>> {
@@ -364,6 +375,11 @@ impl FakeCloud {
             }
         }
         merge(&mut object, &owner.marked(&wanted));
+        if let Some([outer, inner]) = self.lock().pruned.get(&desired.id)
+            && let Some(fields) = object.get_mut(outer).and_then(Value::as_object_mut)
+        {
+            fields.remove(inner);
+        }
         if let Some(([outer, inner], value)) = self.lock().admitted.get(&desired.id)
             && let Some(fields) = object.get_mut(outer).and_then(Value::as_object_mut)
         {

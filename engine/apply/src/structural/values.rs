@@ -150,7 +150,7 @@ fn range(schema: &Value) -> Option<(i128, i128)> {
 }
 
 /// Whether two values are the same, however their numbers are written.
-fn are_equal(one: &Value, other: &Value) -> bool {
+pub(crate) fn are_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {

@@ -207,3 +207,77 @@ async fn what_the_clusters_own_admission_fills_in_is_not_missing_from_a_definiti
     assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
     stack.bring(&of(8)).await;
 }
+
+#[tokio::test]
+async fn what_a_definition_that_changes_first_leaves_out_is_applied_all_the_same() {
+    let stack = Stack::default();
+    let of = |fields: Value, of_widget: Value| {
+        spec(vec![definition(json!({"type": "object", "properties": fields})), widget(of_widget)])
+    };
+    let open = json!({"size": {"type": "object"}});
+    let closed = json!({"size": {"type": "object", "properties": {"rooms": {"type": "integer"}}}});
+    stack.bring(&of(open.clone(), json!({}))).await;
+    stack.cloud.prune(WIDGET, Some(["spec", "size"]));
+    // Where the definition stays, what it leaves out stays out.
+    let planned = stack.plan(&of(open, json!({"size": {"rooms": 3}}))).await.unwrap();
+    assert_eq!(planned.summary.unchanged, 2, "{}", planned.table);
+    let wanted = of(closed, json!({"size": {"rooms": 3}}));
+    let planned = stack.plan(&wanted).await.unwrap();
+    let unverified: Vec<_> = planned.plan.actions.iter().filter_map(|action| action.unverified.as_deref()).collect();
+    assert_eq!(unverified, [format!("its kind is another once {DEFINITION} is there as it is wanted")]);
+    assert_eq!(planned.summary.update, 2, "{}", planned.table);
+    stack.cloud.prune(WIDGET, None);
+    stack.bring(&wanted).await;
+    assert_eq!(stack.cloud.live(WIDGET).unwrap()["spec"]["size"], json!({"rooms": 3}));
+}
+
+#[tokio::test]
+async fn a_default_that_goes_fills_in_nothing_that_is_required() {
+    let stack = Stack::default();
+    let of = |size: Value| {
+        let required: Vec<&str> = if size.get("default").is_some() { Vec::new() } else { vec!["size"] };
+        definition(json!({"type": "object", "required": required, "properties": {"size": size}}))
+    };
+    let with_default = of(json!({"type": "integer", "default": 3}));
+    let without = || spec(vec![of(json!({"type": "integer"})), widget(json!({}))]);
+    stack.bring(&spec(vec![with_default])).await;
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(3));
+    assert_eq!(
+        refused(&stack, &without()).await,
+        [format!("{} {WIDGET}: attributes.spec.size: its kind requires this field", reason::MISSING_FIELD)]
+    );
+    // What others make of it than the default they may go on to make.
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(7));
+    stack.plan(&without()).await.unwrap();
+}
+
+#[tokio::test]
+async fn versions_of_one_definition_change_each_by_itself() {
+    let stack = Stack::default();
+    let of = |max: u32| {
+        let mut definition = definition(sized(9));
+        let versions = definition["attributes"]["spec"]["versions"].as_array_mut().unwrap();
+        let mut later = versions[0].clone();
+        (later["name"], later["storage"]) = (json!("v2"), json!(false));
+        later["schema"]["openAPIV3Schema"]["properties"]["spec"] = sized(max);
+        versions.push(later);
+        definition
+    };
+    let in_both = |size: u32| {
+        let mut later = widget(json!({"size": size}));
+        (later["id"], later["attributes"]["apiVersion"]) = (json!(LATER), json!("example.com/v2"));
+        later["attributes"]["metadata"]["name"] = json!("later");
+        [widget(json!({"size": 5})), later]
+    };
+    const LATER: &str = "example.com/v2:Widget:shop:later";
+    stack.bring(&spec([vec![of(9)], in_both(5).to_vec()].concat())).await;
+    for (id, is_taken) in [(WIDGET, false), (LATER, true)] {
+        let field = Some("spec.size".to_owned());
+        let refusal = RuntimeError::Rejected { message: "no".to_owned(), field, by_definition: true };
+        stack.cloud.fail(Operation::Preview, id, refusal);
+        let mut resources = in_both(15);
+        resources[0]["attributes"]["spec"]["size"] = json!(8);
+        let planned = stack.plan(&spec([vec![of(20)], resources.to_vec()].concat())).await;
+        assert_eq!(planned.is_ok(), is_taken, "{id}: {planned:?}");
+    }
+}
