@@ -107,6 +107,7 @@ impl<'p> Custom<'p> {
         let admission = Admission::of(self.desired, self.clusters);
         let (mut validator, mut checked) = (Validator::default(), Checked::default());
         for (id, resource) in self.desired {
+            checked.problems.extend(self.unserved(id, resource));
             let answer = previews.get(id).filter(|_| runtime.validates());
             let defined = self.defined(resource).filter(|it| self.is_open(id, answer, *it, previews));
             let Some(defined) = defined else { continue };
@@ -162,6 +163,19 @@ impl<'p> Custom<'p> {
         let (definition, said, version) = self.definition_of(resource)?;
         let group = said.get("spec")?.get("group")?.as_str()?;
         Some(Defined { definition, group, version: served_version(said, &version)? })
+    }
+
+    /// What is wrong with a resource in a version that its definition is not going to serve. Where nobody serves it now, who
+    /// plans says so.
+    fn unserved(&self, id: &ResourceId, resource: &Resource) -> Option<Problem> {
+        let (definition, said, version) = self.definition_of(resource)?;
+        // One that names none is refused itself.
+        said.get("spec")?.get("versions")?.as_array().filter(|versions| !versions.is_empty())?;
+        let is_known = matches!(self.live.get(id)?, Live::Present(_) | Live::Absent);
+        let is_called = |id: &ResourceId| self.sketch.actions.get(id).is_some_and(|planned| planned.action.is_call());
+        let is_new = is_known && (is_called(definition) || is_called(id)) && served_version(said, &version).is_none();
+        let message = || format!("{definition}, as it is wanted, does not serve its kind in version {version:?}");
+        is_new.then(|| Problem::new(reason::UNKNOWN_KIND, message()).of(id).at("attributes.apiVersion"))
     }
 
     /// The definition of a resource's kind, what is wanted of it, and the version that the resource is written in.

@@ -281,3 +281,31 @@ async fn versions_of_one_definition_change_each_by_itself() {
         assert_eq!(planned.is_ok(), is_taken, "{id}: {planned:?}");
     }
 }
+
+#[tokio::test]
+async fn what_a_definition_that_changes_will_not_serve_is_refused_before_it_changes() {
+    let stack = Stack::default();
+    let of = |is_served: bool, max: u32| {
+        let mut definition = definition(sized(max));
+        let versions = definition["attributes"]["spec"]["versions"].as_array_mut().unwrap();
+        let mut later = versions[0].clone();
+        (versions[0]["served"], later["name"]) = (json!(is_served), json!("v2"));
+        versions.push(later);
+        definition
+    };
+    let all = |is_served: bool, size: u32| spec(vec![of(is_served, 9), widget(json!({"size": size}))]);
+    stack.bring(&all(true, 5)).await;
+    let problem = format!(
+        "{} {WIDGET}: attributes.apiVersion: {DEFINITION}, as it is wanted, does not serve its kind in version \"v1\"",
+        reason::UNKNOWN_KIND
+    );
+    for size in [5, 6] {
+        assert_eq!(refused(&stack, &all(false, size)).await, std::slice::from_ref(&problem), "{size}");
+    }
+    // Without the object it may go, and with the object in another version.
+    let mut later = widget(json!({"size": 5}));
+    later["attributes"]["apiVersion"] = json!("example.com/v2");
+    later["id"] = json!("example.com/v2:Widget:shop:w");
+    stack.plan(&spec(vec![of(false, 9)])).await.unwrap();
+    stack.plan(&spec(vec![of(false, 9), later])).await.unwrap();
+}
