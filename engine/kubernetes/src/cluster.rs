@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::{Method, Request, header};
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoa_runtime::Turns;
@@ -181,7 +182,7 @@ impl Cluster {
             let page_path = if next.is_empty() {
                 format!("{collection}?limit={size}")
             } else {
-                format!("{collection}?limit={size}&continue={next}")
+                format!("{collection}?limit={size}&continue={}", utf8_percent_encode(&next, NON_ALPHANUMERIC))
             };
             let body = match self.call(Method::GET, &page_path, None).await {
                 Err(CallError::TooLarge) if size > 1 => {
@@ -575,6 +576,24 @@ mod tests {
         let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
         let listed = cluster.list(&widgets, "/apis/example.com/v1/widgets", &|_| true).await.unwrap();
         assert_eq!(listed.objects.keys().collect::<Vec<_>>(), ["w0"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_goes_on_where_it_was_whatever_is_in_the_token() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let (name, next) = match request.uri().query() {
+                Some("limit=500") => ("w0", "a&limit=1+/"),
+                Some("limit=500&continue=a%26limit%3D1%2B%2F") => ("w1", ""),
+                other => panic!("{other:?}"),
+            };
+            let page = json!({"metadata": {"continue": next}, "items": [{"metadata": {"name": name}}]});
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(page.to_string().into_bytes())))
+        });
+        let connection = Connection::new(String::new(), Client::new(service, "default"));
+        let cluster = Cluster::new("main".to_owned(), connection);
+        let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
+        let listed = cluster.list(&widgets, "/apis/example.com/v1/widgets", &|_| true).await.unwrap();
+        assert_eq!(listed.objects.len(), 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use http::Request;
 use kube::Client;
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -163,11 +164,6 @@ impl<'a> Get<'a> {
     }
 }
 
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
 /// The objects of a text; nothing when it cannot be read.
 fn documents(manifest: &str) -> Option<Vec<Value>> {
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(manifest).ok()?;
@@ -297,7 +293,11 @@ impl Direct {
         if kind.is_namespaced && get.namespace.is_none() != get.everywhere {
             return None;
         }
-        let query: Vec<String> = get.query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        let query: Vec<String> = get
+            .query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
+            .collect();
         let path = format!("{}?{}", kind.path(get.namespace, None)?, query.join("&"));
         let mut list = self.read(&path, "application/json")?;
         let mut items = list["items"].as_array_mut().map(std::mem::take)?;
