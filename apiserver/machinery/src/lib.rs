@@ -119,6 +119,7 @@ pub mod content;
 pub mod definition;
 pub mod discovery;
 mod document;
+mod duration;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod http;

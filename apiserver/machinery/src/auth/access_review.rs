@@ -20,16 +20,15 @@ use super::{
 };
 use crate::{request::UserInfo, status::ApiError};
 
-/// How long a decision is kept, either way; `AllowCacheTTL` and `DenyCacheTTL` of upstream's delegating options.
-const KEPT_FOR: Duration = Duration::from_secs(10);
 /// How many decisions are remembered; as many as upstream remembers.
 const REMEMBERED: usize = 8192;
 /// Attributes longer than this are asked for each time, so that nobody fills the memory; as upstream.
 const LARGEST_KEPT: usize = 10_000;
 
-/// Asks the kube-apiserver, by `SubjectAccessReview`; decisions are kept for ten seconds.
+/// Asks the kube-apiserver, by `SubjectAccessReview`; decisions are kept for some time.
 pub struct SubjectAccessReviewer {
     api: Api<SubjectAccessReview>,
+    kept: DecisionsKept,
     decisions: ExpiringCache<(UserInfo, Attributes), Decision>,
 }
 
@@ -39,10 +38,44 @@ impl fmt::Debug for SubjectAccessReviewer {
     }
 }
 
+/// How long decisions of the kube-apiserver are believed without asking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionsKept {
+    /// When it allowed something.
+    pub allowed: Duration,
+    /// When it did not.
+    pub denied: Duration,
+}
+
+impl Default for DecisionsKept {
+    /// Ten seconds either way: `AllowCacheTTL` and `DenyCacheTTL` of upstream's delegating options.
+    fn default() -> Self {
+        Self { allowed: Duration::from_secs(10), denied: Duration::from_secs(10) }
+    }
+}
+
+impl DecisionsKept {
+    fn longest(self) -> Duration {
+        self.allowed.max(self.denied)
+    }
+
+    fn of(self, decision: &Decision) -> Duration {
+        match decision {
+            Decision::Allow => self.allowed,
+            Decision::Deny(_) => self.denied,
+        }
+    }
+}
+
 impl SubjectAccessReviewer {
     /// Asks with `client`, whose user needs the ClusterRole `system:auth-delegator`.
     pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client), decisions: ExpiringCache::new(KEPT_FOR, REMEMBERED) }
+        Self::keeping(client, DecisionsKept::default())
+    }
+
+    /// As [`new`](Self::new), with other times for which decisions are kept.
+    pub fn keeping(client: Client, kept: DecisionsKept) -> Self {
+        Self { api: Api::all(client), kept, decisions: ExpiringCache::new(kept.longest(), REMEMBERED) }
     }
 
     async fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, DelegateError> {
@@ -64,7 +97,8 @@ impl Authorizer for SubjectAccessReviewer {
             self.review(user, attributes).await
         } else {
             let key = (user.clone(), attributes.clone());
-            self.decisions.get_or_ask(&key, Instant::now(), || self.review(user, attributes)).await
+            let kept = |decision: &Decision| self.kept.of(decision);
+            self.decisions.get_or_ask(&key, Instant::now(), kept, || self.review(user, attributes)).await
         };
         decided.map_err(|error| {
             tracing::error!(

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-/// Answers by key, each for `ttl` from the moment it was first asked for; never more than `capacity`.
+/// Answers by key, each for at most `ttl` from the moment it was first asked for; never more than `capacity`.
 pub(crate) struct ExpiringCache<K, V> {
     ttl: Duration,
     capacity: usize,
@@ -45,16 +45,23 @@ impl<K: Clone + Eq + Hash, V: Clone> ExpiringCache<K, V> {
     }
 
     /// The answer for `key`, or what `ask` says. Callers who come while another asks wait for its answer; when it
-    /// fails or is dropped, the next of them asks. Failures are not kept.
-    pub(crate) async fn get_or_ask<E, F>(&self, key: &K, now: Instant, ask: impl FnOnce() -> F) -> Result<V, E>
+    /// fails or is dropped, the next of them asks. Failures are not kept, and answers that `kept` gives less time than `ttl`
+    /// are kept for that long.
+    pub(crate) async fn get_or_ask<E, F>(
+        &self,
+        key: &K,
+        now: Instant,
+        kept: impl Fn(&V) -> Duration,
+        ask: impl FnOnce() -> F,
+    ) -> Result<V, E>
     where
         F: Future<Output = Result<V, E>>,
     {
-        let answer = self.entry(key, now);
+        let answer = self.entry(key, now, kept);
         answer.get_or_try_init(ask).await.cloned()
     }
 
-    fn entry(&self, key: &K, now: Instant) -> Arc<OnceCell<V>> {
+    fn entry(&self, key: &K, now: Instant, kept: impl Fn(&V) -> Duration) -> Arc<OnceCell<V>> {
         let mut entries = self.entries.lock();
         while let Some((asked, _)) = entries.by_age.front()
             && (now.saturating_duration_since(*asked) >= self.ttl)
@@ -62,9 +69,14 @@ impl<K: Clone + Eq + Hash, V: Clone> ExpiringCache<K, V> {
             entries.remove_oldest();
         }
         if let Some(entry) = entries.by_key.get(key) {
-            return entry.answer.clone();
+            let age = now.saturating_duration_since(entry.asked);
+            if entry.answer.get().is_none_or(|answer| age < kept(answer)) {
+                return entry.answer.clone();
+            }
+            entries.by_key.remove(key);
         }
-        while entries.by_key.len() >= self.capacity {
+        // Here are those, too, that were asked for again since.
+        while entries.by_age.len() >= self.capacity {
             entries.remove_oldest();
         }
         let answer = Arc::new(OnceCell::new());
@@ -93,7 +105,17 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     async fn ask(cache: &ExpiringCache<&'static str, u32>, key: &'static str, now: Instant, answer: u32) -> u32 {
-        cache.get_or_ask(&key, now, || async { Ok::<_, Infallible>(answer) }).await.unwrap()
+        ask_briefly(cache, key, now, answer, TTL).await
+    }
+
+    async fn ask_briefly(
+        cache: &ExpiringCache<&'static str, u32>,
+        key: &'static str,
+        now: Instant,
+        answer: u32,
+        kept: Duration,
+    ) -> u32 {
+        cache.get_or_ask(&key, now, |_| kept, || async { Ok::<_, Infallible>(answer) }).await.unwrap()
     }
 
     #[tokio::test]
@@ -103,6 +125,21 @@ mod tests {
         assert_eq!(ask(&cache, "a", start, 1).await, 1);
         assert_eq!(ask(&cache, "a", start + TTL - Duration::from_millis(1), 2).await, 1);
         assert_eq!(ask(&cache, "a", start + TTL, 3).await, 3);
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_be_kept_for_less() {
+        let cache = ExpiringCache::new(TTL, 8);
+        let (start, kept) = (Instant::now(), TTL / 2);
+        assert_eq!(ask_briefly(&cache, "a", start, 1, kept).await, 1);
+        assert_eq!(ask_briefly(&cache, "a", start + kept - Duration::from_millis(1), 2, kept).await, 1);
+        assert_eq!(ask_briefly(&cache, "a", start + kept, 3, kept).await, 3);
+        assert_eq!(ask(&cache, "a", start + TTL, 4).await, 3, "what was asked for first does not end what came after");
+        assert_eq!(ask(&cache, "a", start + kept + TTL, 5).await, 5);
+        for answer in 0..100 {
+            assert_eq!(ask_briefly(&cache, "b", start, answer, Duration::ZERO).await, answer);
+        }
+        assert!(cache.entries.lock().by_age.len() <= 8);
     }
 
     #[tokio::test]
@@ -122,7 +159,7 @@ mod tests {
     async fn a_failure_is_not_kept() {
         let cache = ExpiringCache::<_, u32>::new(TTL, 2);
         let now = Instant::now();
-        let failed = cache.get_or_ask(&"a", now, || async { Err::<u32, _>("down") }).await;
+        let failed = cache.get_or_ask(&"a", now, |_| TTL, || async { Err::<u32, _>("down") }).await;
         assert_eq!(failed, Err("down"));
         assert_eq!(ask(&cache, "a", now, 5).await, 5);
     }
@@ -134,10 +171,15 @@ mod tests {
         let (release, wait) = tokio::sync::oneshot::channel::<()>();
         let first = async {
             cache
-                .get_or_ask(&"a", now, || async {
-                    wait.await.unwrap();
-                    Ok::<_, Infallible>(1)
-                })
+                .get_or_ask(
+                    &"a",
+                    now,
+                    |_| TTL,
+                    || async {
+                        wait.await.unwrap();
+                        Ok::<_, Infallible>(1)
+                    },
+                )
                 .await
         };
         let second = async {

@@ -27,7 +27,7 @@ mod reviews;
 mod reviews_protobuf;
 mod token_review;
 
-pub use access_review::SubjectAccessReviewer;
+pub use access_review::{DecisionsKept, SubjectAccessReviewer};
 pub use authenticator::{
     ANONYMOUS, AUTHENTICATED, AuthenticationError, Authenticator, Credentials, OrAnonymous, UNAUTHENTICATED, Union,
 };

@@ -19,8 +19,6 @@ use super::{
 };
 use crate::{http::websocket, request::UserInfo};
 
-/// How long an answer is kept, good or bad; `CacheTTL` of upstream's delegating options.
-const KEPT_FOR: Duration = Duration::from_secs(10);
 /// How many tokens are remembered.
 const REMEMBERED: usize = 4096;
 
@@ -29,11 +27,12 @@ type Review = Result<UserInfo, String>;
 
 /// Asks the kube-apiserver whose token it is, by `TokenReview`.
 ///
-/// Answers are kept for ten seconds under a salted digest; no token is held in memory for longer than its request.
+/// Answers are kept for some time under a salted digest; no token is held in memory for longer than its request.
 pub struct TokenReviewer {
     api: Api<TokenReview>,
     audiences: Vec<String>,
     salt: [u8; 32],
+    kept: Duration,
     reviews: ExpiringCache<[u8; 32], Review>,
 }
 
@@ -44,14 +43,23 @@ impl fmt::Debug for TokenReviewer {
 }
 
 impl TokenReviewer {
+    /// How long answers are kept, good or bad, if nothing else is said: `CacheTTL` of upstream's delegating options.
+    pub const KEPT_FOR: Duration = Duration::from_secs(10);
+
     /// Asks with `client`, whose user needs the ClusterRole `system:auth-delegator`. `audiences` are those a token
     /// must be for; empty for the kube-apiserver's own.
     pub fn new(client: Client, audiences: Vec<String>) -> Self {
+        Self::keeping(client, audiences, Self::KEPT_FOR)
+    }
+
+    /// As [`new`](Self::new), with another time for which answers are kept.
+    pub fn keeping(client: Client, audiences: Vec<String>, kept: Duration) -> Self {
         Self {
             api: Api::all(client),
             audiences,
             salt: rand::random(),
-            reviews: ExpiringCache::new(KEPT_FOR, REMEMBERED),
+            kept,
+            reviews: ExpiringCache::new(kept, REMEMBERED),
         }
     }
 
@@ -92,7 +100,7 @@ impl Authenticator for TokenReviewer {
             },
         };
         let key = Sha256::new().chain_update(self.salt).chain_update(&token).finalize().into();
-        let review = self.reviews.get_or_ask(&key, Instant::now(), || self.review(&token)).await?;
+        let review = self.reviews.get_or_ask(&key, Instant::now(), |_| self.kept, || self.review(&token)).await?;
         review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
     }
 

@@ -4,6 +4,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use clap::Args;
@@ -14,8 +15,12 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::OptionsError;
-use crate::auth::{
-    AnyOf, Authenticator, Authorizer, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union,
+use crate::{
+    auth::{
+        ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, Authenticator, Authorizer, ClusterAuthentication, DecisionsKept,
+        Masters, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union,
+    },
+    duration::parse_duration,
 };
 
 /// The cluster that knows a server's users and what they may do.
@@ -30,6 +35,18 @@ pub struct DelegatingOptions {
     /// How to reach the cluster for SubjectAccessReviews; --kubeconfig if not given
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
+    /// How long the answer about a token is kept, such as 10s
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// How long it is kept that somebody may do something
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long it is kept that somebody may not do something
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+    /// The paths that everybody may have, without the cluster being asked; a last * stands for any rest
+    #[arg(long, value_delimiter = ',', default_values = ALWAYS_ALLOWED_PATHS)]
+    pub authorization_always_allow_paths: Vec<String>,
 }
 
 /// A cluster that is asked who somebody is, and what they may do.
@@ -63,14 +80,27 @@ impl DelegatingOptions {
         let authorization = client(or_main(&self.authorization_kubeconfig).as_deref()).await?;
         let trust = Arc::new(ClusterAuthentication::load(authentication.clone()).await?);
         let mut authenticators = trust.authenticators();
-        authenticators.push(Arc::new(TokenReviewer::new(authentication.clone(), Vec::new())));
+        let kept = self.authentication_token_webhook_cache_ttl;
+        authenticators.push(Arc::new(TokenReviewer::keeping(authentication.clone(), Vec::new(), kept)));
         let until = end.clone();
         tokio::spawn(async move { trust.follow(authentication, until).await });
         Ok(Delegation {
             client: client(self.kubeconfig.as_deref()).await?,
             authenticator: Arc::new(OrAnonymous(Union::new(authenticators))),
-            authorizer: Arc::new(AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(authorization)))),
+            authorizer: Arc::new(self.authorizer(authorization)),
         })
+    }
+
+    fn authorizer(&self, cluster: Client) -> AnyOf {
+        let kept = DecisionsKept {
+            allowed: self.authorization_webhook_cache_authorized_ttl,
+            denied: self.authorization_webhook_cache_unauthorized_ttl,
+        };
+        AnyOf::new(vec![
+            Arc::new(Masters),
+            Arc::new(AllowPaths::new(self.authorization_always_allow_paths.iter().cloned())),
+            Arc::new(SubjectAccessReviewer::keeping(cluster, kept)),
+        ])
     }
 }
 

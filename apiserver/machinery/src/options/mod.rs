@@ -26,6 +26,7 @@ use crate::{
     admission::UnknownPlugin,
     audit::{self as audit_log, PolicyError},
     auth::ClusterError,
+    duration::parse_duration,
     serve::{Limits, ReloadError},
 };
 
@@ -53,9 +54,12 @@ pub struct RecommendedOptions {
     /// How many requests that change something are worked on at once; more are answered with 429. 0 is without a limit
     #[arg(long, default_value_t = Limits::default().mutating)]
     pub max_mutating_requests_inflight: usize,
-    /// How long requests are still served after a signal to end, in seconds, with /readyz failing
-    #[arg(long, default_value_t = 0)]
-    pub shutdown_delay_seconds: u64,
+    /// How long a request may take that is no watch and the like, such as 1m0s; it may ask for less
+    #[arg(long, value_parser = parse_duration, default_value = "1m0s")]
+    pub request_timeout: Duration,
+    /// How long requests are still served after a signal to end, such as 10s, with /readyz failing
+    #[arg(long, value_parser = parse_duration, default_value = "0s")]
+    pub shutdown_delay_duration: Duration,
 }
 
 impl RecommendedOptions {
@@ -65,7 +69,8 @@ impl RecommendedOptions {
         Limits {
             reading: limit(self.max_requests_inflight),
             mutating: limit(self.max_mutating_requests_inflight),
-            shutdown_delay: Duration::from_secs(self.shutdown_delay_seconds),
+            request_timeout: self.request_timeout,
+            shutdown_delay: self.shutdown_delay_duration,
             ..Limits::default()
         }
     }

@@ -4,6 +4,7 @@ use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::auth::ALWAYS_ALLOWED_PATHS;
 
 #[derive(Debug, Parser)]
 struct Flags {
@@ -27,10 +28,10 @@ fn without_flags_a_server_listens_to_everybody_and_records_nothing() {
 
 #[test]
 fn flags_say_where_it_listens_and_what_it_serves() {
-    let flags = ["--bind-address=::1", "--secure-port=443", "--shutdown-delay-seconds=7", "--profiling=false"];
+    let flags = ["--bind-address=::1", "--secure-port=443", "--shutdown-delay-duration=1m7s", "--profiling=false"];
     let options = parse(&flags);
     assert_eq!(options.secure_serving.address().to_string(), "[::1]:443");
-    assert_eq!(options.limits().shutdown_delay, Duration::from_secs(7));
+    assert_eq!(options.limits().shutdown_delay, Duration::from_secs(67));
     assert!(!options.features.profiling);
     let plugins = parse(&["--disable-admission-plugins=NamespaceLifecycle,ValidatingAdmissionWebhook"]).admission;
     assert_eq!(plugins.disable_admission_plugins, ["NamespaceLifecycle", "ValidatingAdmissionWebhook"]);
@@ -42,6 +43,34 @@ fn flags_say_how_many_requests_are_worked_on_at_once() {
     assert_eq!((limits.reading, limits.mutating), (7, 3));
     let limits = parse(&["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]).limits();
     assert_eq!((limits.reading, limits.mutating), (usize::MAX, usize::MAX));
+}
+
+#[test]
+fn flags_say_how_long_the_cluster_is_believed() {
+    let (ten, half, five) = (Duration::from_secs(10), Duration::from_millis(500), Duration::from_secs(300));
+    let delegating = parse(&[]).delegating;
+    assert_eq!(delegating.authentication_token_webhook_cache_ttl, ten);
+    assert_eq!(delegating.authorization_webhook_cache_authorized_ttl, ten);
+    assert_eq!(delegating.authorization_webhook_cache_unauthorized_ttl, ten);
+    assert_eq!(delegating.authorization_always_allow_paths, ALWAYS_ALLOWED_PATHS);
+    let delegating = parse(&[
+        "--authentication-token-webhook-cache-ttl=500ms",
+        "--authorization-webhook-cache-authorized-ttl=5m0s",
+        "--authorization-webhook-cache-unauthorized-ttl=0",
+        "--authorization-always-allow-paths=/healthz,/public/*",
+    ])
+    .delegating;
+    assert_eq!(delegating.authentication_token_webhook_cache_ttl, half);
+    assert_eq!(delegating.authorization_webhook_cache_authorized_ttl, five);
+    assert_eq!(delegating.authorization_webhook_cache_unauthorized_ttl, Duration::ZERO);
+    assert_eq!(delegating.authorization_always_allow_paths, ["/healthz", "/public/*"]);
+}
+
+#[test]
+fn a_duration_without_a_unit_is_refused() {
+    let flags = ["server", "--tls-cert-file=a", "--tls-private-key-file=b", "--request-timeout=30"];
+    let refused = Flags::try_parse_from(flags).unwrap_err().to_string();
+    assert!(refused.contains("--request-timeout") && refused.contains("missing unit in duration \"30\""), "{refused}");
 }
 
 #[test]

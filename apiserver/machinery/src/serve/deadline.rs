@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
-use stoa_cel::go::{self, DurationError};
 
 use super::debug;
 use crate::{
+    duration::parse_duration,
     http::{Body, RequestInfo, body, query::Query},
-    status::{ApiError, quote},
+    status::ApiError,
 };
 
 /// Whether a request goes on until the client has enough: a watch, a log that is followed, or a profile.
@@ -29,14 +29,8 @@ pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
 /// 400 when `timeout` is no duration.
 pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
-    let asked = go::parse_duration(text).map_err(|error| {
-        let problem = match error {
-            DurationError::MissingUnit => "missing unit in".to_owned(),
-            DurationError::UnknownUnit(unit) => format!("unknown unit {} in", quote(unit)),
-            DurationError::Invalid => "invalid".to_owned(),
-        };
-        let text = quote(text);
-        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {problem} duration {text}"))
+    let asked = parse_duration(text).map_err(|problem| {
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - {problem}"))
     })?;
     Ok(if asked.is_zero() { most } else { asked.min(most) })
 }

@@ -41,7 +41,7 @@ async fn server_goes_on_whatever_its_clients_do_and_ends_in_order() {
     let arguments = [
         format!("--max-requests-inflight={READING}"),
         format!("--max-mutating-requests-inflight={MUTATING}"),
-        format!("--shutdown-delay-seconds={}", DELAY.as_secs()),
+        format!("--shutdown-delay-duration={}s", DELAY.as_secs()),
         // Short, but not so short that one who reads as fast as it can on a busy machine would be cut off.
         "--history-records=100".to_owned(),
         "--history-seconds=10".to_owned(),
