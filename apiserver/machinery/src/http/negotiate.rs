@@ -173,21 +173,37 @@ impl Clause<'_> {
 }
 
 fn negotiate(headers: &HeaderMap, conversions: bool) -> Option<Accepted> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    if accept.is_empty() {
-        return Some(Accepted { media: MediaType::Json, convert: None });
+    match accept_header(headers) {
+        "" => Some(Accepted { media: MediaType::Json, convert: None }),
+        accept => chosen(accept, conversions).map(|(_, accepted)| accepted),
     }
-    clauses(accept).iter().find_map(|clause| {
-        MediaType::ALL
+}
+
+/// The alternative that is answered with, and what it comes to.
+fn chosen(accept: &str, conversions: bool) -> Option<(Clause<'_>, Accepted)> {
+    clauses(accept).into_iter().find_map(|clause| {
+        let accepted = MediaType::ALL
             .into_iter()
             .filter(|media| clause.covers(*media))
-            .find_map(|media| clause.accepted(media, conversions))
+            .find_map(|media| clause.accepted(media, conversions))?;
+        Some((clause, accepted))
     })
+}
+
+/// Whether the alternative that is answered with asks for JSON in lines.
+pub(crate) fn wants_pretty(headers: &HeaderMap) -> bool {
+    let accept = accept_header(headers);
+    // Putting alternatives in order is not for nothing.
+    accept.contains("pretty") && chosen(accept, true).is_some_and(|(clause, _)| clause.param("pretty") == Some("1"))
+}
+
+fn accept_header(headers: &HeaderMap) -> &str {
+    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
 /// The position of the media type that the client wants most of those on offer, the first of several that it wants alike.
 pub(crate) fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let accept = accept_header(headers);
     if accept.is_empty() {
         return (!offered.is_empty()).then_some(0);
     }
@@ -220,7 +236,7 @@ pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
 ///
 /// 406 `NotAcceptable`.
 pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: bool) -> Result<(), ApiError> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let accept = accept_header(headers);
     let made = MediaType::ALL.map(MediaType::as_str);
     if accept.is_empty()
         || names_any(accept, |range| range == "*/*" || made.contains(&range) || besides.contains(&range))
@@ -240,8 +256,8 @@ pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: boo
 ///
 /// 415 `UnsupportedMediaType` and 406 `NotAcceptable`.
 pub(crate) fn check_route(headers: &HeaderMap, consumes: &[&str], produces: &[&str]) -> Result<(), ApiError> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let (sent, accept) = (text(header::CONTENT_TYPE), text(header::ACCEPT));
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let accept = accept_header(headers);
     if !sent.is_empty() && !names_any(sent, |range| consumes.contains(&range)) {
         let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
         error.0.details = Some(Default::default());

@@ -2,12 +2,14 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use uuid::Uuid;
 
 use super::{
     body::{self, Body, Pieces},
+    encoding,
     negotiate::{self, MediaType},
     render::RenderedList,
     segments::{self, Segments},
@@ -60,6 +62,16 @@ pub(crate) fn list(
     json(StatusCode::OK, media, request, list.pieces())
 }
 
+/// An answer whose body is known as a whole; compressed when that is `taken` and there is much.
+pub(crate) fn whole(parts: http::response::Parts, body: Bytes, gzip_taken: bool) -> Response<Body> {
+    let gzip = gzip_taken && body.len() > GZIP_FROM_BYTES;
+    let mut response = Response::from_parts(parts, body::full(if gzip { encoding::gzip(&body) } else { body }));
+    if gzip {
+        name_encoding(&mut response);
+    }
+    response
+}
+
 fn name_encoding(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -82,7 +94,7 @@ fn to_yaml(json: &[u8]) -> Result<Vec<u8>, ApiError> {
     serde_saphyr::to_string(&value).map(String::into_bytes).map_err(|e| failed(&e))
 }
 
-fn accepts_gzip(request: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(request: &HeaderMap) -> bool {
     let encodings = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
     encodings.split(',').any(|encoding| encoding.trim() == "gzip")
 }
@@ -116,8 +128,13 @@ pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
 
 /// 404 in plain text, for paths that nothing is known of.
 pub fn page_not_found() -> Response<Body> {
-    let mut response = Response::new(body::full("404 page not found\n"));
-    *response.status_mut() = StatusCode::NOT_FOUND;
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// An answer in plain text, which no browser shall take for anything else; such as `http.Error` of Go writes it.
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(body::full(text));
+    *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

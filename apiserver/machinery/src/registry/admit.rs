@@ -135,11 +135,11 @@ impl Store {
         }
     }
 
-    /// Asks the chain about a removal.
+    /// Asks the chain about a removal of the object that has this name, or is one of many if that is empty, as upstream.
     pub(super) async fn admit_removal(
         &self,
         context: &RequestContext,
-        namespace: &str,
+        (namespace, name): (&str, &str),
         current: &Stored,
         options: &DeleteOptions,
         dry_run: bool,
@@ -151,7 +151,7 @@ impl Store {
             sent.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
         }
         let old = current.object();
-        let write = Admitted { context, namespace, name: current.name(), current: Some(current), target: Target::Main };
+        let write = Admitted { context, namespace, name, current: Some(current), target: Target::Main };
         let attributes = self.attributes(write, chain, Some(&old), &sent);
         let attributes = Attributes { operation: Operation::Delete, dry_run, ..attributes };
         chain.admit(&attributes, None).await?;

@@ -32,6 +32,17 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
+        self.remove(context, (namespace, name), name, options).await
+    }
+
+    /// [`delete`](Self::delete), which admission knows under a name of its own.
+    async fn remove(
+        &self,
+        context: &RequestContext,
+        (namespace, name): (&str, &str),
+        admitted_name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         let dry_run = options::check_delete(options)? || context.dry_run;
         let key = self.key(namespace, name);
         loop {
@@ -47,7 +58,7 @@ impl Store {
             };
             self.check_preconditions(options, &current)?;
             self.strategy.admit_delete(context, &current.json()).await?;
-            self.admit_removal(context, namespace, &current, options, dry_run).await?;
+            self.admit_removal(context, (namespace, admitted_name), &current, options, dry_run).await?;
             let mut old = current.object();
             old.metadata_mut().remove("resourceVersion");
             let mut new = old.clone();
@@ -100,7 +111,7 @@ impl Store {
         let list = self.list(namespace, list).await?;
         stream::iter(list.items.iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |item| async move {
-                match self.delete(context, item.namespace(), item.name(), options).await {
+                match self.remove(context, (item.namespace(), item.name()), "", options).await {
                     Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
                     result => result.map(|_| ()),
                 }

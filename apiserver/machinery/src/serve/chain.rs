@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
@@ -24,12 +24,13 @@ use uuid::Uuid;
 
 use super::{
     Handler, VersionInfo,
-    deadline::{is_long_running, time_allowed, timed_out, too_late},
+    deadline::{is_long_running, time_allowed, too_late},
     debug,
     gather::LongAnswers,
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
+    pretty::Lines,
     statusz::Statusz,
     stream::{Ends, is_short, outgoing},
     streams::Due,
@@ -42,12 +43,14 @@ use crate::{
     },
     http::{Body, RequestInfo, body, negotiate, query::Query, response},
     request::{Outlasting, RequestContext, UserInfo},
-    status::ApiError,
+    status::{ApiError, quote},
 };
 
 /// The longest audit id that is echoed, in bytes; longer ones are replaced.
 const MAX_AUDIT_ID: usize = 1024;
-/// How much of it is logged, as upstream.
+/// What a client hears whose request caused a panic.
+const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
+/// How much of an audit id is logged, as upstream.
 const LOGGED_AUDIT_ID: usize = 64;
 
 /// What the requests of one connection share.
@@ -90,6 +93,16 @@ struct Passing {
     request: Request<Body>,
     audit_id: HeaderValue,
     received: Timestamp,
+    lines: Option<Lines>,
+}
+
+/// Why the filters gave no answer.
+enum Failed {
+    /// Time was up.
+    Late,
+    Panicked,
+    /// Something about the request.
+    Request(ApiError),
 }
 
 impl Chain {
@@ -103,6 +116,7 @@ impl Chain {
         let info = RequestInfo::new(&parts.method, &parts.uri);
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let long_running = is_long_running(&info, &query);
+        let lines = Lines::wanted(&query, &parts.headers);
         let metrics = self.metrics.clone();
         let mut record = Record::new(metrics, &info, &parts.method, &parts.headers, &query, long_running);
         let received = Timestamp::now();
@@ -130,7 +144,7 @@ impl Chain {
         let allowed = if long_running { Ok(Duration::MAX) } else { time_allowed(&query, self.request_timeout) };
         let deadline = allowed.map(|allowed| record.received().checked_add(allowed));
         let outcome = match deadline.clone() {
-            Err(error) => Err(error),
+            Err(error) => Err(Failed::Request(error)),
             Ok(deadline) => {
                 let body = incoming.map_err(std::io::Error::other).boxed_unsync();
                 let passing = Passing {
@@ -139,6 +153,7 @@ impl Chain {
                     request: Request::from_parts(parts, body),
                     audit_id: audit_id.clone(),
                     received,
+                    lines,
                 };
                 let filters = Box::pin(self.filters(&connection, passing, &mut record, &trail));
                 in_time(deadline, AssertUnwindSafe(filters).catch_unwind(), &trail).instrument(span.clone()).await
@@ -146,11 +161,12 @@ impl Chain {
         };
         let mut response = match outcome {
             Ok(response) => response,
-            Err(error) if error == timed_out() => {
+            Err(Failed::Late) => {
                 record.terminated(504);
                 too_late()
             }
-            Err(error) => response::error(&error, &accepts),
+            Err(Failed::Request(error)) => in_lines(response::error(&error, &accepts), lines).await,
+            Err(Failed::Panicked) => response::text(StatusCode::INTERNAL_SERVER_ERROR, PANICKED),
         };
         if is_head {
             response = without_body(response);
@@ -197,7 +213,7 @@ impl Chain {
         record: &mut Record,
         trail: &Mutex<Option<Arc<Trail>>>,
     ) -> Result<Response<Body>, ApiError> {
-        let Passing { info, long_running, mut request, audit_id, received } = passing;
+        let Passing { info, long_running, mut request, audit_id, received, lines } = passing;
         let recorded = |request: &Request<Body>, user: &UserInfo| {
             let Some(auditor) = &self.auditor else { return Ok(None) };
             let recorded = Recorded {
@@ -241,7 +257,7 @@ impl Chain {
                 }
                 user = impersonated.user;
             }
-            Err(error) => return Ok(refusal(&error, request.headers())),
+            Err(error) => return Ok(in_lines(refusal(&error, request.headers()), lines).await),
         }
         Span::current().record("user", &user.name);
         if !long_running {
@@ -253,8 +269,13 @@ impl Chain {
                 }
             }
         }
-        if let Err(error) = self.authorize(&user, &info, begun.as_deref()).await {
-            return Ok(refusal(&error, request.headers()));
+        match self.authorize(&user, &info, begun.as_deref()).await {
+            Ok(Decision::Allow) => {}
+            Ok(Decision::Deny(reason)) => {
+                let error = forbidden(&user, &info.attributes(), &reason);
+                return Ok(in_lines(refusal(&error, request.headers()), lines).await);
+            }
+            Err(error) => return Ok(undecided(&request, &error)),
         }
         if let Some(trail) = &begun {
             trail.prepare(request.headers_mut());
@@ -294,7 +315,12 @@ impl Chain {
         Ok(user)
     }
 
-    async fn authorize(&self, user: &UserInfo, info: &RequestInfo, trail: Option<&Trail>) -> Result<(), ApiError> {
+    async fn authorize(
+        &self,
+        user: &UserInfo,
+        info: &RequestInfo,
+        trail: Option<&Trail>,
+    ) -> Result<Decision, ApiError> {
         let began = Instant::now();
         let attributes = info.attributes();
         let decision = self.authorizer.authorize(user, &attributes).await;
@@ -307,10 +333,7 @@ impl Chain {
         if let Some(trail) = trail {
             trail.authorized(&decision);
         }
-        match decision? {
-            Decision::Allow => Ok(()),
-            Decision::Deny(reason) => Err(forbidden(user, &attributes, &reason)),
-        }
+        decision
     }
 
     /// The server's own paths, and the API for all others.
@@ -323,8 +346,7 @@ impl Chain {
     ) -> Response<Body> {
         if !info.is_resource_request {
             match info.path.as_str() {
-                "/metrics" => return self.metrics.render(request.headers()),
-                "/metrics/slis" => return self.metrics.render_others(self.health.slis(), request.headers()),
+                "/metrics" | "/metrics/slis" => return self.metrics(&info.path, &request),
                 "/statusz" => {
                     let status = Statusz { version: &self.version, started: self.metrics.started, paths: self.paths() };
                     return or_failure(status.respond(request.headers()), request.headers());
@@ -352,6 +374,23 @@ impl Chain {
             context.set_trail(trail);
         }
         self.handler.handle(info, context, request).await
+    }
+
+    /// What was counted; counting begins anew when that is deleted, which is there for who may take profiles.
+    fn metrics(&self, path: &str, request: &Request<Body>) -> Response<Body> {
+        let is_of_health = path == "/metrics/slis";
+        if self.profiling && request.method() == Method::DELETE {
+            if is_of_health {
+                self.health.reset_slis()
+            } else {
+                self.metrics.reset()
+            }
+            return response::text(StatusCode::OK, "metrics reset\n");
+        }
+        if is_of_health {
+            return self.metrics.render_others(self.health.slis(), request.headers());
+        }
+        self.metrics.render(request.headers())
     }
 
     /// The paths that the server has but for `/statusz`, which is the last to be added.
@@ -395,32 +434,47 @@ async fn in_time<F>(
     deadline: Option<Instant>,
     filters: F,
     trail: &Mutex<Option<Arc<Trail>>>,
-) -> Result<Response<Body>, ApiError>
+) -> Result<Response<Body>, Failed>
 where
     F: Future<Output = std::thread::Result<Result<Response<Body>, ApiError>>>,
 {
     let outcome = match deadline {
         None => filters.await,
         // What is ready at once would be done in no time at all.
-        Some(deadline) if deadline <= Instant::now() => return Err(timed_out()),
+        Some(deadline) if deadline <= Instant::now() => return Err(Failed::Late),
         Some(deadline) => match tokio::time::timeout_at(deadline.into(), filters).await {
             Ok(outcome) => outcome,
-            Err(_) => return Err(timed_out()),
+            Err(_) => return Err(Failed::Late),
         },
     };
-    outcome.unwrap_or_else(|panic| {
+    let outcome = outcome.map_err(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         tracing::error!(panic = message, "a request caused a panic");
         if let Some(trail) = &*trail.lock() {
             trail.panicked(message);
         }
-        Err(ApiError::new(
-            500,
-            "InternalError",
-            "This request caused apiserver to panic. Look in the logs for details.",
-        ))
-    })
+        Failed::Panicked
+    })?;
+    outcome.map_err(Failed::Request)
+}
+
+/// The answer in lines, if that is wanted.
+async fn in_lines(answer: Response<Body>, lines: Option<Lines>) -> Response<Body> {
+    match lines {
+        Some(lines) => lines.set(answer).await,
+        None => answer,
+    }
+}
+
+/// The answer when nobody could say whether the request is allowed.
+///
+/// Follows `InternalError` in `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters`.
+fn undecided(request: &Request<Body>, error: &ApiError) -> Response<Body> {
+    let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+    let text = format!("Internal Server Error: {}: {}\n", quote(target), error.message());
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    response::text(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 /// An answer's head alone, with the length of what would follow where that is known.

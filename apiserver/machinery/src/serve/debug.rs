@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    http::{Body, body, query::Query},
+    http::{Body, body, query::Query, response},
     profile::{ProfileError, Profiling},
 };
 
@@ -101,7 +101,7 @@ fn download(profile: Vec<u8>) -> Response<Body> {
 }
 
 fn refusal(code: StatusCode, message: &str) -> Response<Body> {
-    let mut response = text(code, "text/plain; charset=utf-8", format!("{message}\n"));
+    let mut response = response::text(code, format!("{message}\n"));
     // So that pprof shows the text.
     response.headers_mut().insert("X-Go-Pprof", HeaderValue::from_static("1"));
     response

@@ -14,11 +14,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 use parking_lot::RwLock;
 
 use super::slis::Slis;
-use crate::http::{Body, body, query::Query, response};
+use crate::http::{Body, query::Query, response};
 
 /// Something that can be well or not.
 #[async_trait]
@@ -89,11 +89,13 @@ impl Health {
             };
             return Some(match check.check.check().await {
                 Ok(()) => {
-                    let mut response = text(StatusCode::OK, "ok".to_owned());
+                    let mut response = response::text(StatusCode::OK, "ok");
                     response.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
                     response
                 }
-                Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
+                Err(reason) => {
+                    response::text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+                }
             });
         }
         Some(report(probe, &checks, Query::parse(query.unwrap_or("")), &self.slis).await)
@@ -118,6 +120,11 @@ impl Health {
         self.slis.registry()
     }
 
+    /// Forgets what the checks have found.
+    pub(crate) fn reset_slis(&self) {
+        self.slis.reset();
+    }
+
     /// The paths of all probes and checks.
     pub(crate) fn paths(&self) -> Vec<String> {
         let probe = |name: &str| {
@@ -132,6 +139,11 @@ impl Health {
 /// Whether a path is one of health, a single check's included.
 pub(crate) fn is_health_path(path: &str) -> bool {
     split(path).is_some()
+}
+
+/// Whether a path is that of a probe with all its checks.
+pub(crate) fn is_probe(path: &str) -> bool {
+    matches!(split(path), Some((_, None)))
 }
 
 /// The probe's name, and the check's if the path names one.
@@ -180,18 +192,9 @@ async fn report(probe: &str, checks: &[Check], query: Query, slis: &Slis) -> Res
         lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
     }
     if failed {
-        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{probe} check failed\n"));
+        return response::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{probe} check failed\n"));
     }
-    text(StatusCode::OK, if verbose { format!("{lines}{probe} check passed\n") } else { "ok".to_owned() })
-}
-
-fn text(code: StatusCode, text: String) -> Response<Body> {
-    let mut response = Response::new(body::full(text));
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    response::text(StatusCode::OK, if verbose { format!("{lines}{probe} check passed\n") } else { "ok".to_owned() })
 }
 
 #[cfg(test)]

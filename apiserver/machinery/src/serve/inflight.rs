@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{health::is_health_path, metrics::Metrics};
 use crate::{
     auth::MASTERS,
-    http::{Body, RequestInfo, body},
+    http::{Body, RequestInfo, response},
     request::UserInfo,
 };
 
@@ -22,13 +22,9 @@ pub(crate) struct TooMany;
 
 /// What a client hears that is turned away: plain text, as upstream's filter writes it, and to come back in a second.
 pub(crate) fn turned_away() -> Response<Body> {
-    let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    let mut answer = response::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
 }
 
 /// The two limits: requests that read, and requests that change something.

@@ -18,7 +18,7 @@ use prometheus::{
     core::Collector, process_collector::ProcessCollector,
 };
 
-use super::inflight::Permit;
+use super::{health::is_probe, inflight::Permit};
 use crate::{
     audit::Ending,
     http::{Body, RequestInfo, body, encoding, query::Query},
@@ -204,6 +204,36 @@ impl Metrics {
             )?,
             known: RwLock::default(),
         })
+        .inspect(|metrics| {
+            for kind in ["readOnly", "mutating"] {
+                metrics.current_inflight.with_label_values(&[kind]).set(0);
+            }
+        })
+    }
+
+    /// Counts from nothing again, but for what is counted by others and what tells how it is now.
+    pub(crate) fn reset(&self) {
+        let counters = [
+            &self.requests,
+            &self.terminations,
+            &self.aborts,
+            &self.watch_events,
+            &self.authenticated_users,
+            &self.authentications,
+            &self.authorizations,
+        ];
+        counters.into_iter().for_each(IntCounterVec::reset);
+        let histograms = [
+            &self.durations,
+            &self.sli_durations,
+            &self.response_sizes,
+            &self.watch_event_sizes,
+            &self.watch_lists,
+            &self.field_validation,
+            &self.authentication_durations,
+            &self.authorization_durations,
+        ];
+        histograms.into_iter().for_each(HistogramVec::reset);
     }
 
     /// Everything in the registry, in Prometheus' text format.
@@ -284,6 +314,7 @@ pub(crate) struct Record {
     /// Group, version, resource and subresource.
     resource: [String; 4],
     scope: &'static str,
+    component: &'static str,
     dry_run: &'static str,
     field_validation: &'static str,
     received: Instant,
@@ -324,8 +355,12 @@ impl Record {
         query: &Query,
         long_running: bool,
     ) -> Self {
+        let is_probe = is_probe(&info.path);
         let resource = if info.is_resource_request {
             [&info.group, &info.version, &info.resource, &info.subresource].map(String::clone)
+        } else if is_probe {
+            // Upstream counts them so.
+            [String::new(), String::new(), String::new(), info.path.clone()]
         } else {
             Default::default()
         };
@@ -334,7 +369,8 @@ impl Record {
             verb: reported_verb(info, method, headers),
             resource,
             scope: scope(info),
-            dry_run: if query.first("dryRun") == Some("All") { "All" } else { "" },
+            component: if is_probe { "" } else { "apiserver" },
+            dry_run: dry_run(query),
             field_validation: field_validation(query),
             received: Instant::now(),
             long_running,
@@ -415,7 +451,7 @@ impl Record {
         } else {
             [""; 4]
         };
-        [self.verb, group, version, resource, subresource, self.scope, "apiserver"]
+        [self.verb, group, version, resource, subresource, self.scope, self.component]
     }
 }
 
@@ -444,6 +480,15 @@ impl Drop for Record {
             self.metrics.response_sizes.with_label_values(&labels).observe(self.bytes as f64);
         }
     }
+}
+
+/// Whether a request is to change nothing, as a label.
+fn dry_run(query: &Query) -> &'static str {
+    let mut values = query.all("dryRun").peekable();
+    if values.peek().is_none() {
+        return "";
+    }
+    if values.all(|value| value == "All") { "All" } else { "invalid" }
 }
 
 /// What a request asks of the validation of fields, as a label.

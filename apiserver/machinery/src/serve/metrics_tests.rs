@@ -167,3 +167,45 @@ async fn they_are_compressed_for_those_who_would_rather() {
     let metric = format!("process_start_time_seconds {}\n", started.to_str().unwrap());
     assert!(text(&metrics).await.contains(&metric), "{metric}");
 }
+
+#[tokio::test]
+async fn probes_and_dry_runs_have_the_labels_of_upstream() {
+    let metrics = metrics();
+    for (method, target, code) in [
+        (Method::GET, "/readyz?verbose", StatusCode::OK),
+        (Method::GET, "/readyz/ping", StatusCode::OK),
+        (Method::POST, "/apis/g.io/v1/stacks?dryRun=x", StatusCode::UNPROCESSABLE_ENTITY),
+        (Method::POST, "/apis/g.io/v1/stacks?dryRun=All&dryRun=", StatusCode::UNPROCESSABLE_ENTITY),
+        (Method::POST, "/apis/g.io/v1/stacks?dryRun=All&dryRun=All", StatusCode::CREATED),
+    ] {
+        record(&metrics, method, target).answered(code, false);
+    }
+    let text = text(&metrics).await;
+    let nothing = r#"group="",resource="",scope="""#;
+    let stacks = r#"group="g.io",resource="stacks",scope="resource",subresource="",verb="POST",version="v1""#;
+    for (labels, count) in [
+        (format!(r#"code="200",component="",dry_run="",{nothing},subresource="/readyz",verb="GET",version="""#), 1),
+        (format!(r#"code="200",component="apiserver",dry_run="",{nothing},subresource="",verb="GET",version="""#), 1),
+        (format!(r#"code="422",component="apiserver",dry_run="invalid",{stacks}"#), 2),
+        (format!(r#"code="201",component="apiserver",dry_run="All",{stacks}"#), 1),
+    ] {
+        let line = format!("apiserver_request_total{{{labels}}} {count}\n");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn counting_begins_anew_and_what_is_now_stays() {
+    let metrics = metrics();
+    for kind in ["readOnly", "mutating"] {
+        let line = format!("apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} 0\n");
+        assert!(text(&metrics).await.contains(&line), "before there was any");
+    }
+    metrics.current_inflight.with_label_values(&["mutating"]).set(3);
+    record(&metrics, Method::GET, "/apis/g.io/v1/stacks").answered(StatusCode::OK, false);
+    assert!(text(&metrics).await.contains("apiserver_request_total{"));
+    metrics.reset();
+    let text = text(&metrics).await;
+    assert!(!text.contains("apiserver_request_total{") && !text.contains("_duration_seconds_count{"), "{text}");
+    assert!(text.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 3\n"), "{text}");
+}

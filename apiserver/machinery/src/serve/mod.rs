@@ -39,6 +39,7 @@ mod gather;
 mod health;
 mod inflight;
 mod metrics;
+mod pretty;
 mod signals;
 mod slis;
 mod stalls;

@@ -38,6 +38,12 @@ impl Slis {
         self.total.with_label_values(&[check, probe, status]).inc();
     }
 
+    /// Forgets what was found.
+    pub(super) fn reset(&self) {
+        self.last.reset();
+        self.total.reset();
+    }
+
     pub(super) fn registry(&self) -> &Registry {
         &self.registry
     }

@@ -366,6 +366,8 @@ async fn each_object_of_a_collection_is_asked_about() {
     assert_eq!(refused(outcome).0, 403);
     let left = server.gadgets.list(Some("shop"), &ListOptions::default()).await.unwrap();
     assert!(left.items.iter().any(|item| item.name() == "b"));
+    // As upstream, which asks by the name in the path.
+    assert!(hooks.asked().iter().all(|request| request.get("name").is_none()), "{:?}", hooks.asked());
 }
 
 #[tokio::test]

@@ -133,8 +133,10 @@ async fn a_user_who_may_not_is_told_so_in_upstreams_words() {
     let mut client = server.connect(Identity::Certificate(&ann)).await;
     let answer = client.get(STACKS).await;
     assert_eq!(answer.code, StatusCode::FORBIDDEN);
+    assert_eq!(answer.text.lines().count(), 1);
+    let answer_of_list = answer.json();
     assert_eq!(
-        answer.json(),
+        answer_of_list,
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden", "code": 403,
             "message": "stacks.g.io is forbidden: User \"ann\" cannot list resource \"stacks\" in API group \"g.io\" in \
@@ -148,6 +150,8 @@ async fn a_user_who_may_not_is_told_so_in_upstreams_words() {
     );
     assert_eq!(client.get("/readyz").await.text, "ok");
     assert_eq!(client.get("/readyz/ping").await.code, StatusCode::FORBIDDEN);
+    let lines = client.get(&format!("{STACKS}?pretty=true")).await;
+    assert_eq!((lines.json(), lines.text.lines().count()), (answer_of_list, 13), "{}", lines.text);
 
     let admin = CertificateRequest::client("admin").organization("system:masters");
     let admin = setup.cas.client.issue(&admin).unwrap();

@@ -136,7 +136,9 @@ async fn without_a_decision_nobody_gets_in() {
     let mut client = server.connect(Identity::Certificate(&ann)).await;
     let answer = client.get(STACKS).await;
     assert_eq!(answer.code, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(!answer.text.contains("no rights"), "{}", answer.text);
+    assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+    let path = format!("Internal Server Error: \"{STACKS}\": ");
+    assert_eq!(answer.text, path + "Internal error occurred: the authorization decision could not be made\n");
     assert_eq!(client.get("/livez").await.text, "ok");
     assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
     server.end().await;
