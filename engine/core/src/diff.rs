@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
-use crate::object::{is_server_set, secret_as_stored, split_api_version};
+use crate::object::{is_server_set, named, secret_as_stored, split_api_version};
 use crate::owner::{remove_mark, without_mark, written_mark};
 use crate::path::{FieldPath, Segment, step_mut};
 use crate::plan::FieldChange;
@@ -60,19 +60,6 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
     let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
     three_way(&Comparison { id, kind, prior: None, desired, live: &live, keys, schema: None })
-}
-
-/// An object that has nothing but what it is called.
-fn named(object: &Map<String, Value>) -> Map<String, Value> {
-    let known = |(key, value): (&String, &Value)| (!value.is_null()).then(|| (key.clone(), value.clone()));
-    let of = |object: &Map<String, Value>, keys: [&str; 2]| -> Map<String, Value> {
-        keys.iter().filter_map(|key| known(object.get_key_value(*key)?)).collect()
-    };
-    let mut named = of(object, ["apiVersion", "kind"]);
-    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
-        named.insert("metadata".to_owned(), of(metadata, ["name", "namespace"]).into());
-    }
-    named
 }
 
 /// The fields in which two records of a resource differ, by path, digests of sensitive values as [`MASK`]. Where one of the two is

@@ -61,6 +61,19 @@ impl ObjectRef {
     }
 }
 
+/// An object that has nothing but what it is called.
+pub fn named(object: &Map<String, Value>) -> Map<String, Value> {
+    let known = |(key, value): (&String, &Value)| (!value.is_null()).then(|| (key.clone(), value.clone()));
+    let of = |object: &Map<String, Value>, keys: [&str; 2]| -> Map<String, Value> {
+        keys.iter().filter_map(|key| known(object.get_key_value(*key)?)).collect()
+    };
+    let mut named = of(object, ["apiVersion", "kind"]);
+    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
+        named.insert("metadata".to_owned(), of(metadata, ["name", "namespace"]).into());
+    }
+    named
+}
+
 /// The infrastructure's name of a Kubernetes object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubernetesObject {

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use stoa_engine::object::named;
 use stoa_engine::owner::taken_from;
 use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
 use stoa_git::Credentials;
@@ -212,7 +213,12 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
 /// What is asked about one file.
 enum Asked {
     /// What it holds, or else what of this deployment's is where it was formerly.
-    File(String, Option<String>),
+    File {
+        path: String,
+        former: Option<String>,
+        /// What is known of the object there when it is recorded and the file holds none any more.
+        recorded: Option<Map<String, Value>>,
+    },
     /// Nothing, since nobody knows its name yet.
     Unnamed,
 }
@@ -250,24 +256,33 @@ impl Runtime for GitOpsRuntime {
                     (None, Some(prior)) => &prior.attributes,
                     (None, None) => return Asked::Unnamed,
                 };
-                let file = |object| Asked::File(self.path(&object), self.former_path(&object));
-                ObjectRef::of(attributes).map_or(Asked::Unnamed, file)
+                ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| {
+                    let path = self.path(&object);
+                    let prior = request.prior.filter(|prior| {
+                        ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == path)
+                    });
+                    let recorded = prior.map(|prior| named(&prior.attributes));
+                    Asked::File { path, former: self.former_path(&object), recorded }
+                })
             })
             .collect();
         let run = Arc::clone(&self.run);
         self.blocking(move |place| {
             let paths = asked.iter().flat_map(|asked| match asked {
-                Asked::File(path, former) => [Some(path.as_str()), former.as_deref()],
+                Asked::File { path, former, .. } => [Some(path.as_str()), former.as_deref()],
                 Asked::Unnamed => [None; 2],
             });
             let files = place.read(paths.flatten())?;
             let parsed = |path: &String| files.get(path).map(|bytes| manifest::parse(path, bytes));
             let read = asked.iter().map(|asked| match asked {
                 Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
-                Asked::File(path, former) => {
+                Asked::File { path, former, recorded } => {
                     let is_ours = |live: &Map<String, Value>| run.owner.has(live);
                     let former = || former.as_ref().and_then(parsed)?.ok().filter(is_ours).map(Ok);
-                    parsed(path).or_else(former).map_or(Ok(Live::Absent), |found| found.map(Live::Present))
+                    // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
+                    let spoilt = |error| recorded.clone().ok_or(error);
+                    let found = parsed(path).or_else(former);
+                    found.map_or(Ok(Live::Absent), |found| found.or_else(spoilt).map(Live::Present))
                 }
             });
             Ok(read.collect())

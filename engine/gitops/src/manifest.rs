@@ -30,6 +30,8 @@ const BUILT_IN: [&str; 17] = [
     "storage.k8s.io",
 ];
 
+/// The longest name of a file, in bytes, that can be checked out everywhere.
+const LONGEST_FILE_NAME: usize = 255;
 /// The folder of objects that name no namespace and have one, which whoever applies them chooses.
 const DEFAULT: &str = "_default";
 /// The folder of other objects that name no namespace.
@@ -106,6 +108,11 @@ impl Manifest {
         }
         if reference.group.contains('_') || reference.namespace.contains(['_', '.']) || reference.name.is_empty() {
             return Err(invalid("the group, namespace or name is none that Kubernetes takes", "attributes"));
+        }
+        if path("", &reference).rsplit('/').next().is_some_and(|file| file.len() > LONGEST_FILE_NAME) {
+            let message = "the file would have a longer name than file systems take, where each colon and capital letter \
+                           counts three times";
+            return Err(invalid(message, "attributes.metadata.name"));
         }
         for field in ["data", "stringData"] {
             let holds = match resource.attributes.get(field) {

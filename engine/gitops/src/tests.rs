@@ -512,7 +512,7 @@ async fn the_live_object_is_what_stands_at_the_head() {
     for bed in Bed::both() {
         let runtime = bed.run("u-1");
         let desired = config_map("a", "1");
-        apply(&runtime, &desired).await;
+        let prior = apply(&runtime, &desired).await;
         finish(&runtime).await;
         bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
@@ -524,6 +524,38 @@ async fn the_live_object_is_what_stands_at_the_head() {
         let answers = bed.run("u-3").read(&requests).await.unwrap();
         let Err(RuntimeError::Invalid { message, .. }) = &answers[0] else { panic!("{answers:?}") };
         assert!(message.starts_with("dev/shop/configmap-a.yaml holds no object"), "{message}");
+
+        // What is recorded there has lost all that it said, and is written anew or removed.
+        let requests = [ReadRequest { desired: Some(&desired), prior: Some(&prior) }];
+        let answers = bed.run("u-4").read(&requests).await.unwrap();
+        let Ok(Live::Present(live)) = &answers[0] else { panic!("{answers:?}") };
+        assert_eq!(
+            json!(live),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}})
+        );
+        let removing = bed.run("u-5");
+        removing.delete(&prior).await.unwrap();
+        finish(&removing).await;
+        assert_eq!(bed.files(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_no_file_can_have_is_refused() {
+    let bed = Bed::local();
+    let runtime = bed.run("u-1");
+    let role = |name: String| {
+        let mut role = config_map("a", "1");
+        role.attributes.insert("metadata".to_owned(), json!({"name": name, "namespace": "shop"}));
+        role
+    };
+    let most = 255 - "configmap-.yaml".len();
+    runtime.preview(&ApplyRequest::new(&role("a".repeat(most)), None), None).await.unwrap();
+    for name in ["a".repeat(most + 1), ":".repeat(most / 3 + 1)] {
+        let refused = runtime.preview(&ApplyRequest::new(&role(name), None), None).await.unwrap_err();
+        let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
+        assert_eq!(field.as_deref(), Some("attributes.metadata.name"));
+        assert!(message.starts_with("the file would have a longer name"), "{message}");
     }
 }
 

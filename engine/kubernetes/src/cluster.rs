@@ -25,7 +25,7 @@ use crate::discovery::Catalog;
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::under_way::{Asked, UnderWay};
-use crate::watch::Watches;
+use crate::watch::{Watches, version_of};
 
 /// The field manager of everything that is applied.
 pub(crate) const FIELD_MANAGER: &str = "stoa";
@@ -217,7 +217,7 @@ impl Cluster {
     /// The object of a collection that has this name, and no other.
     pub(crate) async fn list_one(&self, collection: &str, name: &str) -> Result<Listed, CallError> {
         let found = self.get(&format!("{collection}/{name}")).await?;
-        let version = found.as_ref().and_then(|object| object["metadata"]["resourceVersion"].as_str());
+        let version = found.as_ref().and_then(version_of);
         // A watch from no version begins with what is there.
         let version = version.unwrap_or_default().to_owned();
         Ok(Listed { objects: found.map(|object| (name.to_owned(), object)).into_iter().collect(), version })

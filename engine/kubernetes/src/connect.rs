@@ -92,15 +92,23 @@ impl ClusterConfig {
                 self.config(kubeconfig, context.as_deref()).await?
             }
         };
+        // Clusters are reached without a proxy. One in the environment, which is taken where a kubeconfig names none, is for others.
+        config.proxy_url = None;
         config.connect_timeout = Some(std::time::Duration::from_secs(10));
         // Repeating is done in `Cluster::call`, which knows when to stop.
         config.default_retry = false;
         let (url, place) = (config.cluster_url.to_string(), place(&config));
-        let client = Client::try_from(config).map_err(|err| self.invalid(&format!("no client can be made: {err}")))?;
+        // Why is not shown: it may be about what is secret in the configuration.
+        let client = Client::try_from(config)
+            .map_err(|_| self.invalid("no client can be made of the kubeconfig's certificates and keys"))?;
         Ok(Connection::new(url, client).at(place))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
+        // Its user's password may be in there, so that it is not shown.
+        if kubeconfig.clusters.iter().any(|c| c.cluster.as_ref().is_some_and(|c| c.proxy_url.is_some())) {
+            return Err(self.invalid("the kubeconfig has a proxy-url; clusters are reached without a proxy"));
+        }
         let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|err| {
             use kube::config::KubeconfigError as E;
@@ -136,16 +144,14 @@ impl ClusterConfig {
     }
 }
 
-/// Tells the server that a configuration leads to: its address, the way there, and whom it is believed to be. One address
-/// behind two proxies, or with two authorities, may be two servers; and some proxies choose the server by the certificate
-/// that they are shown.
+/// Tells the server that a configuration leads to: its address, and whom it is believed to be. One address with two
+/// authorities may be two servers; and some proxies in front of servers choose one by the certificate that they are shown.
 fn place(config: &Config) -> String {
     let authorities: Vec<&[u8]> = config.root_cert.iter().flatten().map(Vec::as_slice).collect();
     let certificate = config.auth_info.client_certificate_data.as_deref().unwrap_or_default();
     format!(
-        "{} by {} as {} of {} {} for {}",
+        "{} as {} of {} {} for {}",
         config.cluster_url,
-        config.proxy_url.as_ref().map(ToString::to_string).unwrap_or_default(),
         config.tls_server_name.as_deref().unwrap_or_default(),
         digest_bytes(&authorities),
         config.root_cert_file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
@@ -177,6 +183,20 @@ mod tests {
         for user in ["{exec: {apiVersion: v1, command: id}}", "{tokenFile: /etc/passwd}", "{client-key: /etc/passwd}"] {
             assert!(check(user).await.starts_with("cluster edge: the kubeconfig "), "{user}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_with_a_proxy_is_refused_without_telling_its_password() {
+        let access = Access::Kubeconfig {
+            bytes: b"apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+                clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', proxy-url: 'http://u:hunter2@proxy:3128'}}]\n\
+                users: [{name: u, user: {token: abc}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+                .to_vec(),
+            context: None,
+        };
+        let refused = ClusterConfig { name: "edge".to_owned(), access }.connect(&Connections::default()).await;
+        let told = refused.map(drop).unwrap_err().to_string();
+        assert_eq!(told, "cluster edge: the kubeconfig has a proxy-url; clusters are reached without a proxy");
     }
 
     #[tokio::test]

@@ -1,8 +1,10 @@
 //! What an object's own fields say about its health.
 //!
-//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with two
+//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with four
 //! differences: a pod that cannot be scheduled stays InProgress, since a cluster may grow and no
-//! clock is read here, and an APIService follows its `Available` condition.
+//! clock is read here; an APIService follows its `Available` condition; a Service of type
+//! LoadBalancer has to have an address, to which references of others lead; and a pod that has
+//! failed is Failed, since nothing will come of it.
 
 use serde_json::{Map, Value};
 use stoa_runtime::Health;

@@ -524,7 +524,7 @@ async fn ask_while_quiet(cluster: &Cluster, scope: &Scope) -> Infallible {
     }
 }
 
-fn version_of(object: &Map<String, Value>) -> Option<&str> {
+pub(crate) fn version_of(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("resourceVersion")?.as_str()
 }
 

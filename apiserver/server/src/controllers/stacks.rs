@@ -10,7 +10,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
-    delivery::{Decision, OnConflict, Operation, RunSpec},
+    delivery::{Decision, OnConflict, Operation, RunPhase, RunSpec},
     labels, reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -128,9 +128,13 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
     Ok(Some(next))
 }
 
-/// How long ago a run looked at what is live: no time if it is under way, and nothing if nobody knows, since the clock
-/// was set back.
+/// How long ago a run looked at what is live: no time if it is under way, and nothing if nobody knows: it waits for
+/// somebody or behind one that does, which may take weeks, or the clock was set back.
 fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
+    let waits_behind_others = status(run).phase == RunPhase::Pending && run.spec.operation != Operation::Refresh;
+    if awaits_approval(run) || awaits_merge(run) || waits_behind_others {
+        return None;
+    }
     if !status(run).phase.is_terminal() {
         return Some(Duration::ZERO);
     }

@@ -100,7 +100,10 @@ pub(super) async fn note_drift(
         let of_workspace = |d: &&mut Deployment| d.workspace == workspace && d.release == Some(release);
         let status = stack.status.get_or_insert_default();
         let Some(deployment) = status.deployments.iter_mut().find(of_workspace) else { return };
-        if stack.metadata.uid != uid || deployment.phase.is_some_and(|phase| !phase.is_terminal()) {
+        // Nothing is changed while somebody is waited for, which may take weeks.
+        let waits = |phase| matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge);
+        let is_changed = deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase));
+        if stack.metadata.uid != uid || is_changed {
             return;
         }
         deployment.drifted = drifted;

@@ -114,6 +114,13 @@ fn drift_is_looked_for_by_itself() {
         let runs = organization.of_stack("runs", "web");
         runs.iter().filter(|run| run["spec"]["operation"] == "Refresh").count()
     };
+    // What waits for somebody, and what waits behind it, may do so for weeks.
+    organization.stack("web", &config_maps(&namespace, 1, "b"));
+    let waiting = organization.start("web", "Apply", "requireApproval: true");
+    cluster.kubectl().watch(name, &format!("run/{waiting}"), Duration::from_secs(60), |run| {
+        (run["status"]["phase"] == "AwaitingApproval").then_some(())
+    });
+    let behind = organization.start("web", "Apply", "");
     assert_eq!(refreshes(), 0);
     cluster.kubectl().run(&["delete", "configmap/c0", "--namespace", &namespace]);
     patch("10s");
@@ -127,4 +134,7 @@ fn drift_is_looked_for_by_itself() {
     let refresh = runs.iter().find(|run| run["spec"]["operation"] == "Refresh").unwrap();
     assert_eq!(refresh["spec"]["ttlSecondsAfterFinished"], 620, "{refresh:#}");
     assert!(refreshes() < 5, "{} runs", refreshes());
+    for (run, phase) in [(waiting, "AwaitingApproval"), (behind, "Pending")] {
+        assert_eq!(organization.run(&run)["status"]["phase"], phase);
+    }
 }
