@@ -136,6 +136,7 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
       \"uid.${{kusion_path.v1:Namespace:{namespace}.metadata.uid}}\": a key
       address: $kusion_path.v1:Service:{namespace}:web.spec.clusterIP
       dotted: $kusion_path.v1:ConfigMap:{namespace}:web.v2.data[\"app.properties\"]
+      escaped: $${{kusion_path.v1:Namespace:{namespace}.metadata.uid}}
 - id: v1:ConfigMap:{namespace}:web.v2
   type: Kubernetes
   attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: web.v2, namespace: {namespace}}}, data: {{app.properties: dots}}}}
@@ -174,6 +175,7 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
     let uid = get(&format!("namespace/{namespace}"))["metadata"]["uid"].as_str().unwrap().to_owned();
     assert_eq!(copy[format!("uid.{uid}")], "a key", "{copy:#}");
     assert_eq!((&copy["address"], &copy["dotted"]), (&get("service/web")["spec"]["clusterIP"], &"dots".into()));
+    assert_eq!(copy["escaped"], format!("${{kusion_path.v1:Namespace:{namespace}.metadata.uid}}"));
     let again = organization.succeed("web", "Apply", "");
     assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 8, "{again:#}");
 

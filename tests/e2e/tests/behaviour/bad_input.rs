@@ -23,6 +23,11 @@ pub(crate) fn line_of(spec: &str, id: &str) -> usize {
     spec.lines().position(|line| line == format!("- id: {id}")).unwrap() + 1
 }
 
+/// Where the resource with this id is in the Spec of the stack `bad`.
+fn place_of(spec: &str, id: &str) -> String {
+    format!("apps/bad/spec.yaml:{}: ", line_of(spec, id))
+}
+
 #[test]
 fn malformed_yaml_is_told_with_file_and_line() {
     let server = Cluster::shared();
@@ -80,7 +85,7 @@ fn cycle_is_told_with_its_path() {
     };
     let spec = format!("resources:\n{}{}{}", resource("a", "b"), resource("b", "c"), resource("c", "a"));
     let path = "v1:ConfigMap:app:a → v1:ConfigMap:app:b → v1:ConfigMap:app:c → v1:ConfigMap:app:a";
-    spec_is_refused(&organization, &spec, &["apps/bad/spec.yaml", path]);
+    spec_is_refused(&organization, &spec, &[&place_of(&spec, "v1:ConfigMap:app:a"), path]);
 }
 
 #[test]
@@ -97,14 +102,14 @@ fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
 "
         )
     };
-    let (file, id) = ("apps/bad/spec.yaml", "v1:ConfigMap:app:a");
-    spec_is_refused(
-        &organization,
-        &spec("\"v1:ConfigMap:app:gone\"", "x"),
-        &[file, id, "dependsOn[0]", "v1:ConfigMap:app:gone"],
-    );
+    let place = |line: usize, field: &str| format!("apps/bad/spec.yaml:{line}: v1:ConfigMap:app:a: {field}: ");
     let reference = "$kusion_path.v1:ConfigMap:app:gone.data.key";
-    spec_is_refused(&organization, &spec("", reference), &[file, id, "attributes.data.key", "v1:ConfigMap:app:gone"]);
+    for (spec, place) in [
+        (spec("\"v1:ConfigMap:app:gone\"", "x"), place(4, "dependsOn[0]")),
+        (spec("", reference), place(5, "attributes.data.key")),
+    ] {
+        spec_is_refused(&organization, &spec, &[&place, "v1:ConfigMap:app:gone"]);
+    }
 }
 
 #[test]
@@ -114,17 +119,15 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
     let spec = |attributes: &str| {
         format!("resources:\n- id: v1:ConfigMap:app:a\n  type: Kubernetes\n  attributes: {attributes}\n")
     };
-    let id = "v1:ConfigMap:app:a";
-    spec_is_refused(
-        &organization,
-        &spec("{apiVersion: v1, metadata: {name: a, namespace: app}}"),
-        &[id, "attributes.kind"],
-    );
-    spec_is_refused(
-        &organization,
-        &spec("{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: app}}"),
-        &[id, "name"],
-    );
+    for (attributes, problem) in [
+        ("{apiVersion: v1, metadata: {name: a, namespace: app}}", "4: v1:ConfigMap:app:a: attributes.kind: "),
+        (
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: app}}",
+            "4: v1:ConfigMap:app:a: attributes.metadata.name: ",
+        ),
+    ] {
+        spec_is_refused(&organization, &spec(attributes), &[&format!("apps/bad/spec.yaml:{problem}")]);
+    }
     let twice = format!("{0}{1}", config_maps("app", 1, "a"), config_maps("app", 1, "a").replace("resources:\n", ""));
     spec_is_refused(
         &organization,

@@ -270,3 +270,39 @@ fn release_of_kusion_is_taken_over_and_never_written() {
         assert_eq!(fs::read_to_string(tree.join(file)).unwrap(), *text, "{file} is Kusion's");
     }
 }
+
+/// As Kusion has it: such an object is applied, and never deleted.
+#[test]
+fn what_an_extension_says_was_there_before_outlives_its_stack() {
+    let world = World::new();
+    let World { organization, cluster } = &world;
+    let name = &organization.name;
+    let spec = |value: &str| {
+        format!(
+            "resources:
+- id: v1:ConfigMap:{name}:settings
+  type: Kubernetes
+  extensions: {{kusionstack.io/import-id: {name}/settings}}
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: settings, namespace: {name}}}
+    data: {{value: {value}}}
+- id: v1:ConfigMap:{name}:new
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: new, namespace: {name}}}}}
+"
+        )
+    };
+    let before = world.live("configmap/settings");
+    organization.stack("web", &spec("by-hand"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &spec("wanted"));
+    organization.succeed("web", "Apply", "");
+    organization.succeed("web", "Destroy", "");
+    let after = world.live("configmap/settings");
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["data"]["value"], "wanted");
+    assert!(!cluster.kubectl().succeeds(&["get", "configmap/new", "--namespace", name]));
+    assert_eq!(world.resources("Forgotten"), [format!("v1:ConfigMap:{name}:settings")]);
+}

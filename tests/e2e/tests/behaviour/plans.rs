@@ -1,8 +1,10 @@
 //! The plan that was looked at is the plan that is applied, or nothing is.
 
 use serde_json::json;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::fixture::{ANY_FIELDS, Organization, condition, config_maps, widgets};
 use stoa_e2e::{Cluster, Server, Standalone};
+
+use crate::bad_input::message_names;
 
 fn log_of(server: &dyn Server, organization: &Organization, run: &str) -> String {
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
@@ -307,4 +309,53 @@ fn plan_tells_what_is_known_later_what_moved_away_and_nothing_of_what_is_others(
         let ids: Vec<_> = found["items"].as_array().unwrap().iter().map(|it| it["spec"]["id"].clone()).collect();
         assert_eq!(ids, [format!("v1:Service:{namespace}:front")], "{selector}");
     }
+}
+
+#[test]
+fn what_others_are_in_or_made_of_is_not_deleted_while_they_are_wanted() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let group = format!("{}.example.com", organization.name);
+    let held = format!(
+        "- id: v1:ConfigMap:{namespace}:a
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: {namespace}}}}}
+- id: {group}/v1:Widget:w
+  type: Kubernetes
+  attributes: {{apiVersion: {group}/v1, kind: Widget, metadata: {{name: w}}}}
+"
+    );
+    let home = format!(
+        "- id: v1:Namespace:{namespace}
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}
+"
+    );
+    let definition = format!(
+        "- id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}
+  type: Kubernetes
+  attributes: {}
+",
+        widgets(&group, "Cluster", ANY_FIELDS)
+    );
+    organization.stack("web", &format!("resources:\n{home}{definition}{held}"));
+    organization.succeed("web", "Apply", "");
+    for (kept, dropped, needs) in [
+        (&definition, format!("v1:Namespace:{namespace}"), format!("keeps v1:ConfigMap:{namespace}:a;")),
+        (
+            &home,
+            format!("apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}"),
+            format!("keeps {group}/v1:Widget:w;"),
+        ),
+    ] {
+        organization.stack("web", &format!("resources:\n{kept}{held}"));
+        let why = organization.fail("web", "Apply", "");
+        message_names(&why, &[&dropped, "it is not wanted any more, and deleting it deletes all", &needs]);
+        assert!(cluster.kubectl().succeeds(&["get", "configmap/a", "--namespace", &namespace]));
+        assert!(cluster.kubectl().succeeds(&["get", &format!("widgets.{group}/w")]));
+    }
+    // With what needs them they may go.
+    organization.succeed("web", "Destroy", "");
+    assert!(!cluster.kubectl().succeeds(&["get", "namespace", &namespace]));
 }
