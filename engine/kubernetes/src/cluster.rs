@@ -238,6 +238,13 @@ impl Cluster {
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
     }
 
+    /// Changes an object by a JSON patch, and returns it as it is afterwards.
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
+        let query = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let body = serde_json::to_vec(patch).expect("JSON can be written");
+        decode(&self.call(Method::PATCH, &query, Some(("application/json-patch+json", body))).await?)
+    }
+
     /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing
     /// else against the object (k8s.io/apiserver/pkg/registry/generic/registry/store.go).
     pub(crate) async fn check_creation(&self, collection: &str, object: &Map<String, Value>) -> Result<(), CallError> {

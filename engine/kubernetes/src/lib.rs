@@ -12,6 +12,7 @@ mod body;
 mod cluster;
 mod connect;
 mod connections;
+mod coowned;
 mod deletion;
 mod discovery;
 mod error;

@@ -18,6 +18,7 @@ use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeErro
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, FIELD_MANAGER};
+use crate::coowned::{self, GivenUp};
 use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{not_yet, note_defined, served};
@@ -98,8 +99,14 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     }
     let wanted = runtime.owner.marked(&attributes);
     match apply_taking(cluster, &path, &wanted, request, true).await {
-        Ok((object, conflicts)) if conflicts.is_empty() => Ok(Preview::Changed(without_bookkeeping(object))),
-        Ok((object, conflicts)) => Ok(Preview::Contested(without_bookkeeping(object), conflicts)),
+        Ok((object, conflicts)) => {
+            let object = match of_others(&object, request, &ignored) {
+                Some(given_up) => given_up.object,
+                None => object,
+            };
+            let object = without_bookkeeping(object);
+            Ok(if conflicts.is_empty() { Preview::Changed(object) } else { Preview::Contested(object, conflicts) })
+        }
         Err(CallError::Status(failure)) if failure.may_be_immutable() && request.prior.is_some() => {
             let mut anew = runtime.owner.marked(&request.desired.attributes);
             expect(&mut anew, None);
@@ -175,21 +182,26 @@ async fn taken(
                         request.unless_late(live)?;
                     }
                 }
-                let attributes = request.desired.attributes.clone();
-                let mut wanted = owner.marked(&match &live {
-                    Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
-                    None => attributes,
-                });
-                // Whoever takes it from here on changes its version, and is seen the next time.
-                expect(&mut wanted, live.as_ref());
-                match apply_taking(cluster, &path, &wanted, request, false).await {
-                    // It may have left out what it does not know of yet.
-                    Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
-                        *was_taken = true;
-                        tokio::time::sleep(SETTLE).await;
-                        continue;
+                match released(cluster, &path, live, request, &ignored).await {
+                    Ok(live) => {
+                        let attributes = request.desired.attributes.clone();
+                        let mut wanted = owner.marked(&match &live {
+                            Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
+                            None => attributes,
+                        });
+                        // Whoever takes it from here on changes its version, and is seen the next time.
+                        expect(&mut wanted, live.as_ref());
+                        match apply_taking(cluster, &path, &wanted, request, false).await {
+                            // It may have left out what it does not know of yet.
+                            Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
+                                *was_taken = true;
+                                tokio::time::sleep(SETTLE).await;
+                                continue;
+                            }
+                            Ok((object, _)) => return Ok((api, object)),
+                            Err(err) => err,
+                        }
                     }
-                    Ok((object, _)) => return Ok((api, object)),
                     Err(err) => err,
                 }
             }
@@ -211,6 +223,26 @@ async fn taken(
             }
             err => return Err(explain(err)),
         }
+    }
+}
+
+/// The fields of an object that are not wanted any more and that others hold, too.
+fn of_others(object: &Map<String, Value>, request: &ApplyRequest<'_>, ignored: &Ignored) -> Option<GivenUp> {
+    let prior = request.prior.filter(|_| ignored.is_empty())?;
+    coowned::given_up(object, &prior.attributes, &request.desired.attributes)
+}
+
+/// Takes from others what is not wanted any more, so that it goes when the object is applied; the object as it is then.
+async fn released(
+    cluster: &Cluster,
+    path: &str,
+    live: Option<Map<String, Value>>,
+    request: &ApplyRequest<'_>,
+    ignored: &Ignored,
+) -> Result<Option<Map<String, Value>>, CallError> {
+    match live.as_ref().and_then(|live| Some((live, of_others(live, request, ignored)?))) {
+        Some((live, given_up)) => cluster.patch(path, &coowned::patch(live, &given_up)).await.map(Some),
+        None => Ok(live),
     }
 }
 

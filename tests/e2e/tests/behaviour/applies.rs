@@ -296,3 +296,26 @@ fn so_many_resources_are_worked_on_at_once_as_the_runner_may_and_no_more() {
     assert_eq!(writes.0.lock().unwrap().most, PARALLELISM);
     assert_eq!(live(&cluster.kubectl(), &namespace).len(), COUNT);
 }
+
+/// What Kusion's generators write beside the resources.
+#[test]
+fn what_a_spec_says_of_secret_stores_and_context_is_told_to_be_unread() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let spec = |value: &str| {
+        let resources = config_maps(&format!("{}-web", organization.name), 1, value);
+        format!("{resources}secretStore: {{provider: {{fake: {{}}}}}}\ncontext: {{KUBECONFIG_CONTENT: hunter2}}\n")
+    };
+    organization.stack("web", &spec("a"));
+    let run = organization.succeed("web", "Apply", "");
+    let log = subresource(&kubectl, &organization, run["metadata"]["name"].as_str().unwrap(), "log");
+    for field in ["secretStore", "context"] {
+        assert!(log.contains(&format!("{field} of the Spec is not read: the Workspace says which clusters")), "{log}");
+    }
+    assert!(!log.contains("hunter2"), "{log}");
+
+    organization.stack("web", &spec("ref://database/password"));
+    let why = organization.fail("web", "Preview", "");
+    assert!(why.contains("attributes.data.value: at character 1: ref:// names a value of a secret store"), "{why}");
+}

@@ -109,6 +109,38 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     assert!(told.iter().all(|part| message.contains(part)) && run["status"]["plan"] == Value::Null, "{run:#}");
 }
 
+/// The form that manifests have, which have no place for extensions.
+#[test]
+fn manifest_says_by_annotations_when_it_is_healthy() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let manifest = |phase: &str| {
+        format!(
+            "apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: web
+  namespace: {name}
+  annotations:
+    stoa.dev/health-current: data.phase == 'Running'
+    stoa.dev/health-failed: data.phase == 'Broken'
+data: {{phase: {phase}}}
+"
+        )
+    };
+    let commit = |phase: &str| organization.source.commit("apps/web/web.yaml", &manifest(phase));
+    commit("Broken");
+    cluster.kubectl().apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Stack, metadata: {{name: web, namespace: {name}}},
+          spec: {{project: {name}, workspaces: [{name}], generator: {{type: Manifests}}}}}}"
+    ));
+    let said = organization.fail("web", "Apply", "");
+    assert!(said.contains("`failed` of its health policy holds"), "{said}");
+    commit("Running");
+    organization.succeed("web", "Apply", "");
+}
+
 /// Workloads of which the cluster's controllers make pods.
 fn workloads(namespace: &str, image: &str) -> String {
     let template = |policy: &str| {

@@ -306,3 +306,48 @@ fn what_an_extension_says_was_there_before_outlives_its_stack() {
     assert!(!cluster.kubectl().succeeds(&["get", "configmap/new", "--namespace", name]));
     assert_eq!(world.resources("Forgotten"), [format!("v1:ConfigMap:{name}:settings")]);
 }
+
+/// Server-side apply alone would keep a field for ever that somebody else once wrote, too.
+#[test]
+fn what_is_dropped_goes_though_others_wrote_it_and_what_they_added_stays() {
+    let world = World::new();
+    let World { organization, cluster } = &world;
+    let name = &organization.name;
+    let id = format!("v1:ConfigMap:{name}:settings");
+    let spec = |data: &str| {
+        format!(
+            "resources:
+- id: {id}
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: settings, namespace: {name}}}, data: {{{data}}}}}
+"
+        )
+    };
+    let by_hand = |data: Value| {
+        let patch = json!({ "data": data }).to_string();
+        let args = ["patch", "configmap/settings", "--namespace", name, "--type=merge", "--patch", &patch];
+        cluster.kubectl().run(&args);
+    };
+    // It was there before, with a field that nobody wants of it.
+    by_hand(json!({"extra": "kept"}));
+    organization.stack("web", &spec("value: by-hand"));
+    organization.succeed("web", "Import", &format!("import: {{resources: [{{id: \"{id}\"}}]}}"));
+    organization.succeed("web", "Apply", "");
+    // What helped by hand comes into the source later, and goes again.
+    by_hand(json!({"hot": "1", "changed": "1"}));
+    organization.stack("web", &spec("value: by-hand, hot: \"1\", changed: \"1\""));
+    organization.succeed("web", "Apply", "");
+    by_hand(json!({"changed": "2"}));
+    organization.stack("web", &spec("own: z"));
+    let preview = organization.succeed("web", "Preview", "");
+    let log = world.log(&preview);
+    for field in ["data.hot", "data.value"] {
+        assert!(log.contains(field), "{field} is not told in {log}");
+    }
+    let plan = preview["metadata"]["name"].as_str().unwrap();
+    organization.succeed("web", "Apply", &format!("plan: {plan}"));
+    let live = world.live("configmap/settings");
+    assert_eq!(live["data"], json!({"changed": "2", "extra": "kept", "own": "z"}), "{live:#}");
+    let again = organization.succeed("web", "Apply", "");
+    assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 1, "{again:#}");
+}

@@ -206,3 +206,59 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
     let folders = run(Command::new("git").args(["--git-dir", deploy, "ls-tree", "--name-only", "main"]));
     assert_eq!(folders.lines().collect::<Vec<_>>(), ["canary", "eu"]);
 }
+
+#[test]
+fn wave_by_labels_is_made_of_what_had_them_and_so_many_may_fail() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let workspaces = ["canary", "eu", "us", "zone"].map(|suffix| {
+        let deploy = organization.deploy.display();
+        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
+        workspace(&admin, &organization, suffix, &target)
+    });
+    let [canary, eu, us, zone] = &workspaces;
+    let tier = format!("tier={}", organization.name);
+    let label = |workspace: &str, label: &str| {
+        admin.run(&["label", "workspace", workspace, label]);
+    };
+    label(eu, &tier);
+    label(us, &tier);
+    stack_for(&admin, &organization, "web", &workspaces, &config_maps("web", 1, "a"));
+    release(
+        &admin,
+        &organization,
+        &format!(
+            "  steps:
+  - name: web
+    run:
+      stack: web
+      operation: Apply
+      requireApproval: true
+      maxFailures: 1
+      waves:
+      - {{workspaces: [{canary}]}}
+      - workspaceSelector: {{matchLabels: {{tier: {}}}}}
+",
+            organization.name
+        ),
+    );
+    ran(&admin, &organization, &[("canary", "AwaitingApproval")]);
+    // Another is labelled, and one no more: what the step began with counts.
+    label(zone, &tier);
+    label(us, "tier-");
+    let decide_in = |workspace: &str, decision: &str| {
+        let made = runs(&admin, &organization, "release");
+        let run = made.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
+        decide(&admin, &organization, run["metadata"]["name"].as_str().unwrap(), decision);
+    };
+    decide_in(canary, "Approved");
+    ran(&admin, &organization, &[("canary", "Succeeded"), ("eu", "AwaitingApproval"), ("us", "AwaitingApproval")]);
+    decide_in(eu, "Rejected");
+    ran(&admin, &organization, &[("canary", "Succeeded"), ("eu", "Failed"), ("us", "AwaitingApproval")]);
+    decide_in(us, "Approved");
+    wait(&admin, &organization, "release", "Complete");
+    let ended = workflow(&admin, &organization, "release");
+    assert_eq!(phases(&ended), ["Succeeded"]);
+    assert_eq!(ended["status"]["steps"][0]["counts"], json!({"total": 3, "started": 3, "succeeded": 2, "failed": 1}));
+}

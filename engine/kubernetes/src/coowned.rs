@@ -1,0 +1,318 @@
+//! Fields that were applied and are not wanted any more, and that somebody else has written, too.
+//!
+//! A server keeps a field for as long as a manager holds it. Who writes an object by other means than apply, such as
+//! `kubectl edit`, `kubectl apply` without `--server-side`, Helm or Kusion, holds what they wrote for ever, and would keep it
+//! there when it is dropped from the Spec. So such a field is taken from them before the object is applied, where it still is
+//! as it was applied last: what somebody made otherwise since then is theirs. Managers that apply, as we do, keep what they
+//! hold: they say themselves when they want it no more.
+//!
+//! Values that are recorded sealed cannot be compared, and stay. Of a resource that leaves some fields to others nothing is
+//! taken from them.
+//!
+//! Follows `csaupgrade` of k8s.io/client-go in how a manager's fields are changed.
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::FIELD_MANAGER;
+
+/// An object without such fields, as it will be, and with nobody else who holds them.
+#[derive(Debug, PartialEq)]
+pub(crate) struct GivenUp {
+    /// The object without them.
+    pub(crate) object: Map<String, Value>,
+    /// The `managedFields` in which others do not hold them any more.
+    pub(crate) managers: Vec<Value>,
+}
+
+/// Takes the fields from others that `prior` has, `wanted` has not, and `live` has as `prior` does; nothing where there are
+/// none.
+pub(crate) fn given_up(
+    live: &Map<String, Value>,
+    prior: &Map<String, Value>,
+    wanted: &Map<String, Value>,
+) -> Option<GivenUp> {
+    let mut managers = live.get("metadata")?.get("managedFields")?.as_array()?.clone();
+    let (prior, wanted) = (Value::Object(prior.clone()), Value::Object(wanted.clone()));
+    let untouched = Value::Object(live.clone());
+    let mut object = untouched.clone();
+    let mut changed = false;
+    for manager in managers.iter_mut().filter(|manager| holds_for_ever(manager)) {
+        if let Some(fields) = manager.get_mut("fieldsV1").and_then(Value::as_object_mut) {
+            changed |=
+                release(fields, At { live: &untouched, prior: &prior, wanted: Some(&wanted) }, Some(&mut object));
+        }
+    }
+    if !changed {
+        return None;
+    }
+    managers.retain(|manager| manager["fieldsV1"].as_object().is_none_or(|fields| !fields.is_empty()));
+    let Value::Object(object) = object else { return None };
+    Some(GivenUp { object, managers })
+}
+
+/// What to patch an object with, by JSON patch, so that others hold these fields no more; refused when it was changed since.
+pub(crate) fn patch(live: &Map<String, Value>, given_up: &GivenUp) -> Value {
+    json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": given_up.managers},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+    ])
+}
+
+/// Whether a manager is somebody else who wrote the object itself, and did not apply it.
+fn holds_for_ever(manager: &Value) -> bool {
+    let is_object = manager.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty);
+    manager["operation"] == "Update" && manager["manager"] != FIELD_MANAGER && is_object
+}
+
+/// One place in the object, as it is in each of these.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    live: &'a Value,
+    prior: &'a Value,
+    wanted: Option<&'a Value>,
+}
+
+/// Takes out of `fields` what is given up at a place and below it, and out of the object, if it is there still; whether there
+/// was something.
+fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut Value>) -> bool {
+    let mut changed = false;
+    let keys: Vec<String> = fields.keys().cloned().collect();
+    for key in keys {
+        let Some(step) = Step::parse(&key) else { continue };
+        let (Some(live), Some(prior)) = (step.in_value(at.live), step.in_value(at.prior)) else { continue };
+        let below = At { live, prior, wanted: at.wanted.and_then(|wanted| step.in_value(wanted)) };
+        let Some(held) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
+        // An item goes as a whole or not at all, since what is left of one would have no key.
+        let is_whole = held.is_empty() || matches!(step, Step::Item(_));
+        let mut goes = false;
+        if is_whole && below.wanted.is_none() {
+            goes = is_within(prior, live);
+            if !goes {
+                continue;
+            }
+        } else {
+            let mut inner = object.as_deref_mut().and_then(|object| step.in_value_mut(object));
+            if !release(held, below, inner.as_deref_mut()) {
+                continue;
+            }
+            let is_empty = inner.is_none_or(|inner| match inner {
+                Value::Object(map) => map.is_empty(),
+                Value::Array(items) => items.is_empty(),
+                _ => false,
+            });
+            goes = below.wanted.is_none() && is_empty && held.keys().all(|key| key == ".");
+            if held.is_empty() {
+                fields.remove(&key);
+            }
+        }
+        if goes {
+            fields.remove(&key);
+            if let Some(object) = object.as_deref_mut() {
+                step.remove_from(object);
+            }
+        }
+        changed = true;
+    }
+    changed
+}
+
+/// A step in `fieldsV1`.
+enum Step<'k> {
+    /// A member of a map.
+    Field(&'k str),
+    /// The item of a list whose fields have these values.
+    Item(Map<String, Value>),
+}
+
+impl<'k> Step<'k> {
+    /// Values in sets and items by their number are none: nothing says of them what they were.
+    fn parse(key: &'k str) -> Option<Self> {
+        match key.split_once(':')? {
+            ("f", name) => Some(Self::Field(name)),
+            ("k", keys) => serde_json::from_str(keys).ok().map(Self::Item),
+            _ => None,
+        }
+    }
+
+    fn position(&self, items: &[Value]) -> Option<usize> {
+        let Self::Item(keys) = self else { return None };
+        // A key that an object leaves out has a default, such as a port's protocol.
+        let agrees = |item: &Value| keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value));
+        let has_any = |item: &Value| keys.keys().any(|name| item.get(name).is_some());
+        let mut found = (0..items.len()).filter(|at| agrees(&items[*at]) && has_any(&items[*at]));
+        // Of two nobody knows which is meant.
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    fn in_value<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        match self {
+            Self::Field(name) => value.get(name),
+            Self::Item(_) => value.as_array().and_then(|items| items.get(self.position(items)?)),
+        }
+    }
+
+    fn in_value_mut<'v>(&self, value: &'v mut Value) -> Option<&'v mut Value> {
+        match self {
+            Self::Field(name) => value.get_mut(name),
+            Self::Item(_) => {
+                let items = value.as_array_mut()?;
+                let at = self.position(items)?;
+                items.get_mut(at)
+            }
+        }
+    }
+
+    fn remove_from(&self, value: &mut Value) {
+        match self {
+            Self::Field(name) => {
+                if let Some(map) = value.as_object_mut() {
+                    map.remove(*name);
+                }
+            }
+            Self::Item(_) => {
+                if let Some(items) = value.as_array_mut()
+                    && let Some(at) = self.position(items)
+                {
+                    items.remove(at);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a value has all that another says.
+fn is_within(said: &Value, live: &Value) -> bool {
+    match (said, live) {
+        (Value::Object(said), Value::Object(live)) => {
+            said.iter().all(|(name, said)| live.get(name).is_some_and(|live| is_within(said, live)))
+        }
+        (Value::Array(said), Value::Array(live)) => {
+            said.len() == live.len() && said.iter().zip(live).all(|(said, live)| is_within(said, live))
+        }
+        (said, live) => said == live,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    fn deployment(containers: Value, managers: Value) -> Map<String, Value> {
+        map(json!({
+            "metadata": {"name": "web", "resourceVersion": "7", "managedFields": managers},
+            "spec": {"paused": true, "template": {"spec": {"containers": containers}}},
+        }))
+    }
+
+    fn spec(containers: Value) -> Value {
+        json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": containers}}}})
+    }
+
+    fn held(manager: &str, operation: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    /// A container `web` with environment variables of these names and values.
+    fn container(variables: &[(&str, &str)]) -> Value {
+        let variables: Vec<Value> =
+            variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        json!([{"name": "web", "image": "web:1", "env": variables}])
+    }
+
+    /// What a manager holds who has written these environment variables.
+    fn variables(names: &[&str]) -> Value {
+        let held = names.iter().map(|name| {
+            let key = format!("k:{}", json!({ "name": name }));
+            (key, json!({".": {}, "f:name": {}, "f:value": {}}))
+        });
+        let mut env: Map<String, Value> = held.collect();
+        env.insert(".".to_owned(), json!({}));
+        json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+            r#"k:{"name":"web"}"#: {".": {}, "f:name": {}, "f:image": {}, "f:env": env},
+        }}}}})
+    }
+
+    #[test]
+    fn what_was_applied_and_is_dropped_is_taken_from_who_wrote_it() {
+        let managers = json!([
+            held(FIELD_MANAGER, "Apply", &variables(&["A", "B"])),
+            held("kubectl-edit", "Update", &variables(&["A", "B", "C"])),
+        ]);
+        let live = deployment(container(&[("A", "1"), ("B", "2"), ("C", "3")]), managers.clone());
+        let (prior, wanted) = (map(spec(container(&[("A", "1"), ("B", "2")]))), map(spec(container(&[("A", "1")]))));
+        let given_up = given_up(&live, &prior, &wanted).unwrap();
+        let left = json!([managers[0], held("kubectl-edit", "Update", &variables(&["A", "C"]))]);
+        assert_eq!(json!(given_up.managers), left);
+        let expected = deployment(container(&[("A", "1"), ("C", "3")]), managers);
+        assert_eq!(given_up.object, expected, "what somebody else added stays");
+        assert_eq!(
+            patch(&live, &given_up),
+            json!([
+                {"op": "replace", "path": "/metadata/managedFields", "value": left},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+            ])
+        );
+    }
+
+    #[test]
+    fn what_others_changed_apply_or_only_report_is_theirs() {
+        let (prior, wanted) = (map(spec(container(&[("A", "1"), ("B", "2")]))), map(spec(container(&[("A", "1")]))));
+        let check = |value: &str, manager: Value| {
+            let live = deployment(container(&[("A", "1"), ("B", value)]), json!([manager]));
+            given_up(&live, &prior, &wanted).is_some()
+        };
+        let fields = variables(&["A", "B"]);
+        assert!(check("2", held("kubectl-edit", "Update", &fields)));
+        assert!(!check("3", held("kubectl-edit", "Update", &fields)), "it is another value by now");
+        assert!(!check("2", held("argocd", "Apply", &fields)));
+        assert!(!check("2", held(FIELD_MANAGER, "Update", &fields)));
+        assert!(!check("2", held("kubectl-edit", "Update", &variables(&["A"]))));
+        let mut of_status = held("controller", "Update", &fields);
+        of_status["subresource"] = "status".into();
+        assert!(!check("2", of_status));
+        // What is wanted still is nobody's to give up.
+        let live = deployment(container(&[("A", "1"), ("B", "2")]), json!([held("kubectl-edit", "Update", &fields)]));
+        assert_eq!(given_up(&live, &prior, &prior), None);
+    }
+
+    #[test]
+    fn fields_and_what_was_in_them_alone_go() {
+        let fields = json!({
+            "f:metadata": {"f:labels": {".": {}, "f:tier": {}}},
+            "f:spec": {"f:paused": {}, "f:strategy": {"f:type": {}}},
+        });
+        let live = map(json!({
+            "metadata": {
+                "name": "web", "labels": {"tier": "web"},
+                "managedFields": [held("helm", "Update", &fields)],
+            },
+            "spec": {"paused": true, "strategy": {"type": "Recreate"}},
+        }));
+        let prior = map(json!({"metadata": {"labels": {"tier": "web"}}, "spec": {"paused": true}}));
+        let given_up = given_up(&live, &prior, &map(json!({"metadata": {}, "spec": {}}))).unwrap();
+        assert_eq!(
+            json!(given_up.managers),
+            json!([held("helm", "Update", &json!({"f:spec": {"f:strategy": {"f:type": {}}}}))])
+        );
+        assert_eq!(given_up.object["spec"], json!({"strategy": {"type": "Recreate"}}));
+        assert_eq!(given_up.object["metadata"].get("labels"), None);
+    }
+
+    #[test]
+    fn an_item_is_found_by_its_keys_also_where_they_have_defaults() {
+        let ports = |ports: Value| map(json!({"spec": {"ports": ports}}));
+        let key = r#"k:{"port":80,"protocol":"TCP"}"#;
+        let fields = json!({"f:spec": {"f:ports": {".": {}, key: {".": {}, "f:port": {}, "f:protocol": {}}}}});
+        let mut live = ports(json!([{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]));
+        live.insert("metadata".to_owned(), json!({"managedFields": [held("kubectl-edit", "Update", &fields)]}));
+        let prior = ports(json!([{"port": 80}, {"port": 81}]));
+        let given_up = given_up(&live, &prior, &ports(json!([{"port": 81}]))).unwrap();
+        assert_eq!(given_up.object["spec"], json!({"ports": [{"port": 81, "protocol": "TCP"}]}));
+        let left = json!([held("kubectl-edit", "Update", &json!({"f:spec": {"f:ports": {".": {}}}}))]);
+        assert_eq!(json!(given_up.managers), left);
+    }
+}
