@@ -2,7 +2,7 @@
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr};
 
-use super::{Declarations, functions, structs};
+use super::{Declarations, functions, loops, structs};
 
 /// How deep the tree of an expression may be, as for cel-go.
 const MAX_DEPTH: usize = 250;
@@ -18,6 +18,18 @@ pub(super) fn references(expr: &Expr, declared: &Declarations) -> Result<(), Str
 
 fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
+}
+
+/// How many of a call's arguments, its first ones, are names that the others may use.
+fn bound_by(call: &CallExpr) -> usize {
+    if call.target.is_none() {
+        return 0;
+    }
+    match call.func_name.as_str() {
+        "optMap" | "optFlatMap" | "bind" => 1,
+        _ if loops::is_one(call) => 2,
+        _ => 0,
+    }
 }
 
 /// The names that may be used at a place.
@@ -74,7 +86,8 @@ impl<'e> Names<'e> {
 
     fn call(&mut self, call: &'e CallExpr) -> Result<(), String> {
         let is_operator = call.func_name.contains('_') || call.func_name.starts_with('@');
-        if !is_operator && !functions::is_known(&call.func_name) {
+        let variables = bound_by(call);
+        if !is_operator && variables == 0 && !functions::is_known(&call.func_name) {
             return Err(undeclared(&call.func_name));
         }
         match call.target.as_deref().map(|target| &target.expr) {
@@ -82,17 +95,15 @@ impl<'e> Names<'e> {
             Some(target) => self.walk(target)?,
             None => {}
         }
-        let binds = matches!(call.func_name.as_str(), "optMap" | "optFlatMap" | "bind") && call.target.is_some();
-        match (binds, call.args.split_first()) {
-            (true, Some((variable, rest))) => {
-                let Expr::Ident(name) = &variable.expr else { return Err("argument must be a simple name".into()) };
-                self.bound.push(name);
-                let outcome = rest.iter().try_for_each(|arg| self.walk(&arg.expr));
-                self.bound.pop();
-                outcome
-            }
-            _ => call.args.iter().try_for_each(|arg| self.walk(&arg.expr)),
+        let (variables, rest) = call.args.split_at(variables.min(call.args.len()));
+        let depth = self.bound.len();
+        for variable in variables {
+            let Expr::Ident(name) = &variable.expr else { return Err("argument must be a simple name".into()) };
+            self.bound.push(name);
         }
+        let outcome = rest.iter().try_for_each(|arg| self.walk(&arg.expr));
+        self.bound.truncate(depth);
+        outcome
     }
 
     fn entry(&mut self, entry: &'e EntryExpr) -> Result<(), String> {

@@ -17,7 +17,7 @@ use super::{
     authorizer::{Answers, Check, Question},
     budget::Budget,
     functions::{self, Invocation, Patterns},
-    held, operators, structs,
+    held, loops, operators, structs,
     value::{Key, List, Text, Value},
 };
 
@@ -46,7 +46,7 @@ impl Error {
     }
 
     /// Whether it ends the whole evaluation: no other part of it can decide in spite of it.
-    fn is_fatal(&self) -> bool {
+    pub(super) fn is_fatal(&self) -> bool {
         !matches!(self, Self::Message(_))
     }
 
@@ -63,6 +63,17 @@ pub(super) type Outcome<'a> = Result<Value<'a>, Error>;
 
 /// What a loop goes through: items or keys; where it has two variables, indices or keys with what is there.
 type Items<'r, 'a> = Box<dyn Iterator<Item = (Value<'a>, Option<Value<'a>>)> + 'r>;
+
+/// The indices of a list, or the keys of a map, with what is there.
+pub(super) fn pairs<'r, 'a>(range: &'r Value<'a>) -> Option<Box<dyn Iterator<Item = (Value<'a>, Value<'a>)> + 'r>> {
+    match range {
+        Value::List(list) => {
+            Some(Box::new(list.iter().enumerate().map(|(index, item)| (Value::Int(index as i64), item))))
+        }
+        Value::Map(map) => Some(Box::new(map.keys().zip(map.entries()).map(|(key, (_, value))| (key, value)))),
+        _ => None,
+    }
+}
 
 /// One evaluation, or several that share variables and a budget.
 pub(super) struct Evaluation<'a> {
@@ -164,6 +175,20 @@ impl<'a> Evaluation<'a> {
         Ok(map)
     }
 
+    /// The value of an expression in which two more names have values.
+    pub(super) fn with_both(
+        &mut self,
+        first: (&'a str, Value<'a>),
+        second: (&'a str, Value<'a>),
+        expr: &'a Expr,
+    ) -> Outcome<'a> {
+        let depth = self.bindings.len();
+        self.bindings.extend([first, second].map(|(name, value)| (name, Ok(value))));
+        let outcome = self.value(expr);
+        self.bindings.truncate(depth);
+        outcome
+    }
+
     fn bound(&self, name: &str) -> Option<&Outcome<'a>> {
         self.bindings.iter().rev().find(|(bound, _)| *bound == name).map(|(_, value)| value)
     }
@@ -251,11 +276,9 @@ impl<'a> Evaluation<'a> {
         let items: Items<'_, 'a> = match (&range, &loops.iter_var2) {
             (Value::List(list), None) => Box::new(list.iter().map(|item| (item, None))),
             (Value::Map(map), None) => Box::new(map.keys().map(|key| (key, None))),
-            (Value::List(list), Some(_)) => {
-                Box::new(list.iter().enumerate().map(|(index, item)| (Value::Int(index as i64), Some(item))))
-            }
-            (Value::Map(map), Some(_)) => {
-                Box::new(map.keys().zip(map.entries()).map(|(key, (_, value))| (key, Some(value))))
+            (range, Some(_)) => {
+                let pairs = pairs(range).ok_or_else(Error::no_such_overload)?;
+                Box::new(pairs.map(|(key, value)| (key, Some(value))))
             }
             _ => return Err(Error::no_such_overload()),
         };
@@ -366,6 +389,10 @@ impl<'a> Evaluation<'a> {
                 self.bindings.pop();
                 outcome
             }
+            (_, _, Some(target)) if loops::is_one(call) => match self.value(&target.expr) {
+                Ok(range) => loops::run(self, call, &range),
+                Err(error) => Err(error),
+            },
             _ => return None,
         })
     }

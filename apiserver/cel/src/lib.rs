@@ -30,6 +30,7 @@ mod functions;
 pub mod fuzzing;
 pub mod go;
 mod held;
+mod loops;
 mod operators;
 mod outcome;
 mod quantity;

@@ -183,6 +183,46 @@ fn types_of_kubernetes() {
 }
 
 #[test]
+fn versions_are_read_and_put_in_order() {
+    hold(&[
+        "semver('1.2.3').major() == 1 && semver('1.2.3').minor() == 2 && semver('1.2.3').patch() == 3",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0').isGreaterThan(semver('1.0.0-rc.1'))",
+        "semver('1.0.0-alpha').compareTo(semver('1.0.0-beta')) == -1 && semver('1.0.0+a') == semver('1.0.0+b')",
+        "isSemver('1.2.3-rc.1+build') && !isSemver('v1.2.3') && !isSemver('1.2') && !isSemver('01.2.3') && !isSemver('')",
+        "isSemver('v01.02', true) && semver('v01.02', true) == semver('1.2.0') && semver('v1', true).patch() == 0",
+        "!isSemver('1.2-rc.1', true) && !isSemver('one', true) && semver('0.00.0', true) == semver('0.0.0')",
+        "type(semver('1.2.3')) == type(semver('2.0.0'))",
+    ]);
+    fails("semver('one')", "\"one\" is no semantic version");
+}
+
+#[test]
+fn loops_have_an_index_or_key_and_what_is_there() {
+    hold(&[
+        "[1, 2].all(i, v, v > i) && ![1, 0].all(i, v, v > i) && {'a': 1}.all(k, v, k == 'a' && v == 1)",
+        "[5, 1].exists(i, v, i == v) && ![5, 5].exists(i, v, i == v) && [0, 5].existsOne(i, v, i == v)",
+        "![0, 1].exists_one(i, v, i == v) && [].all(i, v, false) && ![].exists(i, v, true)",
+        // A later one decides in spite of an error.
+        "![0, 1].all(i, v, 1 / v > 1) && [0, 1].exists(i, v, 1 / v == 1)",
+        "[1, 2].transformList(i, v, v * 2 + i) == [2, 5] && [3, 4].transformList(i, v, i > 0, v) == [4]",
+        "{'a': 1, 'b': 2}.transformList(k, v, k) == ['a', 'b']",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v + 1) == {'a': 2, 'b': 3}",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v > 1, k) == {'b': 'b'} && ['x'].transformMap(i, v, v) == {0: 'x'}",
+        "{'a': 'x'}.transformMapEntry(k, v, {v: k}) == {'x': 'a'} && ['x'].transformMapEntry(i, v, false, {v: i}) == {}",
+        "lists.range(3) == [0, 1, 2] && lists.range(0) == [] && lists.range(3).all(i, v, i == v)",
+        "object.spec.names.transformList(i, name, name + string(i)).size() == 3",
+    ]);
+    fails("[0].all(i, v, 1 / v > 0)", "division by zero");
+    fails("[0].existsOne(i, v, 1 / v > 0)", "division by zero");
+    fails("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key already exists");
+    fails("1.all(i, v, true)", "no such overload");
+    let error = |source: &str| compile(source).compile_error().map(str::to_owned);
+    assert!(error("[1].all(i, v, w)").unwrap().contains("undeclared reference to 'w'"));
+    assert!(error("[1].all(1, v, true)").unwrap().contains("argument must be a simple name"));
+    assert!(error("[1].transformList(i, v)").unwrap().contains("undeclared reference to 'transformList'"));
+}
+
+#[test]
 fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
     fails("object.spec.missing", "no such key: missing");
     fails("object.metadata.labels['x']", "no such key: x");

@@ -36,6 +36,7 @@ pub(super) enum Value<'a> {
     Url(Arc<http::Uri>),
     Ip(IpAddr),
     Cidr(IpAddr, u8),
+    Semver(Arc<semver::Version>),
     Authorizer(Arc<Check>),
     Struct(Arc<Struct<'a>>),
 }
@@ -120,6 +121,7 @@ impl<'a> Value<'a> {
             Self::Url(_) => "kubernetes.URL",
             Self::Ip(_) => "net.IP",
             Self::Cidr(..) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
             Self::Authorizer(check) => check.type_name(),
             Self::Struct(made) if made.type_name == JSON_PATCH => JSON_PATCH,
             Self::Struct(_) => OBJECT,
@@ -138,6 +140,7 @@ impl<'a> Value<'a> {
                     + url.query().map_or(0, str::len) / 10
             }
             Self::Authorizer(check) => check.size() / 10,
+            Self::Semver(version) => (version.pre.len() + version.build.len()) / 10,
             _ => 0,
         }
     }
@@ -196,6 +199,10 @@ impl<'a> Value<'a> {
             }
             (Self::Ip(a), Self::Ip(b)) => a == b,
             (Self::Cidr(a, n), Self::Cidr(b, m)) => (a, n) == (b, m),
+            (Self::Semver(a), Self::Semver(b)) => {
+                budget.spend(self.size())?;
+                a.cmp_precedence(b).is_eq()
+            }
             (Self::Struct(a), Self::Struct(b)) => a.equals(b, budget)?,
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
         })

@@ -84,12 +84,11 @@ fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut 
         let Some(held) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
         // An item goes as a whole or not at all, since what is left of one would have no key.
         let is_whole = held.is_empty() || matches!(step, Step::Item(_));
-        let mut goes = false;
-        if is_whole && below.wanted.is_none() {
-            goes = is_within(prior, live);
-            if !goes {
+        let goes = if is_whole && below.wanted.is_none() {
+            if !is_within(prior, live) {
                 continue;
             }
+            true
         } else {
             let mut inner = object.as_deref_mut().and_then(|object| step.in_value_mut(object));
             if !release(held, below, inner.as_deref_mut()) {
@@ -100,11 +99,12 @@ fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut 
                 Value::Array(items) => items.is_empty(),
                 _ => false,
             });
-            goes = below.wanted.is_none() && is_empty && held.keys().all(|key| key == ".");
-            if held.is_empty() {
+            let (is_released, is_over) = (held.is_empty(), held.keys().all(|key| key == "."));
+            if is_released {
                 fields.remove(&key);
             }
-        }
+            below.wanted.is_none() && is_empty && is_over
+        };
         if goes {
             fields.remove(&key);
             if let Some(object) = object.as_deref_mut() {

@@ -29,6 +29,7 @@ pub(super) const NAMES: &[&str] = &[
     "sort",
     "first",
     "last",
+    "range",
 ];
 
 /// How many steps a call takes that compares each item with each, as upstream counts them.
@@ -45,6 +46,9 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
     if call.namespace == Some("sets") {
         let [Value::List(a), Value::List(b)] = call.args else { return None };
         return sets(call.name, a, b, budget);
+    }
+    if let (Some("lists"), "range", [Value::Int(end)]) = (call.namespace, call.name, call.args) {
+        return Some(range(*end, budget));
     }
     if call.namespace.is_some() || !call.receiver {
         return None;
@@ -66,6 +70,14 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("slice", [Value::Int(from), Value::Int(to)]) => slice(list, *from, *to),
         _ => return None,
     })
+}
+
+/// The whole numbers from 0 on, of which there are so many.
+fn range<'a>(end: i64, budget: &mut Budget) -> Outcome<'a> {
+    let end = usize::try_from(end).unwrap_or(0);
+    budget.spend(end)?;
+    held::room(end)?;
+    Ok(Value::list((0..end).map(|number| Value::Int(number as i64)).collect()))
 }
 
 fn index<'a>(found: Option<usize>) -> Value<'a> {

@@ -239,6 +239,7 @@ pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<
         Value::Url(url) => out.show(url),
         Value::Ip(ip) => out.show(ip),
         Value::Cidr(ip, length) => out.show(format_args!("{ip}/{length}")),
+        Value::Semver(version) => out.show(version),
         Value::Quantity(quantity) => match quantity.as_int() {
             Some(int) => out.show(int),
             None => out.show(quantity.as_float()),

@@ -9,6 +9,7 @@ mod kubernetes;
 mod patterns;
 mod strings;
 mod time;
+mod versions;
 
 pub(super) use convert::{TYPES, display, show};
 pub(super) use patterns::Patterns;
@@ -37,6 +38,7 @@ pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>, budget: &mut Budget, pat
         .or_else(|| collections::call(invocation, budget))
         .or_else(|| kubernetes::call(invocation, budget))
         .or_else(|| time::call(invocation))
+        .or_else(|| versions::call(invocation))
         .unwrap_or_else(|| Err(Error::no_such_overload()))
 }
 
@@ -47,14 +49,14 @@ pub(super) fn cost(invocation: &Invocation<'_, '_>) -> usize {
 
 /// Whether there is a function of that name.
 pub(super) fn is_known(name: &str) -> bool {
-    [convert::NAMES, strings::NAMES, collections::NAMES, kubernetes::NAMES, time::NAMES, SPECIAL]
+    [convert::NAMES, strings::NAMES, collections::NAMES, kubernetes::NAMES, time::NAMES, versions::NAMES, SPECIAL]
         .iter()
         .any(|names| names.contains(&name))
 }
 
 /// Whether functions are found under that name, which is no value then.
 pub(super) fn is_namespace(name: &str) -> bool {
-    ["optional", "sets", "ip", "cidr", "cel", "strings", "jsonpatch"].contains(&name)
+    ["optional", "sets", "lists", "ip", "cidr", "cel", "strings", "jsonpatch"].contains(&name)
 }
 
 /// The names that are no functions of values alone.

@@ -1,0 +1,111 @@
+//! Loops with two variables, an index or key and what is there: `list.all(i, v, i < v)`, `map.transformMap(k, v, v + 1)`.
+//!
+//! Follows `TwoVarComprehensions` in `github.com/google/cel-go/ext`.
+
+use std::collections::BTreeMap;
+
+use cel::{
+    IdedExpr,
+    common::ast::{CallExpr, Expr},
+};
+
+use super::{
+    eval::{Error, Evaluation, Outcome, pairs},
+    held,
+    value::{Key, Value},
+};
+
+/// Whether a call is such a loop.
+pub(super) fn is_one(call: &CallExpr) -> bool {
+    call.target.is_some()
+        && matches!(
+            (call.func_name.as_str(), call.args.len()),
+            ("all" | "exists" | "existsOne" | "exists_one", 3)
+                | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4)
+        )
+}
+
+/// Evaluates such a loop over `range`.
+pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range: &Value<'a>) -> Outcome<'a> {
+    let [first, second, rest @ ..] = call.args.as_slice() else { return Err(Error::no_such_overload()) };
+    let (Expr::Ident(first), Expr::Ident(second)) = (&first.expr, &second.expr) else {
+        return Err(Error::no_such_overload());
+    };
+    let Some(body) = rest.last() else { return Err(Error::no_such_overload()) };
+    let filter = if rest.len() > 1 { rest.first() } else { None };
+    let each = |evaluation: &mut Evaluation<'a>, part: &'a IdedExpr, key: &Value<'a>, value: &Value<'a>| {
+        evaluation.with_both((first, key.clone()), (second, value.clone()), &part.expr)
+    };
+    let mut gathered = match call.func_name.as_str() {
+        "all" => Gathered::Decided { by: false, failure: None },
+        "exists" => Gathered::Decided { by: true, failure: None },
+        "existsOne" | "exists_one" => Gathered::Counted(0),
+        "transformList" => Gathered::List(Vec::new()),
+        _ => Gathered::Map(BTreeMap::new()),
+    };
+    for (key, value) in pairs(range).ok_or_else(Error::no_such_overload)? {
+        if let Some(filter) = filter {
+            match each(evaluation, filter, &key, &value)? {
+                Value::Bool(true) => {}
+                Value::Bool(false) => continue,
+                _ => return Err(Error::no_such_overload()),
+            }
+        }
+        let outcome = each(evaluation, body, &key, &value);
+        match &mut gathered {
+            Gathered::Decided { by, failure } => match outcome {
+                Ok(Value::Bool(holds)) if holds == *by => return Ok(Value::Bool(holds)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => *failure = failure.take().or(Some(Error::no_such_overload())),
+                Err(error) if error.is_fatal() => return Err(error),
+                // A later one may decide in spite of it.
+                Err(error) => *failure = failure.take().or(Some(error)),
+            },
+            Gathered::Counted(count) => match outcome? {
+                Value::Bool(holds) => *count += usize::from(holds),
+                _ => return Err(Error::no_such_overload()),
+            },
+            Gathered::List(items) => {
+                held::room(items.len() + 1)?;
+                items.push(outcome?);
+            }
+            Gathered::Map(entries) => {
+                let value = outcome?;
+                held::room(entries.len() + 1)?;
+                if call.func_name == "transformMap" {
+                    entries.insert(key_of(&key)?, value);
+                    continue;
+                }
+                for (key, value) in pairs(&value).filter(|_| matches!(value, Value::Map(_))).into_iter().flatten() {
+                    if entries.insert(key_of(&key)?, value).is_some() {
+                        return Err(Error::new("insert failed: key already exists"));
+                    }
+                }
+            }
+        }
+    }
+    match gathered {
+        Gathered::Decided { failure: Some(failure), .. } => Err(failure),
+        Gathered::Decided { by, failure: None } => Ok(Value::Bool(!by)),
+        Gathered::Counted(count) => Ok(Value::Bool(count == 1)),
+        Gathered::List(items) => Ok(Value::list(items)),
+        Gathered::Map(entries) => Ok(Value::map(entries)),
+    }
+}
+
+fn key_of(value: &Value<'_>) -> Result<Key, Error> {
+    value.clone().key().ok_or_else(|| Error::new("unsupported key type"))
+}
+
+/// What a loop has come to.
+enum Gathered<'a> {
+    /// Whether none was `by` yet.
+    Decided {
+        by: bool,
+        failure: Option<Error>,
+    },
+    /// How many hold.
+    Counted(usize),
+    List(Vec<Value<'a>>),
+    Map(BTreeMap<Key, Value<'a>>),
+}
