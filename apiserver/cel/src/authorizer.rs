@@ -55,14 +55,33 @@ pub enum Answer {
     Errored(String),
 }
 
-/// Answers to questions that evaluations have had.
-pub type Answers = HashMap<Question, Answer>;
+/// A question, and about whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Inquiry {
+    /// Whether somebody may do this.
+    pub question: Question,
+    /// The service account that is asked about, if it is not the user of the request.
+    pub service_account: Option<ServiceAccount>,
+}
+
+/// A service account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Answers to what evaluations have asked.
+pub type Answers = HashMap<Inquiry, Answer>;
 
 /// A question to the authorizer, as far as it has been put.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Check {
     stage: Stage,
     question: Question,
+    service_account: Option<ServiceAccount>,
     /// The resource of the request that is admitted, for `authorizer.requestResource`.
     request: Question,
 }
@@ -96,12 +115,13 @@ impl Check {
 
     /// How long its texts are together, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.question.size()
+        let account = self.service_account.as_ref();
+        self.question.size() + account.map_or(0, |account| account.namespace.len() + account.name.len())
     }
 
     /// `authorizer.requestResource`.
     pub(super) fn request_resource(&self) -> Self {
-        Self { stage: Stage::Resource, question: self.request.clone(), request: self.request.clone() }
+        Self { stage: Stage::Resource, question: self.request.clone(), ..self.clone() }
     }
 
     /// A method of it; nothing when it has none of that name here.
@@ -123,9 +143,7 @@ impl Check {
                 (self.stage, self.question.group) = (Stage::Group, text(0)?);
             }
             (Stage::Authorizer, "serviceAccount", 2) => {
-                return Some(Err(Error::Message(
-                    "authorizer.serviceAccount is not supported by this server".to_owned(),
-                )));
+                self.service_account = Some(ServiceAccount { namespace: text(0)?, name: text(1)? });
             }
             (Stage::Group, "resource", 1) => {
                 (self.stage, self.question.resource) = (Stage::Resource, text(0)?);
@@ -148,8 +166,9 @@ impl Check {
     }
 
     fn decided<'a>(self, method: &str, answers: &Answers) -> Result<Value<'a>, Error> {
-        let Some(answer) = answers.get(&self.question) else {
-            return Err(Error::Unanswered(Box::new(self.question)));
+        let inquiry = Inquiry { question: self.question, service_account: self.service_account };
+        let Some(answer) = answers.get(&inquiry) else {
+            return Err(Error::Unanswered(Box::new(inquiry)));
         };
         Ok(match (method, answer) {
             ("allowed", answer) => Value::Bool(*answer == Answer::Allowed),

@@ -14,7 +14,7 @@ use cel::common::ast::{
 
 use super::{
     Inputs, Limits, Variable,
-    authorizer::{Answers, Check, Question},
+    authorizer::{Answers, Check, Inquiry},
     budget::Budget,
     functions::{self, Invocation, Patterns},
     held, loops, operators, structs,
@@ -34,7 +34,7 @@ pub(super) enum Error {
     /// The evaluation is nested too deeply for the thread that it runs on.
     TooDeep,
     /// The authorizer has to be asked this first.
-    Unanswered(Box<Question>),
+    Unanswered(Box<Inquiry>),
 }
 
 impl Error {

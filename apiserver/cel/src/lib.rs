@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc};
 use cel::{IdedExpr, parser::Parser};
 use serde_json::Value as Json;
 
-pub use self::authorizer::{Answer, Answers, Question};
+pub use self::authorizer::{Answer, Answers, Inquiry, Question, ServiceAccount};
 use self::eval::{Error, Evaluation};
 pub use self::outcome::Evaluated;
 pub use self::stack::{STACK, on_the_calling_thread, on_threads};
@@ -162,7 +162,7 @@ pub enum Interrupted {
     /// It is nested too deeply.
     TooDeep,
     /// The authorizer has to be asked this first; whoever has the answer evaluates again.
-    Unanswered(Box<Question>),
+    Unanswered(Box<Inquiry>),
     /// Something that should not go wrong did; the log has it.
     Unexpected,
 }
@@ -214,7 +214,7 @@ fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) ->
                 Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
                 Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
                 Err(Error::TooDeep) => return Err(Interrupted::TooDeep),
-                Err(Error::Unanswered(question)) => return Err(Interrupted::Unanswered(question)),
+                Err(Error::Unanswered(inquiry)) => return Err(Interrupted::Unanswered(inquiry)),
             },
         };
         results.push(Some(outcome));

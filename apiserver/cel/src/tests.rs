@@ -545,9 +545,26 @@ async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
     let mut answers = Answers::new();
     for (verb, answer) in [("create", Answer::Errored("away".to_owned())), ("get", Answer::Denied("no".to_owned()))] {
         let asked = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap_err();
-        let Interrupted::Unanswered(question) = asked else { panic!("{asked:?}") };
-        assert_eq!(question.verb, verb);
-        answers.insert(*question, answer);
+        let Interrupted::Unanswered(inquiry) = asked else { panic!("{asked:?}") };
+        assert_eq!((inquiry.question.verb.as_str(), &inquiry.service_account), (verb, &None));
+        answers.insert(*inquiry, answer);
+    }
+    let outcomes = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap();
+    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+}
+
+#[tokio::test]
+async fn the_authorizer_is_asked_about_a_service_account() {
+    let source = "authorizer.serviceAccount('shop', 'deployer').group('').resource('pods').check('get').allowed() && \
+                  !authorizer.group('').resource('pods').check('get').allowed()";
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+    let mut answers = Answers::new();
+    let account = ServiceAccount { namespace: "shop".to_owned(), name: "deployer".to_owned() };
+    for (account, answer) in [(Some(account), Answer::Allowed), (None, Answer::Denied(String::new()))] {
+        let asked = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap_err();
+        let Interrupted::Unanswered(inquiry) = asked else { panic!("{asked:?}") };
+        assert_eq!(inquiry.service_account, account);
+        answers.insert(*inquiry, answer);
     }
     let outcomes = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap();
     assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));

@@ -8,11 +8,16 @@ use std::{sync::Arc, time::Instant};
 
 use k8s_openapi::api::{admissionregistration::v1::MatchCondition, core::v1::Namespace};
 use serde_json::Value as Json;
-use stoa_cel::{Answer, Answers, Declarations, Interrupted, Outcomes, Question};
+use stoa_cel::{Answer, Answers, Declarations, Interrupted, Outcomes, Question, ServiceAccount};
 pub(super) use stoa_cel::{Batch, Evaluated, Program, Variable};
 
 use super::{Attributes, metrics::ConditionsOf, webhook::review};
-use crate::{auth, object::Object, profile, request::RequestContext};
+use crate::{
+    auth,
+    object::Object,
+    profile,
+    request::{RequestContext, UserInfo},
+};
 
 /// How many steps all validations of a policy may take together; upstream's `RuntimeCELCostBudget`.
 pub(super) const BUDGET: u64 = 10_000_000;
@@ -134,15 +139,27 @@ pub(super) async fn evaluate(
             Err(Interrupted::Unanswered(_)) if answers.len() >= MOST_QUESTIONS => {
                 return Err("the authorizer was asked too many questions".to_owned());
             }
-            Err(Interrupted::Unanswered(question)) => {
-                let answer = match context.authorizer.authorize(&context.user, &question).await {
+            Err(Interrupted::Unanswered(inquiry)) => {
+                let account = inquiry.service_account.as_ref().map(user_of);
+                let user = account.as_ref().unwrap_or(&context.user);
+                let answer = match context.authorizer.authorize(user, &inquiry.question).await {
                     Ok(auth::Decision::Allow) => Answer::Allowed,
                     Ok(auth::Decision::Deny(reason)) => Answer::Denied(reason),
                     Err(error) => Answer::Errored(error.message().to_owned()),
                 };
-                answers.insert(*question, answer);
+                answers.insert(*inquiry, answer);
             }
         }
+    }
+}
+
+/// The user that a service account is.
+fn user_of(account: &ServiceAccount) -> UserInfo {
+    let ServiceAccount { namespace, name } = account;
+    UserInfo {
+        name: format!("system:serviceaccount:{namespace}:{name}"),
+        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        ..UserInfo::default()
     }
 }
 
