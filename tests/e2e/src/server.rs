@@ -333,8 +333,13 @@ impl Standalone {
     }
 
     fn wait(&self) {
+        self.wait_unless(|| false);
+    }
+
+    fn wait_unless(&self, is_over: impl Fn() -> bool) {
         let kubeconfig = self.data().join("kubeconfig");
-        let ready = || (kubeconfig.exists() && self.kubectl().succeeds(&["get", "--raw=/readyz"])).then_some(());
+        let is_ready = || kubeconfig.exists() && self.kubectl().succeeds(&["get", "--raw=/readyz"]);
+        let ready = || (is_over() || is_ready()).then_some(());
         eventually(&format!("{} is ready", self.folder.path().display()), PATIENCE, ready);
     }
 
@@ -380,8 +385,13 @@ impl Standalone {
 
     /// The same with these environment variables, which its runner has, too.
     pub fn restart_with(&mut self, variables: &[(&str, &str)]) {
+        self.restart_unless(variables, || false);
+    }
+
+    /// The same, but waits no longer once `is_over`, as when it may end before it is ready.
+    pub fn restart_unless(&mut self, variables: &[(&str, &str)], is_over: impl Fn() -> bool) {
         self.process = Self::spawn(self.folder.path(), &self.data, self.port, &self.arguments, variables);
-        self.wait();
+        self.wait_unless(is_over);
     }
 }
 

@@ -39,7 +39,9 @@ trait Armed: Server {
 impl Armed for Standalone {
     fn arm(&mut self, point: &str, file: &Path) {
         self.kill();
-        self.restart_with(&[(stoa_failpoint::VARIABLE, &format!("{point}={}", file.display()))]);
+        // A run that goes on from before may come to the boundary before the server is ready.
+        let variable = (stoa_failpoint::VARIABLE, &*format!("{point}={}", file.display()));
+        self.restart_unless(&[variable], || file.exists());
     }
 
     fn recover(&mut self, point: &str) {
