@@ -2,7 +2,7 @@
 //!
 //! A server keeps a field for as long as a manager holds it. Who writes an object by other means than apply, such as
 //! `kubectl edit`, `kubectl apply` without `--server-side`, Helm or Kusion, holds what they wrote for ever, and would keep it
-//! there when it is dropped from the Spec. So such a field is taken from them before the object is applied, where it still is
+//! there when it is dropped from the Spec. So such a field is taken from them before the object is applied, and is ours alone to remove, where it still is
 //! as it was applied last: what somebody made otherwise since then is theirs. Managers that apply, as we do, keep what they
 //! hold: they say themselves when they want it no more.
 //!
@@ -35,16 +35,18 @@ pub(crate) fn given_up(
     let (prior, wanted) = (Value::Object(prior.clone()), Value::Object(wanted.clone()));
     let untouched = Value::Object(live.clone());
     let mut object = untouched.clone();
-    let mut changed = false;
+    let mut released = Map::new();
     for manager in managers.iter_mut().filter(|manager| holds_for_ever(manager)) {
         if let Some(fields) = manager.get_mut("fieldsV1").and_then(Value::as_object_mut) {
-            changed |=
-                release(fields, At { live: &untouched, prior: &prior, wanted: Some(&wanted) }, Some(&mut object));
+            let at = At { live: &untouched, prior: &prior, wanted: Some(&wanted) };
+            unite(&mut released, release(fields, at, Some(&mut object)));
         }
     }
-    if !changed {
+    if released.is_empty() {
         return None;
     }
+    // What was never different from what was wanted was never applied, and goes only if it is ours.
+    hold(&mut managers, live.get("apiVersion"), released);
     managers.retain(|manager| manager["fieldsV1"].as_object().is_none_or(|fields| !fields.is_empty()));
     let Value::Object(object) = object else { return None };
     Some(GivenUp { object, managers })
@@ -58,10 +60,40 @@ pub(crate) fn patch(live: &Map<String, Value>, given_up: &GivenUp) -> Value {
     ])
 }
 
+/// Gives fields to our own manager.
+fn hold(managers: &mut Vec<Value>, api_version: Option<&Value>, fields: Map<String, Value>) {
+    let is_ours = |manager: &&mut Value| {
+        manager["manager"] == FIELD_MANAGER && manager["operation"] == "Apply" && is_of_object(manager)
+    };
+    let own = managers.iter_mut().find(is_ours).and_then(|own| own.get_mut("fieldsV1")?.as_object_mut());
+    match own {
+        Some(own) => unite(own, fields),
+        None => managers.push(json!({
+            "manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": api_version, "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+        })),
+    }
+}
+
+/// Adds fields to others.
+fn unite(fields: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (key, more) in more {
+        match (fields.get_mut(&key), more) {
+            (Some(Value::Object(below)), Value::Object(more)) => unite(below, more),
+            (_, more) => {
+                fields.insert(key, more);
+            }
+        }
+    }
+}
+
 /// Whether a manager is somebody else who wrote the object itself, and did not apply it.
 fn holds_for_ever(manager: &Value) -> bool {
-    let is_object = manager.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty);
-    manager["operation"] == "Update" && manager["manager"] != FIELD_MANAGER && is_object
+    manager["operation"] == "Update" && manager["manager"] != FIELD_MANAGER && is_of_object(manager)
+}
+
+fn is_of_object(manager: &Value) -> bool {
+    manager.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty)
 }
 
 /// One place in the object, as it is in each of these.
@@ -72,10 +104,9 @@ struct At<'a> {
     wanted: Option<&'a Value>,
 }
 
-/// Takes out of `fields` what is given up at a place and below it, and out of the object, if it is there still; whether there
-/// was something.
-fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut Value>) -> bool {
-    let mut changed = false;
+/// Takes out of `fields` what is given up at a place and below it, and out of the object, if it is there still; what it was.
+fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut Value>) -> Map<String, Value> {
+    let mut released = Map::new();
     let keys: Vec<String> = fields.keys().cloned().collect();
     for key in keys {
         let Some(step) = Step::parse(&key) else { continue };
@@ -91,9 +122,11 @@ fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut 
             true
         } else {
             let mut inner = object.as_deref_mut().and_then(|object| step.in_value_mut(object));
-            if !release(held, below, inner.as_deref_mut()) {
+            let within = release(held, below, inner.as_deref_mut());
+            if within.is_empty() {
                 continue;
             }
+            released.insert(key.clone(), within.into());
             let is_empty = inner.is_none_or(|inner| match inner {
                 Value::Object(map) => map.is_empty(),
                 Value::Array(items) => items.is_empty(),
@@ -106,14 +139,15 @@ fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut 
             below.wanted.is_none() && is_empty && is_over
         };
         if goes {
-            fields.remove(&key);
+            if let Some(Value::Object(held)) = fields.remove(&key) {
+                unite(&mut released, Map::from_iter([(key.clone(), held.into())]));
+            }
             if let Some(object) = object.as_deref_mut() {
                 step.remove_from(object);
             }
         }
-        changed = true;
     }
-    changed
+    released
 }
 
 /// A step in `fieldsV1`.
@@ -246,6 +280,7 @@ mod tests {
         let (prior, wanted) = (map(spec(container(&[("A", "1"), ("B", "2")]))), map(spec(container(&[("A", "1")]))));
         let given_up = given_up(&live, &prior, &wanted).unwrap();
         let left = json!([managers[0], held("kubectl-edit", "Update", &variables(&["A", "C"]))]);
+        assert_eq!(managers[0]["fieldsV1"], variables(&["A", "B"]), "it was ours, too");
         assert_eq!(json!(given_up.managers), left);
         let expected = deployment(container(&[("A", "1"), ("C", "3")]), managers);
         assert_eq!(given_up.object, expected, "what somebody else added stays");
@@ -294,10 +329,11 @@ mod tests {
         }));
         let prior = map(json!({"metadata": {"labels": {"tier": "web"}}, "spec": {"paused": true}}));
         let given_up = given_up(&live, &prior, &map(json!({"metadata": {}, "spec": {}}))).unwrap();
-        assert_eq!(
-            json!(given_up.managers),
-            json!([held("helm", "Update", &json!({"f:spec": {"f:strategy": {"f:type": {}}}}))])
-        );
+        let ours = json!({"f:metadata": {"f:labels": {".": {}, "f:tier": {}}}, "f:spec": {"f:paused": {}}});
+        let mut of_ours = held(FIELD_MANAGER, "Apply", &ours);
+        of_ours["apiVersion"] = Value::Null;
+        let of_helm = held("helm", "Update", &json!({"f:spec": {"f:strategy": {"f:type": {}}}}));
+        assert_eq!(json!(given_up.managers), json!([of_helm, of_ours]), "what was never applied is ours to remove");
         assert_eq!(given_up.object["spec"], json!({"strategy": {"type": "Recreate"}}));
         assert_eq!(given_up.object["metadata"].get("labels"), None);
     }
@@ -312,7 +348,8 @@ mod tests {
         let prior = ports(json!([{"port": 80}, {"port": 81}]));
         let given_up = given_up(&live, &prior, &ports(json!([{"port": 81}]))).unwrap();
         assert_eq!(given_up.object["spec"], json!({"ports": [{"port": 81, "protocol": "TCP"}]}));
-        let left = json!([held("kubectl-edit", "Update", &json!({"f:spec": {"f:ports": {".": {}}}}))]);
-        assert_eq!(json!(given_up.managers), left);
+        let left = held("kubectl-edit", "Update", &json!({"f:spec": {"f:ports": {".": {}}}}));
+        assert_eq!(given_up.managers[0], left);
+        assert_eq!(given_up.managers[1]["fieldsV1"]["f:spec"]["f:ports"][key], fields["f:spec"]["f:ports"][key]);
     }
 }
