@@ -76,7 +76,10 @@ pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range
                     entries.insert(key_of(&key)?, value);
                     continue;
                 }
-                for (key, value) in pairs(&value).filter(|_| matches!(value, Value::Map(_))).into_iter().flatten() {
+                if !matches!(value, Value::Map(_)) {
+                    return Err(Error::no_such_overload());
+                }
+                for (key, value) in pairs(&value).into_iter().flatten() {
                     if entries.insert(key_of(&key)?, value).is_some() {
                         return Err(Error::new("insert failed: key already exists"));
                     }

@@ -216,6 +216,8 @@ fn loops_have_an_index_or_key_and_what_is_there() {
     fails("[0].existsOne(i, v, 1 / v > 0)", "division by zero");
     fails("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key already exists");
     fails("1.all(i, v, true)", "no such overload");
+    fails("[1].transformMapEntry(i, v, v)", "no such overload");
+    fails("[1].transformMapEntry(i, v, [v])", "no such overload");
     let error = |source: &str| compile(source).compile_error().map(str::to_owned);
     assert!(error("[1].all(i, v, w)").unwrap().contains("undeclared reference to 'w'"));
     assert!(error("[1].all(1, v, true)").unwrap().contains("argument must be a simple name"));

@@ -2,8 +2,8 @@
 //!
 //! A server keeps a field for as long as a manager holds it. Who writes an object by other means than apply, such as
 //! `kubectl edit`, `kubectl apply` without `--server-side`, Helm or Kusion, holds what they wrote for ever, and would keep it
-//! there when it is dropped from the Spec. So such a field is taken from them before the object is applied, and is ours alone to remove, where it still is
-//! as it was applied last: what somebody made otherwise since then is theirs. Managers that apply, as we do, keep what they
+//! there when it is dropped from the Spec. So such a field is taken from them before the object is applied, and is ours alone
+//! to remove, where it still is as it was applied last: what somebody made otherwise since then is theirs. Managers that apply, as we do, keep what they
 //! hold: they say themselves when they want it no more.
 //!
 //! Values that are recorded sealed cannot be compared, and stay. Of a resource that leaves some fields to others nothing is
@@ -31,7 +31,12 @@ pub(crate) fn given_up(
     prior: &Map<String, Value>,
     wanted: &Map<String, Value>,
 ) -> Option<GivenUp> {
-    let mut managers = live.get("metadata")?.get("managedFields")?.as_array()?.clone();
+    let managers = live.get("metadata")?.get("managedFields")?.as_array()?;
+    // Of most objects nobody else has written more than the status, and then nothing is copied.
+    if !managers.iter().any(holds_for_ever) {
+        return None;
+    }
+    let mut managers = managers.clone();
     let (prior, wanted) = (Value::Object(prior.clone()), Value::Object(wanted.clone()));
     let untouched = Value::Object(live.clone());
     let mut object = untouched.clone();

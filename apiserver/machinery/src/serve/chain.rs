@@ -48,10 +48,10 @@ use crate::{
 
 /// The longest audit id that is echoed, in bytes; longer ones are replaced.
 const MAX_AUDIT_ID: usize = 1024;
+/// How much of it is logged, as upstream.
+const LOGGED_AUDIT_ID: usize = 64;
 /// What a client hears whose request caused a panic.
 const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
-/// How much of an audit id is logged, as upstream.
-const LOGGED_AUDIT_ID: usize = 64;
 
 /// What the requests of one connection share.
 #[derive(Debug)]
