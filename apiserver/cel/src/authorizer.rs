@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{eval::Error, value::Value};
+use super::{eval::Error, names, value::Value};
 
 /// What an authorizer is asked: whether somebody may do this, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -135,19 +135,33 @@ impl Check {
             Some(Value::String(text)) => Some(text.to_string()),
             _ => None,
         };
+        let refused = |why: &str| Some(Err(Error::new(why)));
         match (self.stage, method, args.len()) {
             (Stage::Authorizer, "path", 1) => {
                 (self.stage, self.question.path) = (Stage::Path, text(0)?);
+                if self.question.path.trim().is_empty() {
+                    return refused("path must not be empty");
+                }
             }
             (Stage::Authorizer, "group", 1) => {
                 (self.stage, self.question.group) = (Stage::Group, text(0)?);
             }
             (Stage::Authorizer, "serviceAccount", 2) => {
-                self.service_account = Some(ServiceAccount { namespace: text(0)?, name: text(1)? });
+                let account = ServiceAccount { namespace: text(0)?, name: text(1)? };
+                if !names::dns_subdomain(&account.name).is_empty() {
+                    return refused("Invalid service account name");
+                }
+                if !names::dns_label(&account.namespace).is_empty() {
+                    return refused("Invalid service account namespace");
+                }
+                self.service_account = Some(account);
             }
             (Stage::Group, "resource", 1) => {
                 (self.stage, self.question.resource) = (Stage::Resource, text(0)?);
                 self.question.version = "*".to_owned();
+                if self.question.resource.trim().is_empty() {
+                    return refused("resource must not be empty");
+                }
             }
             (Stage::Resource, "subresource", 1) => self.question.subresource = text(0)?,
             (Stage::Resource, "namespace", 1) => self.question.namespace = text(0)?,

@@ -63,6 +63,20 @@ impl<'b> Writer<'b> {
         self.budget.spend(1)
     }
 
+    /// Takes so many steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
+        self.budget.spend(steps)
+    }
+
+    /// Does something that is paid from the same budget.
+    pub(super) fn budgeted<T>(&mut self, work: impl FnOnce(&mut Budget) -> T) -> T {
+        work(self.budget)
+    }
+
     /// Adds a piece.
     ///
     /// # Errors

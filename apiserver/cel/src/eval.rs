@@ -16,9 +16,10 @@ use super::{
     Inputs, Limits, Variable,
     authorizer::{Answers, Check, Inquiry},
     budget::Budget,
+    check,
     functions::{self, Invocation, Patterns},
     held, loops, operators, structs,
-    value::{Key, List, Text, Value},
+    value::{Key, Text, Value},
 };
 
 /// The longest sentence that says what is wrong, in bytes.
@@ -175,18 +176,17 @@ impl<'a> Evaluation<'a> {
         Ok(map)
     }
 
-    /// The value of an expression in which two more names have values.
-    pub(super) fn with_both(
-        &mut self,
-        first: (&'a str, Value<'a>),
-        second: (&'a str, Value<'a>),
-        expr: &'a Expr,
-    ) -> Outcome<'a> {
+    /// The value of an expression in which more names have values.
+    pub(super) fn with<const N: usize>(&mut self, names: [(&'a str, Value<'a>); N], expr: &'a Expr) -> Outcome<'a> {
         let depth = self.bindings.len();
-        self.bindings.extend([first, second].map(|(name, value)| (name, Ok(value))));
+        self.bindings.extend(names.map(|(name, value)| (name, Ok(value))));
         let outcome = self.value(expr);
         self.bindings.truncate(depth);
         outcome
+    }
+
+    fn is_declared(&self, name: &str) -> bool {
+        self.inputs.variable(name).is_some()
     }
 
     fn bound(&self, name: &str) -> Option<&Outcome<'a>> {
@@ -194,9 +194,14 @@ impl<'a> Evaluation<'a> {
     }
 
     fn named(&self, name: &str) -> Outcome<'a> {
-        if let Some(value) = self.bound(name) {
-            return value.clone();
-        }
+        // A dot before it says that it is no name which the expression has bound itself.
+        let name = match name.strip_prefix('.') {
+            Some(declared) => declared,
+            None => match self.bound(name) {
+                Some(value) => return value.clone(),
+                None => name,
+            },
+        };
         if let Some(json) = self.inputs.variable(name) {
             return Ok(Value::from(json));
         }
@@ -220,23 +225,25 @@ impl<'a> Evaluation<'a> {
                 self.variable(field)
             };
         }
+        if let Some(name) = check::dotted_type(select, |name| self.bound(name).is_some() || self.is_declared(name)) {
+            return Ok(Value::Type(name));
+        }
         let operand = self.value(&select.operand.expr)?;
         match operand {
             Value::Map(map) if select.test => Ok(Value::Bool(map.field(field).is_some())),
             Value::Map(map) => map.field(field).ok_or_else(|| Error::no_such_key(field)),
-            Value::Optional(inner) => match inner.map(|inner| *inner) {
-                Some(Value::Map(map)) if select.test => Ok(Value::Bool(map.field(field).is_some())),
-                None if select.test => Ok(Value::Bool(false)),
-                Some(Value::Map(map)) => Ok(Value::Optional(map.field(field).map(Box::new))),
-                None => Ok(Value::Optional(None)),
-                Some(_) => Err(Error::no_such_overload()),
-            },
+            Value::Optional(inner) => {
+                let found = inner.and_then(|inner| operators::field_of(&inner, field));
+                Ok(if select.test { Value::Bool(found.is_some()) } else { Value::Optional(found.map(Box::new)) })
+            }
             Value::Struct(made) if select.test => Ok(Value::Bool(made.field(field).is_some())),
             Value::Struct(made) => made.field(field).ok_or_else(|| Error::no_such_key(field)),
             Value::Authorizer(check) if field == "requestResource" => {
                 Ok(Value::Authorizer(Arc::new(check.request_resource())))
             }
-            _ => Err(Error::no_such_overload()),
+            // What has no fields has not this one either.
+            _ if select.test => Ok(Value::Bool(false)),
+            _ => Err(Error::no_such_key(field)),
         }
     }
 
@@ -320,7 +327,9 @@ impl<'a> Evaluation<'a> {
         let mut namespace = None;
         if let Some(target) = &call.target {
             match &target.expr {
-                Expr::Ident(name) if functions::is_namespace(name) && self.bound(name).is_none() => {
+                Expr::Ident(name)
+                    if self.bound(name).is_none() && functions::namespaced(name, &call.func_name).is_some() =>
+                {
                     namespace = Some(name.as_str());
                 }
                 target => args.push(self.value(target)?),
@@ -364,6 +373,16 @@ impl<'a> Evaluation<'a> {
                 Ok(_) | Err(Error::Message(_)) => Ok(Value::Bool(true)),
                 Err(fatal) => Err(fatal),
             },
+            ("or" | "orValue", 1, Some(target)) => match self.value(&target.expr) {
+                // The other one is not needed where there is a value.
+                Ok(Value::Optional(Some(value))) if call.func_name == "orValue" => Ok(*value),
+                Ok(Value::Optional(None)) => match (self.value(&args[0].expr), call.func_name.as_str()) {
+                    (Ok(other), "or") if !matches!(other, Value::Optional(_)) => Err(Error::no_such_overload()),
+                    (other, _) => other,
+                },
+                // What is not optional is there.
+                value => value,
+            },
             (op::OPT_SELECT, 2, None) => self.optional_at(args),
             (op::OPT_INDEX, 2, None) => self.optional_at(args),
             ("optMap" | "optFlatMap", 2, Some(target)) => {
@@ -389,6 +408,10 @@ impl<'a> Evaluation<'a> {
                 self.bindings.pop();
                 outcome
             }
+            ("sortBy", 2, Some(target)) => match self.value(&target.expr) {
+                Ok(range) => loops::sort_by(self, args, &range),
+                Err(error) => Err(error),
+            },
             (_, _, Some(target)) if loops::is_one(call) => match self.value(&target.expr) {
                 Ok(range) => loops::run(self, call, &range),
                 Err(error) => Err(error),
@@ -423,8 +446,9 @@ impl<'a> Evaluation<'a> {
         let found = match (&operand, &index) {
             (Value::Map(map), Value::String(name)) => map.field(name),
             (Value::Map(map), index) => index.key().and_then(|key| map.get(&key)),
-            (Value::List(list), Value::Int(index)) => usize::try_from(*index).ok().and_then(|index| list.get(index)),
-            _ => return Err(Error::no_such_overload()),
+            (Value::Struct(_), Value::String(name)) => operators::field_of(&operand, name),
+            (Value::List(list), index) => operators::position(index)?.and_then(|index| list.get(index)),
+            _ => None,
         };
         Ok(Value::Optional(found.map(Box::new)))
     }
@@ -440,35 +464,4 @@ fn constant<'a>(literal: &'a LiteralValue) -> Value<'a> {
         LiteralValue::String(value) => Value::String(Text::Borrowed(value.inner())),
         LiteralValue::UInt(value) => Value::Uint(*value.inner()),
     }
-}
-
-/// The element of a list or map.
-pub(super) fn element<'a>(operand: &Value<'a>, index: &Value<'a>) -> Outcome<'a> {
-    match operand {
-        Value::Map(map) => {
-            let key = index.key().ok_or_else(Error::no_such_overload)?;
-            map.get(&key).ok_or_else(|| match index {
-                Value::String(text) => Error::no_such_key(text),
-                _ => Error::no_such_key(key),
-            })
-        }
-        Value::List(list) => at(list, index),
-        Value::Optional(None) => Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => match element(inner, index) {
-            Ok(value) => Ok(Value::Optional(Some(Box::new(value)))),
-            Err(_) => Ok(Value::Optional(None)),
-        },
-        _ => Err(Error::no_such_overload()),
-    }
-}
-
-fn at<'a>(list: &List<'a>, index: &Value<'a>) -> Outcome<'a> {
-    let number = match index {
-        Value::Int(index) => *index,
-        Value::Uint(index) => i64::try_from(*index).unwrap_or(i64::MAX),
-        Value::Double(index) if index.fract() == 0.0 => *index as i64,
-        _ => return Err(Error::no_such_overload()),
-    };
-    let found = usize::try_from(number).ok().and_then(|index| list.get(index));
-    found.ok_or_else(|| Error::new(format!("index out of bounds: {number}")))
 }

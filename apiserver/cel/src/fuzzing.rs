@@ -4,13 +4,15 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value as Json, json};
 
-use super::{Answers, Batch, Declarations, Inputs, Interrupted, Limits, Program, Question, SHALLOW, Variable, run};
+use super::{
+    Answers, Batch, Declarations, Evaluated, Inputs, Interrupted, Limits, Program, Question, SHALLOW, Variable, run,
+};
 
 /// A target by its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: &[Target] = &[("cel", cel)];
+pub const TARGETS: &[Target] = &[("cel", cel), ("cel_texts", cel_texts)];
 
 /// What a fuzzer has patience for.
 const BUDGET: u64 = 50_000;
@@ -44,6 +46,52 @@ impl Inputs for Policy {
 
     fn authorizer(&self) -> Option<&Question> {
         Some(&self.resource)
+    }
+}
+
+/// What holds for any text that functions of the library read; each ends in `true`, if it does not end in an error.
+const OF_TEXTS: &[&str] = &[
+    "isURL(object) == !format.uri().validate(object).hasValue()",
+    "!isURL(object) || url(object).getHost().size() >= url(object).getHostname().size()",
+    "!isURL(object) || url(object) == url(object) && url(object).getQuery().all(key, value, value.size() > 0)",
+    "!isQuantity(object) || quantity(object) == quantity(object).add(0)",
+    "!isQuantity(object) || quantity(object).compareTo(quantity(object).add(1)) == -1",
+    "!isQuantity(object) || sign(quantity(object)) == -sign(quantity('0').sub(quantity(object)))",
+    "!isIP(object) || isIP(string(ip(object))) && ip.isCanonical(string(ip(object)))",
+    "!isIP(object) || cidr(object + '/' + string(ip(object).family() == 4 ? 32 : 128)).containsIP(ip(object))",
+    "!isCIDR(object) || cidr(object).containsCIDR(cidr(object)) && cidr(object).masked().masked() == cidr(object).masked()",
+    "!isSemver(object) || semver(object).compareTo(semver(object)) == 0 && isSemver(object, false)",
+    "timestamp(object) == timestamp(string(timestamp(object)))",
+    "duration(object) == duration(string(duration(object)))",
+    "format.datetime().validate(object).hasValue() || format.date().validate(object.lowerAscii().split('t')[0]) == optional.none()",
+    "['dns1123Label', 'dns1035Label'].all(name, format.named(name).value().validate(object).hasValue() || \
+     !format.dns1123Subdomain().validate(object).hasValue() && !format.labelValue().validate(object).hasValue() && \
+     !format.qualifiedName().validate(object).hasValue())",
+    "['uuid', 'byte', 'labelValue'].all(name, format.named(name).value().validate(object).orValue([]).size() <= 2)",
+    "object.split('').join() == object && object.lastIndexOf(object) == 0",
+    "strings.quote(object).size() >= object.size() + 2",
+    "'%s'.format([[object]]).startsWith('[\"') && '%s'.format([object]) == object",
+    "object.format([1, 2.5, object, [object], {object: object}]).size() >= 0",
+    "double(object) != double(object) || double(string(double(object))) == double(object)",
+    "object.split('').sortBy(part, part).sortBy(part, part).isSorted()",
+];
+
+static READ: LazyLock<Batch> = LazyLock::new(|| {
+    let program = |source: &&str| Some(Program::compile(source, &DECLARED));
+    Batch { variables: Arc::default(), programs: Arc::new(OF_TEXTS.iter().map(program).collect()) }
+});
+
+/// A text: what the library reads of it fits together.
+pub fn cel_texts(data: &[u8]) {
+    let object = Json::from(String::from_utf8_lossy(data));
+    let inputs = Policy { object, ..Policy::default() };
+    let limits = Limits { budget: 40 * BUDGET, depth: SHALLOW };
+    let Ok(outcomes) = run(&READ, &inputs, &Answers::new(), limits) else { return };
+    for (source, outcome) in OF_TEXTS.iter().zip(outcomes.results) {
+        let outcome = outcome.expect("there is a program");
+        let holds = matches!(&outcome, Ok(Evaluated::Bool(true)));
+        let compiles = outcome.as_ref().err().is_none_or(|error| !error.starts_with("compilation"));
+        assert!(compiles && (holds || outcome.is_err()), "{source} of {:?}: {outcome:?}", inputs.object);
     }
 }
 

@@ -1,13 +1,18 @@
-//! What Go's library reads otherwise than Rust's: durations, the parameters of URLs and regular expressions.
+//! What Go's library reads and writes otherwise than Rust's: durations, times, URLs, addresses, regular expressions,
+//! quoted texts and numbers.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 pub use self::pattern::pattern;
-pub(crate) use self::pattern::translate;
+pub(crate) use self::pattern::{Translated, translate};
 
+pub(crate) mod address;
 mod pattern;
+pub mod text;
+pub mod time;
+pub(crate) mod url;
 
 /// Why a text is no duration, as Go tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

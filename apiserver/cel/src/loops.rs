@@ -1,8 +1,9 @@
 //! Loops with two variables, an index or key and what is there: `list.all(i, v, i < v)`, `map.transformMap(k, v, v + 1)`.
+//! And the one loop with one variable that the parser does not know: `list.sortBy(item, item.name)`.
 //!
-//! Follows `TwoVarComprehensions` in `github.com/google/cel-go/ext`.
+//! Follows `TwoVarComprehensions` and `Lists` in `github.com/google/cel-go/ext`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use cel::{
     IdedExpr,
@@ -11,8 +12,9 @@ use cel::{
 
 use super::{
     eval::{Error, Evaluation, Outcome, pairs},
-    held,
-    value::{Key, Value},
+    functions,
+    held::{self, Held},
+    value::{Key, List, Value},
 };
 
 /// Whether a call is such a loop.
@@ -34,7 +36,7 @@ pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range
     let Some(body) = rest.last() else { return Err(Error::no_such_overload()) };
     let filter = if rest.len() > 1 { rest.first() } else { None };
     let each = |evaluation: &mut Evaluation<'a>, part: &'a IdedExpr, key: &Value<'a>, value: &Value<'a>| {
-        evaluation.with_both((first, key.clone()), (second, value.clone()), &part.expr)
+        evaluation.with([(first, key.clone()), (second, value.clone())], &part.expr)
     };
     let mut gathered = match call.func_name.as_str() {
         "all" => Gathered::Decided { by: false, failure: None },
@@ -80,8 +82,10 @@ pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range
                     return Err(Error::no_such_overload());
                 }
                 for (key, value) in pairs(&value).into_iter().flatten() {
-                    if entries.insert(key_of(&key)?, value).is_some() {
-                        return Err(Error::new("insert failed: key already exists"));
+                    let key = key_of(&key)?;
+                    let name = key.to_string();
+                    if entries.insert(key, value).is_some() {
+                        return Err(Error::new(format!("insert failed: key {name} already exists")));
                     }
                 }
             }
@@ -94,6 +98,19 @@ pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range
         Gathered::List(items) => Ok(Value::list(items)),
         Gathered::Map(entries) => Ok(Value::map(entries)),
     }
+}
+
+/// Sorts a list by what an expression makes of its items.
+pub(super) fn sort_by<'a>(evaluation: &mut Evaluation<'a>, args: &'a [IdedExpr], range: &Value<'a>) -> Outcome<'a> {
+    let ([IdedExpr { expr: Expr::Ident(name), .. }, by], Value::List(list)) = (args, range) else {
+        return Err(Error::no_such_overload());
+    };
+    let mut keys = Vec::with_capacity(list.len());
+    for item in list.iter() {
+        keys.push(evaluation.with([(name, item)], &by.expr)?);
+        held::room(keys.len())?;
+    }
+    functions::sort(list, &List::Made(Arc::new(Held::new(keys.len(), keys))), evaluation.budget())
 }
 
 fn key_of(value: &Value<'_>) -> Result<Key, Error> {

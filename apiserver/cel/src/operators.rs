@@ -7,9 +7,10 @@ use jiff::SignedDuration;
 
 use super::{
     budget::{Budget, fits},
-    eval::{Error, Outcome, element},
+    eval::{Error, Outcome},
+    functions::in_time,
     held,
-    value::Value,
+    value::{List, Value},
 };
 
 /// Applies an operator; nothing when the name is none.
@@ -79,7 +80,7 @@ fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
         }
         (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(overflow),
         (Value::Timestamp(time), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(time)) => {
-            time.checked_add(*d).map(Value::Timestamp).map_err(late)
+            time.checked_add(*d).map_err(late).and_then(in_time)
         }
         _ => arithmetic(a, b, i64::checked_add, u64::checked_add, |a, b| a + b),
     }
@@ -89,11 +90,65 @@ fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     match (a, b) {
         (Value::Duration(a), Value::Duration(b)) => a.checked_sub(*b).map(Value::Duration).ok_or_else(overflow),
         (Value::Timestamp(time), Value::Duration(d)) => {
-            time.checked_sub(*d).map(Value::Timestamp).map_err(|_| Error::new("timestamp overflow"))
+            time.checked_sub(*d).map_err(|_| Error::new("timestamp overflow")).and_then(in_time)
         }
         (Value::Timestamp(a), Value::Timestamp(b)) => {
             Ok(Value::Duration(SignedDuration::from_nanos_i128(a.as_nanosecond() - b.as_nanosecond())))
         }
         _ => arithmetic(a, b, i64::checked_sub, u64::checked_sub, |a, b| a - b),
+    }
+}
+
+/// The element of a list or map.
+fn element<'a>(operand: &Value<'a>, index: &Value<'a>) -> Outcome<'a> {
+    match operand {
+        Value::Map(map) => {
+            let key = index.key().ok_or_else(Error::no_such_overload)?;
+            map.get(&key).ok_or_else(|| match index {
+                Value::String(text) => Error::no_such_key(text),
+                _ => Error::no_such_key(key),
+            })
+        }
+        Value::List(list) => at(list, index),
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => match element(inner, index) {
+            Ok(value) => Ok(Value::Optional(Some(Box::new(value)))),
+            Err(_) => Ok(Value::Optional(None)),
+        },
+        _ => Err(Error::no_such_overload()),
+    }
+}
+
+fn at<'a>(list: &List<'a>, index: &Value<'a>) -> Outcome<'a> {
+    let found = position(index)?.and_then(|index| list.get(index));
+    found.ok_or_else(|| match index {
+        Value::Int(number) => Error::new(format!("index out of bounds: {number}")),
+        Value::Uint(number) => Error::new(format!("index out of bounds: {number}")),
+        Value::Double(number) => Error::new(format!("index out of bounds: {number}")),
+        _ => Error::no_such_overload(),
+    })
+}
+
+/// An index of a list; nothing for one that no list has.
+///
+/// # Errors
+///
+/// [`Error::Message`] for what is no index.
+pub(super) fn position(index: &Value<'_>) -> Result<Option<usize>, Error> {
+    match index {
+        Value::Int(index) => Ok(usize::try_from(*index).ok()),
+        Value::Uint(index) => Ok(usize::try_from(*index).ok()),
+        Value::Double(index) if index.fract() == 0.0 => Ok((*index >= 0.0).then_some(*index as usize)),
+        Value::Double(index) => Err(Error::new(format!("unsupported index value {index} in list"))),
+        other => Err(Error::new(format!("unsupported index type '{}' in list", other.type_name()))),
+    }
+}
+
+/// The field of a value that has it.
+pub(super) fn field_of<'a>(value: &Value<'a>, name: &str) -> Option<Value<'a>> {
+    match value {
+        Value::Map(map) => map.field(name),
+        Value::Struct(made) => made.field(name),
+        _ => None,
     }
 }

@@ -1,61 +1,96 @@
-//! `resource.Quantity` in expressions: exact decimal numbers with the suffixes that Kubernetes has.
+//! `resource.Quantity` in expressions: decimal numbers with the suffixes that Kubernetes has.
+//!
+//! Follows `k8s.io/apimachinery/pkg/api/resource`, which tells a number that it keeps in 64 bits from one that it does
+//! not: only the former can be whole. Numbers of more than 38 digits are refused here.
 
 use std::cmp::Ordering;
 
-/// A number `mantissa × 10^exponent`, in lowest terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A number `mantissa × 10^exponent`.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Quantity {
     mantissa: i128,
     exponent: i32,
+    /// Whether upstream keeps it as a number of any length.
+    is_long: bool,
+}
+
+/// Why a text is no quantity, in the words of `resource.ParseQuantity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// It does not look like one.
+    Format,
+    /// There is no such suffix.
+    Suffix,
+    /// The number is longer than numbers here.
+    Numeric,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Format => {
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            }
+            Self::Suffix => "unable to parse quantity's suffix",
+            Self::Numeric => "unable to parse numeric part of quantity",
+        })
+    }
+}
+
+/// A sum that has too many digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("quantity overflow")
+    }
+}
+
+/// How many digits a number of 64 bits has at least.
+const DIGITS: i64 = 18;
+/// The exponent of the smallest part that there is.
+const NANO: i32 = -9;
+
+/// What a suffix stands for.
+#[derive(Clone, Copy)]
+enum Factor {
+    /// A power of ten.
+    Ten(i32),
+    /// A power of two.
+    Two(u32),
 }
 
 impl Quantity {
-    /// Reads `100m`, `1.5Gi`, `2e3`, …; nothing for what is none.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let digits = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(digits);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 30 {
-            return None;
+    /// Reads `100m`, `1.5Gi`, `2e3`, ….
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`].
+    pub(super) fn parse(text: &str) -> Result<Self, Unreadable> {
+        if text.is_empty() {
+            return Err(Unreadable::Format);
         }
-        let magnitude: i128 = format!("{whole}{fraction}").parse().ok()?;
-        let mantissa = if text.starts_with('-') { -magnitude } else { magnitude };
-        let exponent = -i32::try_from(fraction.len()).ok()?;
-        if let Some(power) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == suffix) {
-            let factor = 1_i128 << (10 * (power + 1));
-            return Some(Self { mantissa: mantissa.checked_mul(factor)?, exponent }.reduced());
-        }
-        let scale = match suffix {
-            "" => 0,
-            "n" => -9,
-            "u" => -6,
-            "m" => -3,
-            "k" => 3,
-            "M" => 6,
-            "G" => 9,
-            "T" => 12,
-            "P" => 15,
-            "E" => 18,
-            _ => suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok().filter(|scale| scale.abs() <= 30)?,
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
-        Some(Self { mantissa, exponent: exponent + scale }.reduced())
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let unsigned = unsigned.trim_start_matches('0');
+        let (whole, rest) = unsigned.split_at(digits(unsigned));
+        let after = rest.strip_prefix('.').unwrap_or(rest);
+        let (fraction, suffix) = after.split_at(if after.len() < rest.len() { digits(after) } else { 0 });
+        let factor = factor(suffix)?;
+        let whole = if whole.is_empty() { "0" } else { whole };
+        let short = short(whole, fraction, factor);
+        let long = || long(whole, fraction, factor).ok_or(Unreadable::Numeric);
+        let magnitude = short.map_or_else(long, Ok)?;
+        Ok(Self { mantissa: if negative { -magnitude.mantissa } else { magnitude.mantissa }, ..magnitude })
     }
 
     /// A whole number.
     pub(super) fn from_int(value: i64) -> Self {
-        Self { mantissa: i128::from(value), exponent: 0 }.reduced()
-    }
-
-    fn reduced(mut self) -> Self {
-        if self.mantissa == 0 {
-            return Self { mantissa: 0, exponent: 0 };
-        }
-        while self.mantissa % 10 == 0 {
-            self.mantissa /= 10;
-            self.exponent += 1;
-        }
-        self
+        Self { mantissa: i128::from(value), exponent: 0, is_long: false }
     }
 
     /// -1, 0 or 1.
@@ -63,45 +98,176 @@ impl Quantity {
         self.mantissa.signum() as i64
     }
 
-    /// The value when it is a whole number that fits.
+    /// The value when it is a whole number of 64 bits, and was written as one.
     pub(super) fn as_int(self) -> Option<i64> {
-        let power = u32::try_from(self.exponent).ok()?;
+        let power = u32::try_from(self.exponent).ok().filter(|_| !self.is_long)?;
+        if self.mantissa == 0 {
+            return Some(0);
+        }
         self.mantissa.checked_mul(10_i128.checked_pow(power)?)?.try_into().ok()
     }
 
     /// The nearest floating-point number.
     pub(super) fn as_float(self) -> f64 {
-        self.mantissa as f64 * 10_f64.powi(self.exponent)
+        match self.exponent {
+            0 => self.mantissa as f64,
+            // Powers of ten are those of the table, not multiplied.
+            exponent => self.mantissa as f64 * format!("1e{exponent}").parse().unwrap_or(0.0),
+        }
     }
 
     /// Both with one exponent.
     fn aligned(self, other: Self) -> Option<(i128, i128, i32)> {
         let exponent = self.exponent.min(other.exponent);
         let at = |quantity: Self| {
-            let power = u32::try_from(quantity.exponent - exponent).ok()?;
+            let power = u32::try_from(i64::from(quantity.exponent) - i64::from(exponent)).ok()?;
             quantity.mantissa.checked_mul(10_i128.checked_pow(power)?)
         };
         Some((at(self)?, at(other)?, exponent))
     }
 
-    /// The sum; nothing when it does not fit.
-    pub(super) fn add(self, other: Self) -> Option<Self> {
-        let (a, b, exponent) = self.aligned(other)?;
-        Some(Self { mantissa: a.checked_add(b)?, exponent }.reduced())
+    /// The sum.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`].
+    pub(super) fn add(self, other: Self) -> Result<Self, TooLarge> {
+        if !self.is_long && !other.is_long {
+            match (self.mantissa, other.mantissa) {
+                (_, 0) => return Ok(self),
+                (0, _) => return Ok(other),
+                _ => {}
+            }
+        }
+        let (a, b, exponent) = self.aligned(other).ok_or(TooLarge)?;
+        let mantissa = a.checked_add(b).ok_or(TooLarge)?;
+        let fits = [a, b, mantissa].iter().all(|part| i64::try_from(*part).is_ok());
+        Ok(Self { mantissa, exponent, is_long: self.is_long || other.is_long || !fits })
     }
 
-    /// The difference; nothing when it does not fit.
-    pub(super) fn sub(self, other: Self) -> Option<Self> {
-        self.add(Self { mantissa: other.mantissa.checked_neg()?, exponent: other.exponent })
+    /// The difference.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`].
+    pub(super) fn sub(self, other: Self) -> Result<Self, TooLarge> {
+        self.add(Self { mantissa: other.mantissa.checked_neg().ok_or(TooLarge)?, ..other })
     }
 
     /// Which of the two is greater.
     pub(super) fn compare(self, other: Self) -> Ordering {
-        match self.aligned(other) {
-            Some((a, b, _)) => a.cmp(&b),
-            None => self.as_float().total_cmp(&other.as_float()),
+        let (a, b) = (self.reduced(), other.reduced());
+        if a.sign() != b.sign() || a.mantissa == 0 {
+            return a.sign().cmp(&b.sign());
+        }
+        let magnitude =
+            |quantity: Self| i64::from(quantity.mantissa.unsigned_abs().ilog10()) + i64::from(quantity.exponent);
+        match (magnitude(a).cmp(&magnitude(b)), a.aligned(b)) {
+            (Ordering::Equal, Some((a, b, _))) => a.cmp(&b),
+            (order, _) if a.sign() > 0 => order,
+            (order, _) => order.reverse(),
         }
     }
+
+    fn reduced(mut self) -> Self {
+        while self.mantissa != 0 && self.mantissa % 10 == 0 {
+            self.mantissa /= 10;
+            self.exponent = self.exponent.saturating_add(1);
+        }
+        self
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.compare(*other).is_eq()
+    }
+}
+
+/// Reads a suffix.
+///
+/// # Errors
+///
+/// [`Unreadable::Format`] where other characters are in it, else [`Unreadable::Suffix`].
+fn factor(suffix: &str) -> Result<Factor, Unreadable> {
+    let end = suffix.find(|c: char| !"eEinumkKMGTP".contains(c)).unwrap_or(suffix.len());
+    let exponent = suffix[end..].strip_prefix(['+', '-']).unwrap_or(&suffix[end..]);
+    if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Unreadable::Format);
+    }
+    Ok(match suffix {
+        "Ki" => Factor::Two(10),
+        "Mi" => Factor::Two(20),
+        "Gi" => Factor::Two(30),
+        "Ti" => Factor::Two(40),
+        "Pi" => Factor::Two(50),
+        "Ei" => Factor::Two(60),
+        "" => Factor::Ten(0),
+        "n" => Factor::Ten(-9),
+        "u" => Factor::Ten(-6),
+        "m" => Factor::Ten(-3),
+        "k" => Factor::Ten(3),
+        "M" => Factor::Ten(6),
+        "G" => Factor::Ten(9),
+        "T" => Factor::Ten(12),
+        "P" => Factor::Ten(15),
+        "E" => Factor::Ten(18),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse().ok());
+            Factor::Ten(exponent.ok_or(Unreadable::Suffix)?)
+        }
+    })
+}
+
+/// A number that is certain to fit in 64 bits.
+fn short(whole: &str, fraction: &str, factor: Factor) -> Option<Quantity> {
+    let length = i64::try_from(whole.len() + fraction.len()).ok()?;
+    let (mantissa, exponent, spare) = match factor {
+        Factor::Ten(exponent) => (1, exponent, DIGITS - length),
+        // Ten bits are three digits.
+        Factor::Two(bits) if fraction.is_empty() => (1_i64 << bits, 0, 14 - length - i64::from(bits) * 3 / 10),
+        Factor::Two(_) => return None,
+    };
+    let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?).filter(|exponent| *exponent >= NANO)?;
+    if spare < 0 {
+        return None;
+    }
+    let mantissa = format!("{whole}{fraction}").parse::<i64>().ok()?.checked_mul(mantissa)?;
+    Some(Quantity { mantissa: i128::from(mantissa), exponent, is_long: false })
+}
+
+/// Any other number: what is less than a billionth of one is rounded up to it.
+fn long(whole: &str, fraction: &str, factor: Factor) -> Option<Quantity> {
+    let mantissa: i128 = format!("{whole}{fraction}").trim_start_matches('0').parse().or_else(zero_if_empty).ok()?;
+    let places = i32::try_from(fraction.len()).ok()?;
+    let (mut mantissa, mut exponent) = match factor {
+        Factor::Ten(exponent) => (mantissa, exponent.checked_sub(places)?),
+        Factor::Two(bits) => (mantissa.checked_mul(1_i128 << bits)?, -places),
+    };
+    while exponent < NANO && mantissa > 0 {
+        mantissa = mantissa / 10 + i128::from(mantissa % 10 != 0);
+        exponent += 1;
+        if mantissa == 1 {
+            exponent = exponent.max(NANO);
+        }
+    }
+    let most = Quantity::from_int(i64::MAX);
+    let made = Quantity { mantissa, exponent, is_long: true };
+    let is_capped = matches!(factor, Factor::Two(_)) && made.compare(most) == Ordering::Greater;
+    let made = if is_capped { Quantity { is_long: true, ..most } } else { made };
+    // Upstream keeps all of these in billionths.
+    Some(match made.exponent.checked_sub(NANO).and_then(|power| 10_i128.checked_pow(u32::try_from(power).ok()?)) {
+        Some(power) if !is_capped => match made.mantissa.checked_mul(power) {
+            Some(mantissa) => Quantity { mantissa, exponent: NANO, ..made },
+            None => made,
+        },
+        _ => made,
+    })
+}
+
+/// No digits at all are zero.
+fn zero_if_empty(error: std::num::ParseIntError) -> Result<i128, std::num::ParseIntError> {
+    if *error.kind() == std::num::IntErrorKind::Empty { Ok(0) } else { Err(error) }
 }
 
 #[cfg(test)]
@@ -110,24 +276,63 @@ mod tests {
 
     #[test]
     fn suffixes_mean_what_they_mean_in_kubernetes() {
-        let int = |text: &str| Quantity::parse(text).and_then(Quantity::as_int);
-        for (text, value) in
-            [("1", 1), ("1k", 1000), ("1Ki", 1024), ("1.5Gi", 1_610_612_736), ("2e3", 2000), ("-5", -5), ("5000m", 5)]
-        {
-            assert_eq!(int(text), Some(value), "{text}");
+        let int = |text: &str| Quantity::parse(text).ok().and_then(Quantity::as_int);
+        for (text, value) in [
+            ("1", Some(1)),
+            ("1k", Some(1000)),
+            ("1Ki", Some(1024)),
+            ("2e3", Some(2000)),
+            ("1e+3", Some(1000)),
+            ("-5", Some(-5)),
+            ("+", Some(0)),
+            (".", Some(0)),
+            ("007", Some(7)),
+            // Whole numbers that are not written so, or are too large, are none.
+            ("5000m", None),
+            ("1.0", None),
+            ("1.5Gi", None),
+            ("7Ei", None),
+            ("9999999999999999999", None),
+        ] {
+            assert_eq!(int(text), value, "{text}");
         }
-        assert_eq!(int("100m"), None);
-        for bad in ["", ".", "1.2.3", "1ki", "abc", "1e", "--1", "Mi"] {
-            assert_eq!(Quantity::parse(bad), None, "{bad}");
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused_in_the_words_of_kubernetes() {
+        for (text, error) in [
+            ("", Unreadable::Format),
+            ("1.2.3", Unreadable::Format),
+            ("abc", Unreadable::Format),
+            ("--1", Unreadable::Suffix),
+            ("1 ", Unreadable::Format),
+            ("1Gi1", Unreadable::Suffix),
+            ("1ki", Unreadable::Suffix),
+            ("1e", Unreadable::Suffix),
+            (&"1".repeat(50), Unreadable::Numeric),
+        ] {
+            assert_eq!(Quantity::parse(text), Err(error), "{text}");
         }
+        assert_eq!(Quantity::parse("Mi"), Quantity::parse("0"));
     }
 
     #[test]
     fn sums_and_comparisons_are_exact() {
         let quantity = |text: &str| Quantity::parse(text).unwrap();
-        assert_eq!(quantity("100m").add(quantity("900m")), Some(quantity("1")));
-        assert_eq!(quantity("1Gi").sub(quantity("1Mi")), Some(quantity("1023Mi")));
+        assert_eq!(quantity("100m").add(quantity("900m")), Ok(quantity("1")));
+        assert_eq!(quantity("1Gi").sub(quantity("1Mi")), Ok(quantity("1023Mi")));
         assert_eq!(quantity("0.1").compare(quantity("100m")), Ordering::Equal);
         assert_eq!(quantity("1G").compare(quantity("1Gi")), Ordering::Less);
+        assert_eq!(quantity("-1e100").compare(quantity("-1e99")), Ordering::Less);
+        assert_eq!(quantity("0").compare(quantity("-1")), Ordering::Greater);
+    }
+
+    #[test]
+    fn what_is_too_small_is_rounded_up() {
+        let quantity = |text: &str| Quantity::parse(text).unwrap();
+        assert_eq!(quantity("0.1n"), quantity("1n"));
+        assert_eq!(quantity("1.23456789012"), quantity("1.234567891"));
+        assert_eq!(quantity("-1e-100"), quantity("-1n"));
+        assert_eq!(quantity("9Ei"), Quantity::from_int(i64::MAX));
     }
 }

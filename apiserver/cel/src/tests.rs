@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::{fuzzing::Policy, *};
 
+mod upstream;
+
 /// How many steps the evaluations here may take.
 const BUDGET: u64 = 10_000_000;
 
@@ -140,8 +142,8 @@ fn functions_of_strings() {
         "size('größe') == 5 && string(1.5) == '1.5' && string(true) == 'true'",
     ]);
     fails("'abc'.substring(2, 9)", "index out of range: 9");
-    fails("int('x')", "type conversion error from 'string' to 'int': \"x\"");
-    fails("duration('--5s')", "time: invalid duration \"--5s\"");
+    fails("int('x')", "type conversion error from 'string' to 'int'");
+    fails("duration('--5s' + '')", "type conversion error from 'string' to 'google.protobuf.Duration'");
 }
 
 #[test]
@@ -155,15 +157,16 @@ fn functions_of_lists_and_sets() {
     fails("[].min()", "min called on empty list");
 }
 
-/// The float is equal to both integers, which are not equal: sorting by that alone can panic.
+/// What is no number has no order, and sorting by none can panic.
 #[test]
-fn numbers_that_are_next_to_one_another_are_sorted_by_all_digits() {
-    let numbers = ["9007199254740993", "9007199254740992.0", "9007199254740992"].repeat(33).join(", ");
+fn what_is_no_number_is_sorted_to_an_end() {
+    let numbers = ["2.0", "0.0 / 0.0", "1.0"].repeat(33).join(", ");
     hold(&[
-        "9007199254740993 == 9007199254740992.0 && 9007199254740992 == 9007199254740992.0",
-        &format!("[{numbers}].sort().slice(66, 99).all(n, type(n) == int && n == 9007199254740993)"),
-        "[2, 1.5, 1u, -3].sort() == [-3, 1, 1.5, 2] && [duration('2s'), duration('1s')].sort()[0] == duration('1s')",
+        &format!("[{numbers}].sort().filter(n, n == n).isSorted() && [{numbers}].sort().size() == 99"),
+        "[duration('2s'), duration('1s')].sort()[0] == duration('1s')",
     ]);
+    // As both are equal to the float, the integers could be in any order.
+    fails("[9007199254740993, 9007199254740992.0, 9007199254740992].sort()", "list elements must have the same type");
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn versions_are_read_and_put_in_order() {
         "!isSemver('1.2-rc.1', true) && !isSemver('one', true) && semver('0.00.0', true) == semver('0.0.0')",
         "type(semver('1.2.3')) == type(semver('2.0.0'))",
     ]);
-    fails("semver('one')", "\"one\" is no semantic version");
+    fails("semver('one')", "No Major.Minor.Patch elements found");
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn loops_have_an_index_or_key_and_what_is_there() {
     ]);
     fails("[0].all(i, v, 1 / v > 0)", "division by zero");
     fails("[0].existsOne(i, v, 1 / v > 0)", "division by zero");
-    fails("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key already exists");
+    fails("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key 1 already exists");
     fails("1.all(i, v, true)", "no such overload");
     fails("[1].transformMapEntry(i, v, v)", "no such overload");
     fails("[1].transformMapEntry(i, v, [v])", "no such overload");
@@ -230,7 +233,7 @@ fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
     fails("object.metadata.labels['x']", "no such key: x");
     fails("object.spec.names[3]", "index out of bounds: 3");
     fails("object.spec.replicas + 'a'", "no such overload");
-    fails("object.spec.replicas.foo", "no such overload");
+    fails("object.spec.replicas.foo", "no such key: foo");
     fails("9223372036854775807 + 1", "integer overflow");
     fails("1 / 0", "division by zero");
     fails("true ? 1 / 0 : 2", "division by zero");
@@ -239,12 +242,17 @@ fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
 #[test]
 fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
     let error = |source: &str| compile(source).compile_error().map(str::to_owned);
-    let undeclared = |name: &str| {
-        Some(format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"))
+    let undeclared = |source: &str, column: usize, name: &str| {
+        let problem = format!("ERROR: <input>:1:{column}: undeclared reference to '{name}' (in container '')");
+        Some(format!("compilation failed: {problem}\n | {source}\n | {:.>column$}", "^"))
     };
-    assert_eq!(error("objekt.spec == 1"), undeclared("objekt"));
-    assert_eq!(error("object.spec.frobnicate()"), undeclared("frobnicate"));
-    assert_eq!(error("object.spec.ports.all(p, q > 1)"), undeclared("q"));
+    for (source, column, name) in [
+        ("objekt.spec == 1", 1, "objekt"),
+        ("object.spec.frobnicate()", 23, "frobnicate"),
+        ("object.spec.ports.all(p, q > 1)", 26, "q"),
+    ] {
+        assert_eq!(error(source), undeclared(source, column, name));
+    }
     assert!(error("object.spec ==").is_some_and(|error| error.starts_with("compilation failed: ERROR: <input>:1:")));
     assert_eq!(error("object.spec.ports.all(p, p.port > 1)"), None);
 }
@@ -408,7 +416,10 @@ fn a_value_that_holds_another_many_times_costs_what_it_holds() {
             "sets.intersects([a], [a])",
             "'%s'.format([a]) == ''",
         ] {
-            is_held_up(&format!("{many}.exists(a, {telling})"), 50_000);
+            // An optional value has no form in a text.
+            if !(twice.starts_with("optional") && telling.starts_with("'%s'")) {
+                is_held_up(&format!("{many}.exists(a, {telling})"), 50_000);
+            }
         }
     }
 }
@@ -429,7 +440,6 @@ fn no_text_is_made_that_is_too_long() {
         "['', '', '', '', '', '', '', '', '', ''].join(l) == ''",
         "'%s%s%s%s%s%s%s%s%s'.format([l, l, l, l, l, l, l, l, l]) == ''",
         "'%s'.format([[l, l, l, l, l, l, l, l, l]]) == ''",
-        "[l, l, l, l, l, l, l, l, l].sum() == ''",
         "strings.quote((l + l + l + l + l).replace('x', '\\n')) == ''",
         "jsonpatch.escapeKey((l + l + l + l + l).replace('x', '~')) == ''",
     ] {
@@ -450,7 +460,6 @@ fn there_is_room_for_so_many_values_at_once() {
         "l + l + l + l == []",
         "[l + l, l + l] == []",
         "[l, l, l, l].flatten() == []",
-        "[l, l, l, l].sum() == []",
         "[l.reverse(), l.sort(), l.slice(0, 262144), l + []] == []",
         "{'a': l + l, 'b': l + l} == {}",
         "optional.of(l + l).optMap(m, m + l).hasValue()",
@@ -493,7 +502,7 @@ async fn a_pattern_is_compiled_once_and_paid_for() {
     for (telling, ends) in [
         ("'abc'.matches('^[a-c]+$')", true),
         ("'abc'.find('[a-c]') == 'a' && 'ab'.findAll('[a-c]') == ['a', 'b']", true),
-        ("'x'.matches('(') || true", true),
+        ("'x'.matches('(' + '') || true", true),
         // No more are kept than these.
         ("'x'.matches(string(i % 32)) || true", true),
         ("'x'.matches(string(i % 33)) || true", false),

@@ -11,6 +11,8 @@ use super::{
     authorizer::Check,
     budget::Budget,
     eval::Error,
+    functions::Format,
+    go::url::Url,
     held::Held,
     quantity::Quantity,
     structs::{JSON_PATCH, OBJECT, Struct},
@@ -33,10 +35,11 @@ pub(super) enum Value<'a> {
     Optional(Option<Box<Value<'a>>>),
     Type(&'static str),
     Quantity(Box<Quantity>),
-    Url(Arc<http::Uri>),
+    Url(Arc<Url>),
     Ip(IpAddr),
     Cidr(IpAddr, u8),
     Semver(Arc<semver::Version>),
+    Format(&'static Format),
     Authorizer(Arc<Check>),
     Struct(Arc<Struct<'a>>),
 }
@@ -122,6 +125,7 @@ impl<'a> Value<'a> {
             Self::Ip(_) => "net.IP",
             Self::Cidr(..) => "net.CIDR",
             Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
             Self::Authorizer(check) => check.type_name(),
             Self::Struct(made) if made.type_name == JSON_PATCH => JSON_PATCH,
             Self::Struct(_) => OBJECT,
@@ -135,10 +139,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.len() / 10,
             Self::List(list) => list.len() / 10,
             Self::Map(map) => map.len() / 10,
-            Self::Url(url) => {
-                (url.authority().map_or(0, |host| host.as_str().len()) + url.path().len()) / 10
-                    + url.query().map_or(0, str::len) / 10
-            }
+            Self::Url(url) => url.len() / 10,
             Self::Authorizer(check) => check.size() / 10,
             Self::Semver(version) => (version.pre.len() + version.build.len()) / 10,
             _ => 0,
@@ -203,6 +204,7 @@ impl<'a> Value<'a> {
                 budget.spend(self.size())?;
                 a.cmp_precedence(b).is_eq()
             }
+            (Self::Format(a), Self::Format(b)) => a.name == b.name,
             (Self::Struct(a), Self::Struct(b)) => a.equals(b, budget)?,
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
         })
@@ -220,16 +222,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Which of two values comes first where several are sorted. A float may equal two large integers that are not
-    /// equal, which makes no order; here all digits count.
-    pub(super) fn order(&self, other: &Self) -> Option<Ordering> {
-        let digits = |value: &Self| match value {
-            Self::Int(value) => i128::from(*value),
-            Self::Uint(value) => i128::from(*value),
-            Self::Double(value) => *value as i128,
-            _ => 0,
-        };
-        self.compare(other).map(|ordering| ordering.then_with(|| digits(self).cmp(&digits(other))))
+    /// Which of two values of a type comes first where several are sorted: what is no number is at an end.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Double(a), Self::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
+            (a, b) => a.compare(b).unwrap_or(Ordering::Equal),
+        }
     }
 
     /// The value as a key of a map, if it can be one.

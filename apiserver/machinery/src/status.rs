@@ -3,12 +3,11 @@
 //! Start at [`ApiError`]; its constructors give the reasons, codes and sentences that
 //! `k8s.io/apimachinery/pkg/api/errors` gives. Field errors of validation are [`FieldError`]s.
 
-use std::{
-    collections::HashSet,
-    fmt::{self, Write as _},
-};
+use std::{collections::HashSet, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
+pub(crate) use stoa_cel::go::text::is_printable;
+pub use stoa_cel::go::text::quote;
 
 /// A request's failure: a `Status` with `status: Failure`.
 #[derive(Clone, Debug, PartialEq)]
@@ -361,48 +360,6 @@ impl ApiError {
     pub fn too_many_requests(message: impl Into<String>, retry_after: i32) -> Self {
         Self::new(429, "TooManyRequests", message).with_retry_after(retry_after)
     }
-}
-
-/// A text in quotation marks, escaped as Go's `strconv.Quote` does it.
-pub fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        let escaped = match c {
-            '"' => r#"\""#,
-            '\\' => r"\\",
-            '\x07' => r"\a",
-            '\x08' => r"\b",
-            '\x0c' => r"\f",
-            '\n' => r"\n",
-            '\r' => r"\r",
-            '\t' => r"\t",
-            '\x0b' => r"\v",
-            c => {
-                let code = u32::from(c);
-                // Writing to a string cannot fail.
-                let _ = match code {
-                    0..0x20 | 0x7f => write!(quoted, "\\x{code:02x}"),
-                    _ if is_printable(c) => write!(quoted, "{c}"),
-                    0..0x1_0000 => write!(quoted, "\\u{code:04x}"),
-                    _ => write!(quoted, "\\U{code:08x}"),
-                };
-                continue;
-            }
-        };
-        quoted.push_str(escaped);
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// Whether a character leaves a mark or is a space, as Go's `unicode.IsPrint` has it. Unassigned
-/// characters, of which Rust has no table, pass here.
-pub(crate) fn is_printable(c: char) -> bool {
-    let invisible = matches!(u32::from(c),
-        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
-        | 0x2060..=0x206F | 0xE000..=0xF8FF | 0xFEFF | 0xFFF0..=0xFFFB | 0xE0000..=0x0010_FFFF);
-    c == ' ' || !(c.is_control() || c.is_whitespace() || invisible)
 }
 
 /// `resource.group`, or `resource` in the core group.

@@ -30,8 +30,8 @@ macro_rules! tests {
 
 tests! {
     json yaml kinds bodies patches apply managed_fields selectors continue_tokens queries accept front_proxy websocket
-    gzip cel admission_reviews audit_policies stored log_records log_tails etcd_notes git_edits git_comments specs
-    references schemas health_policies custom_resources
+    gzip cel cel_texts admission_reviews audit_policies stored log_records log_tails etcd_notes git_edits git_comments
+    specs references schemas health_policies custom_resources
 }
 
 #[test]

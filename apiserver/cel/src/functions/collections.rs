@@ -12,26 +12,6 @@ use super::{
     Invocation,
 };
 
-pub(super) const NAMES: &[&str] = &[
-    "isSorted",
-    "sum",
-    "min",
-    "max",
-    "indexOf",
-    "lastIndexOf",
-    "contains",
-    "equivalent",
-    "intersects",
-    "flatten",
-    "distinct",
-    "slice",
-    "reverse",
-    "sort",
-    "first",
-    "last",
-    "range",
-];
-
 /// How many steps a call takes that compares each item with each, as upstream counts them.
 pub(super) fn cost(call: &Invocation<'_, '_>) -> usize {
     match (call.namespace, call.name, call.args) {
@@ -63,10 +43,15 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("lastIndexOf", [item]) => last_position(list, item, budget).map(index),
         ("reverse", []) => Ok(Value::list(list.iter().rev().collect())),
         ("distinct", []) => distinct(list, budget),
-        ("flatten", []) => flatten(list, budget),
+        ("flatten", []) => flatten(list, 1, budget),
+        ("flatten", [Value::Int(depth)]) => match u32::try_from(*depth) {
+            Ok(depth) => flatten(list, depth, budget),
+            Err(_) if *depth < 0 => Err(Error::new("level must be non-negative")),
+            Err(_) => flatten(list, u32::MAX, budget),
+        },
         ("first", []) => Ok(Value::Optional(list.get(0).map(Box::new))),
         ("last", []) => Ok(Value::Optional(list.len().checked_sub(1).and_then(|at| list.get(at)).map(Box::new))),
-        ("sort", []) => sort(list, budget),
+        ("sort", []) => sort(list, list, budget),
         ("slice", [Value::Int(from), Value::Int(to)]) => slice(list, *from, *to),
         _ => return None,
     })
@@ -114,20 +99,27 @@ fn distinct<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     Ok(Value::list(kept))
 }
 
-fn flatten<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+/// The items of the lists that are in a list, of those in them, and so on so many lists deep.
+fn flatten<'a>(list: &List<'a>, depth: u32, budget: &mut Budget) -> Outcome<'a> {
     let mut flat = Vec::new();
+    flatten_into(&mut flat, list, depth, budget)?;
+    Ok(Value::list(flat))
+}
+
+/// Goes no deeper than the evaluation that made the lists.
+fn flatten_into<'a>(flat: &mut Vec<Value<'a>>, list: &List<'a>, depth: u32, budget: &mut Budget) -> Result<(), Error> {
+    // The same list may be in it many times.
+    budget.spend(list.len())?;
     for item in list.iter() {
         match item {
-            Value::List(inner) => {
-                // The same list may be in it many times.
-                budget.spend(inner.len())?;
-                held::room(flat.len() + inner.len())?;
-                flat.extend(inner.iter());
+            Value::List(inner) if depth > 0 => flatten_into(flat, &inner, depth - 1, budget)?,
+            other => {
+                held::room(flat.len() + 1)?;
+                flat.push(other);
             }
-            other => flat.push(other),
         }
     }
-    Ok(Value::list(flat))
+    Ok(())
 }
 
 /// Compares two values and pays for what has to be read of them.
@@ -148,9 +140,11 @@ fn is_sorted<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
 fn sum<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     let mut items = list.iter();
     let Some(first) = items.next() else { return Ok(Value::Int(0)) };
+    let is_summable = matches!(first, Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_));
+    if !is_summable {
+        return Err(Error::no_such_overload());
+    }
     items.try_fold(first, |sum, item| {
-        // Texts and lists are copied for each that is added.
-        budget.spend(sum.size() + item.size())?;
         operators::apply(cel::common::ast::operators::ADD, &[sum, item], budget)
             .unwrap_or_else(|| Err(Error::no_such_overload()))
     })
@@ -165,21 +159,32 @@ fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str, budget: &mut Budge
     })
 }
 
-fn sort<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
-    let mut items: Vec<Value<'a>> = list.iter().collect();
-    for pair in items.windows(2) {
-        compare(&pair[0], &pair[1], budget)?;
+/// The items of a list in the order of others, one for each.
+pub(in super::super) fn sort<'a>(list: &List<'a>, keys: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+    let mut items: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
+    if let Some((first, _)) = items.first() {
+        first.compare(first).ok_or_else(|| Error::new("list elements must be comparable"))?;
+        if items.iter().any(|(key, _)| key.type_name() != first.type_name()) {
+            return Err(Error::new("list elements must have the same type"));
+        }
     }
     // Paid for in advance: an order that an empty budget breaks off would be none.
-    let rounds = items.len().checked_ilog2().unwrap_or(0) as usize;
-    budget.spend(rounds * (items.len() / 10 + items.iter().map(Value::size).sum::<usize>()))?;
-    items.sort_by(|a, b| a.order(b).unwrap_or(Ordering::Equal));
-    Ok(Value::list(items))
+    let rounds = 1 + items.len().checked_ilog2().unwrap_or(0) as usize;
+    budget.spend(rounds * (items.len() / 10 + items.iter().map(|(key, _)| key.size()).sum::<usize>()))?;
+    items.sort_by(|(a, _), (b, _)| a.order(b));
+    Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
 }
 
 fn slice<'a>(list: &List<'a>, from: i64, to: i64) -> Outcome<'a> {
-    let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-    let range = range.filter(|(from, to)| from <= to && *to <= list.len());
-    let (from, to) = range.ok_or_else(|| Error::new(format!("cannot slice({from}, {to}), list of {}", list.len())))?;
-    Ok(Value::list((from..to).filter_map(|at| list.get(at)).collect()))
+    let refused = |why: &str| Err(Error::new(format!("cannot slice({from}, {to}), {why}")));
+    let (Ok(start), Ok(end)) = (usize::try_from(from), usize::try_from(to)) else {
+        return refused("negative indexes not supported");
+    };
+    if start > end {
+        return refused("start index must be less than or equal to end index");
+    }
+    if end > list.len() {
+        return refused(&format!("list is length {}", list.len()));
+    }
+    Ok(Value::list((start..end).filter_map(|at| list.get(at)).collect()))
 }

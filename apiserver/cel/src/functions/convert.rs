@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, civil::date, tz::TimeZone};
 
 use super::{
     super::{
         budget::{Budget, Writer},
         eval::{Error, Outcome},
+        go::{text::shortest, time},
+        held,
         value::{List, Map, Value},
     },
     Invocation,
@@ -16,32 +18,14 @@ use super::{
 
 /// The names of types, which are values too.
 pub(in super::super) const TYPES: [&str; 11] =
-    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "dyn"];
-
-pub(super) const NAMES: &[&str] = &[
-    "size",
-    "int",
-    "uint",
-    "double",
-    "string",
-    "bool",
-    "bytes",
-    "dyn",
-    "type",
-    "timestamp",
-    "duration",
-    "of",
-    "none",
-    "ofNonZeroValue",
-    "hasValue",
-    "value",
-    "or",
-    "orValue",
-];
+    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "optional_type"];
+/// Those of types whose names have dots.
+pub(in super::super) const DOTTED_TYPES: [&str; 4] =
+    ["google.protobuf.Duration", "google.protobuf.Timestamp", "net.CIDR", "net.IP"];
 
 pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option<Outcome<'a>> {
     if call.namespace == Some("optional") {
-        return optional(call.name, call.args);
+        return optional(call.name, call.args, budget);
     }
     if call.namespace.is_some() {
         return None;
@@ -52,10 +36,7 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("value", [Value::Optional(value)]) => {
             value.as_deref().cloned().ok_or_else(|| Error::new("optional.none() dereference"))
         }
-        ("or", [Value::Optional(value), other]) => {
-            Ok(if value.is_some() { call.args[0].clone() } else { other.clone() })
-        }
-        ("orValue", [Value::Optional(value), other]) => Ok(value.as_deref().unwrap_or(other).clone()),
+        ("unwrapOpt", [Value::List(list)]) if call.receiver => unwrap(list, budget),
         ("dyn", [value]) if !call.receiver => Ok(value.clone()),
         ("type", [value]) if !call.receiver => Ok(Value::Type(value.type_name())),
         ("int", [value]) if !call.receiver => int(value),
@@ -65,20 +46,25 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("string", [value]) if !call.receiver => string(value, budget),
         ("bytes", [Value::String(text)]) if !call.receiver => Ok(Value::Bytes(text.as_bytes().into())),
         ("bytes", [Value::Bytes(bytes)]) if !call.receiver => Ok(Value::Bytes(bytes.clone())),
-        ("timestamp", [Value::String(text)]) if !call.receiver => {
-            text.parse::<Timestamp>().map(Value::Timestamp).map_err(|error| Error::new(error.to_string()))
-        }
+        ("timestamp", [Value::String(text)]) if !call.receiver => timestamp(text),
         ("timestamp", [Value::Timestamp(time)]) if !call.receiver => Ok(Value::Timestamp(*time)),
         ("timestamp", [Value::Int(seconds)]) if !call.receiver => {
-            Timestamp::from_second(*seconds).map(Value::Timestamp).map_err(|error| Error::new(error.to_string()))
+            let held = if *seconds <= LAST { (*seconds).min(Timestamp::MAX.as_second()) } else { *seconds };
+            Timestamp::from_second(held).map_err(|_| late()).and_then(in_time)
         }
         ("duration", [Value::String(text)]) if !call.receiver => duration(text),
+        ("duration", [Value::Int(nanoseconds)]) if !call.receiver => {
+            Ok(Value::Duration(SignedDuration::from_nanos(*nanoseconds)))
+        }
         ("duration", [Value::Duration(duration)]) if !call.receiver => Ok(Value::Duration(*duration)),
         _ => return None,
     })
 }
 
-fn optional<'a>(name: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+fn optional<'a>(name: &str, args: &[Value<'a>], budget: &mut Budget) -> Option<Outcome<'a>> {
+    if let ("unwrap", [Value::List(list)]) = (name, args) {
+        return Some(unwrap(list, budget));
+    }
     Some(Ok(Value::Optional(match (name, args) {
         ("none", []) => None,
         ("of", [value]) => Some(Box::new(value.clone())),
@@ -87,9 +73,22 @@ fn optional<'a>(name: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     })))
 }
 
+/// The values of the optional ones that have one.
+fn unwrap<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+    budget.spend(list.len())?;
+    held::room(list.len())?;
+    let values = list.iter().filter_map(|item| match item {
+        Value::Optional(value) => value.map(|value| Ok(*value)),
+        _ => Some(Err(Error::no_such_overload())),
+    });
+    values.collect::<Result<_, _>>().map(Value::list)
+}
+
 fn is_zero(value: &Value<'_>) -> bool {
     match value {
-        Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Optional(None) => true,
+        Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) => true,
+        Value::Duration(duration) => duration.is_zero(),
+        Value::Timestamp(time) => *time == first(),
         Value::Double(value) => *value == 0.0,
         Value::String(text) => text.is_empty(),
         Value::Bytes(bytes) => bytes.is_empty(),
@@ -110,35 +109,45 @@ fn size<'a>(value: &Value<'a>) -> Outcome<'a> {
     Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
 }
 
-fn unreadable(kind: &str, text: &str) -> Error {
-    Error::new(format!("type conversion error from 'string' to '{kind}': {text:?}"))
+fn unreadable(kind: &str) -> Error {
+    Error::new(format!("type conversion error from 'string' to '{kind}'"))
 }
 
-fn out_of_range() -> Error {
-    Error::new("range error")
+fn no_overload(function: &str, value: &Value<'_>) -> Error {
+    Error::new(format!("no such overload: {function}({})", value.type_name()))
+}
+
+fn int_overflow() -> Error {
+    Error::new("integer overflow")
+}
+
+fn uint_overflow() -> Error {
+    Error::new("unsigned integer overflow")
 }
 
 fn int<'a>(value: &Value<'a>) -> Outcome<'a> {
     Ok(Value::Int(match value {
         Value::Int(value) => *value,
-        Value::Uint(value) => i64::try_from(*value).map_err(|_| out_of_range())?,
-        Value::Double(value) if value.abs() < 9.2e18 => value.trunc() as i64,
-        Value::Double(_) => return Err(out_of_range()),
-        Value::String(text) => text.parse().map_err(|_| unreadable("int", text))?,
+        Value::Uint(value) => i64::try_from(*value).map_err(|_| int_overflow())?,
+        // The bounds are floating-point numbers that are none of 64 bits, and not in between themselves.
+        Value::Double(value) if *value > i64::MIN as f64 && *value < i64::MAX as f64 => value.trunc() as i64,
+        Value::Double(_) => return Err(int_overflow()),
+        Value::String(text) => text.parse().map_err(|_| unreadable("int"))?,
         Value::Timestamp(time) => time.as_second(),
-        Value::Duration(duration) => i64::try_from(duration.as_nanos()).map_err(|_| out_of_range())?,
-        _ => return Err(Error::no_such_overload()),
+        Value::Duration(duration) => i64::try_from(duration.as_nanos()).map_err(|_| int_overflow())?,
+        other => return Err(no_overload("int", other)),
     }))
 }
 
 fn uint<'a>(value: &Value<'a>) -> Outcome<'a> {
     Ok(Value::Uint(match value {
-        Value::Int(value) => u64::try_from(*value).map_err(|_| out_of_range())?,
+        Value::Int(value) => u64::try_from(*value).map_err(|_| uint_overflow())?,
         Value::Uint(value) => *value,
-        Value::Double(value) if (0.0..1.8e19).contains(value) => value.trunc() as u64,
-        Value::Double(_) => return Err(out_of_range()),
-        Value::String(text) => text.parse().map_err(|_| unreadable("uint", text))?,
-        _ => return Err(Error::no_such_overload()),
+        Value::Double(value) if (0.0..u64::MAX as f64).contains(value) => value.trunc() as u64,
+        Value::Double(_) => return Err(uint_overflow()),
+        Value::String(text) if text.starts_with('+') => return Err(unreadable("uint")),
+        Value::String(text) => text.parse().map_err(|_| unreadable("uint"))?,
+        other => return Err(no_overload("uint", other)),
     }))
 }
 
@@ -147,9 +156,19 @@ fn double<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::Double(value) => *value,
-        Value::String(text) => text.parse().map_err(|_| unreadable("double", text))?,
-        _ => return Err(Error::no_such_overload()),
+        Value::String(text) => number(text).ok_or_else(|| unreadable("double"))?,
+        other => return Err(no_overload("double", other)),
     }))
+}
+
+/// A number as `strconv.ParseFloat` reads it, but for underscores and hexadecimal ones.
+fn number(text: &str) -> Option<f64> {
+    if text.starts_with(['+', '-']) && text[1..].eq_ignore_ascii_case("nan") {
+        return None;
+    }
+    let number: f64 = text.parse().ok()?;
+    let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
+    Some(number).filter(|number| number.is_finite() || !has_digits)
 }
 
 fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
@@ -158,9 +177,9 @@ fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::String(text) => match &**text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            text => Err(unreadable("bool", text)),
+            _ => Err(unreadable("bool")),
         },
-        _ => Err(Error::no_such_overload()),
+        other => Err(no_overload("bool", other)),
     }
 }
 
@@ -168,17 +187,58 @@ fn string<'a>(value: &Value<'a>, budget: &mut Budget) -> Outcome<'a> {
     match value {
         Value::String(text) => Ok(Value::String(text.clone())),
         Value::Bytes(bytes) => {
-            let text = std::str::from_utf8(bytes).map_err(|_| Error::new("invalid UTF-8 in bytes"))?;
+            let wrong = |_| Error::new("invalid UTF-8 in bytes, cannot convert to string");
+            let text = std::str::from_utf8(bytes).map_err(wrong)?;
             Ok(Value::text(text))
         }
-        Value::List(_) | Value::Map(_) | Value::Null | Value::Optional(_) | Value::Type(_) | Value::Authorizer(_) => {
-            Err(Error::no_such_overload())
-        }
-        other => display(other, budget).map(Value::text),
+        Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Double(_)
+        | Value::Duration(_)
+        | Value::Timestamp(_) => display(value, budget).map(Value::text),
+        Value::Ip(_) | Value::Cidr(..) => display(value, budget).map(Value::text),
+        other => Err(no_overload("string", other)),
     }
 }
 
-fn duration<'a>(text: &str) -> Outcome<'a> {
+/// The first time that there is.
+fn first() -> Timestamp {
+    date(1, 1, 1).to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |first| first.timestamp())
+}
+
+fn late() -> Error {
+    Error::new("timestamp overflow")
+}
+
+/// The last second that there is upstream, since 1970. `jiff` ends a day earlier, with which the rest of that time is one.
+const LAST: i64 = 253_402_300_799;
+
+/// A time that is not before the first one.
+///
+/// # Errors
+///
+/// [`Error::Message`].
+pub(in super::super) fn in_time<'a>(time: Timestamp) -> Outcome<'a> {
+    if time < first() { Err(late()) } else { Ok(Value::Timestamp(time)) }
+}
+
+/// Reads a time.
+///
+/// # Errors
+///
+/// [`Error::Message`].
+pub(in super::super) fn timestamp<'a>(text: &str) -> Outcome<'a> {
+    let time = time::instant(text).map_err(|_| unreadable("google.protobuf.Timestamp"))?.min(time::LAST);
+    time.to_zoned(TimeZone::UTC).map_err(|_| late()).and_then(|time| in_time(time.timestamp()))
+}
+
+/// Reads a duration of so many nanoseconds as 64 bits count.
+///
+/// # Errors
+///
+/// [`Error::Message`].
+pub(in super::super) fn duration<'a>(text: &str) -> Outcome<'a> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -187,7 +247,8 @@ fn duration<'a>(text: &str) -> Outcome<'a> {
     let parsed: Option<Duration> =
         crate::go::parse_duration(unsigned).ok().filter(|_| !unsigned.starts_with(['+', '-']));
     let parsed = parsed.and_then(|duration| SignedDuration::try_from(duration).ok());
-    let parsed = parsed.ok_or_else(|| Error::new(format!("time: invalid duration {text:?}")))?;
+    let parsed = parsed.filter(|duration| i64::try_from(duration.as_nanos()).is_ok());
+    let parsed = parsed.ok_or_else(|| unreadable("google.protobuf.Duration"))?;
     Ok(Value::Duration(if negative { -parsed } else { parsed }))
 }
 
@@ -214,7 +275,7 @@ pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<
         Value::Bool(value) => out.show(value),
         Value::Int(value) => out.show(value),
         Value::Uint(value) => out.show(value),
-        Value::Double(value) => out.show(value),
+        Value::Double(value) => out.push(&shortest(*value)),
         Value::String(text) => out.push(text),
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => out.push(text),
@@ -244,6 +305,7 @@ pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<
             Some(int) => out.show(int),
             None => out.show(quantity.as_float()),
         },
+        Value::Format(format) => out.push(format.name),
         Value::Authorizer(check) => out.push(check.type_name()),
         Value::Struct(made) => made.show(out),
     }

@@ -1,18 +1,25 @@
 //! The functions that expressions may call: CEL's own and those that Kubernetes adds.
 //!
-//! Each submodule has the functions of one subject and says which names it knows, so that an expression which calls
+//! Each submodule has the functions of one subject. `signatures` has the names of all, so that an expression which calls
 //! another is refused when its policy is read.
 
+mod addresses;
 mod collections;
 mod convert;
+mod formats;
 mod kubernetes;
 mod patterns;
+mod signatures;
 mod strings;
+mod template;
 mod time;
 mod versions;
 
-pub(super) use convert::{TYPES, display, show};
-pub(super) use patterns::Patterns;
+pub(super) use collections::sort;
+pub(super) use convert::{DOTTED_TYPES, TYPES, display, duration, in_time, show, timestamp};
+pub(super) use formats::Format;
+pub(super) use patterns::{Patterns, is_pattern};
+pub(super) use signatures::{function, method, namespaced};
 
 use super::{
     budget::Budget,
@@ -36,7 +43,9 @@ pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>, budget: &mut Budget, pat
     convert::call(invocation, budget)
         .or_else(|| strings::call(invocation, budget, patterns))
         .or_else(|| collections::call(invocation, budget))
-        .or_else(|| kubernetes::call(invocation, budget))
+        .or_else(|| kubernetes::call(invocation))
+        .or_else(|| addresses::call(invocation))
+        .or_else(|| formats::call(invocation, budget))
         .or_else(|| time::call(invocation))
         .or_else(|| versions::call(invocation))
         .unwrap_or_else(|| Err(Error::no_such_overload()))
@@ -46,36 +55,3 @@ pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>, budget: &mut Budget, pat
 pub(super) fn cost(invocation: &Invocation<'_, '_>) -> usize {
     collections::cost(invocation)
 }
-
-/// Whether there is a function of that name.
-pub(super) fn is_known(name: &str) -> bool {
-    [convert::NAMES, strings::NAMES, collections::NAMES, kubernetes::NAMES, time::NAMES, versions::NAMES, SPECIAL]
-        .iter()
-        .any(|names| names.contains(&name))
-}
-
-/// Whether functions are found under that name, which is no value then.
-pub(super) fn is_namespace(name: &str) -> bool {
-    ["optional", "sets", "lists", "ip", "cidr", "cel", "strings", "jsonpatch"].contains(&name)
-}
-
-/// The names that are no functions of values alone.
-const SPECIAL: &[&str] = &[
-    "optMap",
-    "optFlatMap",
-    "bind", // The authorizer's.
-    "path",
-    "group",
-    "serviceAccount",
-    "resource",
-    "subresource",
-    "namespace",
-    "name",
-    "fieldSelector",
-    "labelSelector",
-    "check",
-    "allowed",
-    "reason",
-    "errored",
-    "error",
-];

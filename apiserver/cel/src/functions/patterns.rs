@@ -48,6 +48,31 @@ impl Patterns {
     }
 }
 
+/// Whether a text is a pattern, as far as the budget tells. One may be too large all the same.
+pub(in super::super) fn is_pattern(pattern: &str, budget: &mut Budget) -> bool {
+    if pattern.len() > LONGEST_PATTERN || read_cost(pattern, budget).is_err() {
+        return true;
+    }
+    let built = go::translate(pattern).map(|translated| {
+        let paid = budget.spend(COMPILING + class_cost(&translated));
+        paid.is_err() || !is_wrong(RegexBuilder::new(&translated.pattern).size_limit(USUAL_PATTERN).build())
+    });
+    built.unwrap_or_else(|error| !is_wrong(Err(error)))
+}
+
+fn is_wrong(built: Result<Regex, regex::Error>) -> bool {
+    matches!(built, Err(regex::Error::Syntax(_)))
+}
+
+/// A class is put in order anew for each character that is added to it.
+fn read_cost(pattern: &str, budget: &mut Budget) -> Result<(), Error> {
+    budget.spend(pattern.len() * (1 + pattern.len() / 4_096))
+}
+
+fn class_cost(translated: &go::Translated) -> usize {
+    translated.wide * if translated.folds { FOLDED_CLASS } else { WIDE_CLASS }
+}
+
 /// Compiles a pattern, in as little memory as it can be: the work is as large, and so is what is paid.
 ///
 /// # Errors
@@ -58,10 +83,9 @@ fn compile(pattern: &str, budget: &mut Budget) -> Result<Regex, Error> {
     if pattern.len() > LONGEST_PATTERN {
         return Err(Error::new("error parsing regexp: the pattern is too long"));
     }
-    // A class is put in order anew for each character that is added to it.
-    budget.spend(pattern.len() * (1 + pattern.len() / 4_096))?;
+    read_cost(pattern, budget)?;
     let translated = go::translate(pattern).map_err(wrong)?;
-    let classes = translated.wide * if translated.folds { FOLDED_CLASS } else { WIDE_CLASS };
+    let classes = class_cost(&translated);
     let mut builder = RegexBuilder::new(&translated.pattern);
     let mut size = USUAL_PATTERN;
     loop {

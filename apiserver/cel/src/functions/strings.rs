@@ -9,31 +9,8 @@ use super::{
         held,
         value::{List, Value},
     },
-    Invocation, Patterns, show,
+    Invocation, Patterns, template,
 };
-
-pub(super) const NAMES: &[&str] = &[
-    "contains",
-    "startsWith",
-    "endsWith",
-    "matches",
-    "find",
-    "findAll",
-    "charAt",
-    "indexOf",
-    "lastIndexOf",
-    "join",
-    "lowerAscii",
-    "upperAscii",
-    "replace",
-    "split",
-    "substring",
-    "trim",
-    "reverse",
-    "format",
-    "quote",
-    "escapeKey",
-];
 
 pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget, patterns: &mut Patterns) -> Option<Outcome<'a>> {
     if let (Some("strings"), "quote", [Value::String(text)]) = (call.namespace, call.name, call.args) {
@@ -82,13 +59,16 @@ fn on_string<'a>(
         }
         ("charAt", [Value::Int(index)]) => char_at(text, *index),
         ("indexOf", [Value::String(part)]) => Ok(index_of(text, part, 0)),
+        // Nothing is found anywhere.
+        ("indexOf" | "lastIndexOf", [Value::String(part), Value::Int(at)]) if part.is_empty() => Ok(Value::Int(*at)),
         ("indexOf", [Value::String(part), Value::Int(from)]) => {
-            within(text, *from).map(|from| index_of(text, part, from))
+            not_negative(*from).map(|from| index_of(text, part, from))
         }
         ("lastIndexOf", [Value::String(part)]) => Ok(last_index_of(text, part, usize::MAX)),
-        ("lastIndexOf", [Value::String(part), Value::Int(to)]) => {
-            within(text, *to).map(|to| last_index_of(text, part, to))
-        }
+        ("lastIndexOf", [Value::String(part), Value::Int(to)]) => not_negative(*to).map(|to| {
+            let is_in = text.chars().nth(to).is_some();
+            if is_in { last_index_of(text, part, to) } else { Value::Int(-1) }
+        }),
         ("lowerAscii", []) => Ok(Value::text(text.to_ascii_lowercase())),
         ("upperAscii", []) => Ok(Value::text(text.to_ascii_uppercase())),
         ("trim", []) => Ok(Value::text(text.trim())),
@@ -101,9 +81,9 @@ fn on_string<'a>(
         ("split", [Value::String(separator), Value::Int(most)]) => {
             split(text, separator, usize::try_from(*most).unwrap_or(usize::MAX), budget)
         }
-        ("substring", [Value::Int(from)]) => substring(text, *from, text.chars().count() as i64),
+        ("substring", [Value::Int(from)]) => within(text, *from).map(|from| Value::text(tail(text, from))),
         ("substring", [Value::Int(from), Value::Int(to)]) => substring(text, *from, *to),
-        ("format", [Value::List(args)]) => format(text, args, budget),
+        ("format", [Value::List(args)]) => template::fill(text, args, budget),
         _ => return None,
     })
 }
@@ -121,6 +101,11 @@ fn find_all<'a>(text: &str, pattern: &Regex, most: usize, budget: &mut Budget) -
 
 fn out_of_range(index: i64) -> Error {
     Error::new(format!("index out of range: {index}"))
+}
+
+/// An index that may be behind the text.
+fn not_negative(index: i64) -> Result<usize, Error> {
+    usize::try_from(index).map_err(|_| out_of_range(index))
 }
 
 /// An index that is in the text, or at its end.
@@ -149,9 +134,25 @@ fn last_index_of<'a>(text: &str, part: &str, to: usize) -> Value<'a> {
     Value::Int(text[..end].rfind(part).map_or(-1, |at| position(text, at)))
 }
 
+/// Characters that have a short escape have it; others stand as they are.
 fn quote<'a>(text: &str, budget: &mut Budget) -> Outcome<'a> {
     let mut out = Writer::new(budget);
-    out.push(&format!("{text:?}"))?;
+    out.push("\"")?;
+    for c in text.chars() {
+        match c {
+            '\x07' => out.push("\\a")?,
+            '\x08' => out.push("\\b")?,
+            '\x0c' => out.push("\\f")?,
+            '\n' => out.push("\\n")?,
+            '\r' => out.push("\\r")?,
+            '\t' => out.push("\\t")?,
+            '\x0b' => out.push("\\v")?,
+            '\\' => out.push("\\\\")?,
+            '"' => out.push("\\\"")?,
+            c => out.push(c.encode_utf8(&mut [0; 4]))?,
+        }
+    }
+    out.push("\"")?;
     Ok(Value::text(out.finish()))
 }
 
@@ -189,11 +190,16 @@ fn collect<'t, 'a>(parts: impl Iterator<Item = &'t str>, budget: &mut Budget) ->
     Ok(Value::list(list))
 }
 
+/// What is left of a text after so many characters.
+fn tail(text: &str, from: usize) -> &str {
+    text.char_indices().nth(from).map_or("", |(byte, _)| &text[byte..])
+}
+
 fn substring<'a>(text: &str, from: i64, to: i64) -> Outcome<'a> {
-    let (start, end) = (within(text, from)?, within(text, to)?);
-    if start > end {
+    if from > to {
         return Err(Error::new(format!("invalid substring range. start: {from}, end: {to}")));
     }
+    let (start, end) = (within(text, from)?, within(text, to)?);
     Ok(Value::text(text.chars().skip(start).take(end - start).collect::<String>()))
 }
 
@@ -210,50 +216,4 @@ fn join<'a>(list: &List<'a>, rest: &[Value<'a>], budget: &mut Budget) -> Option<
         out.push(&text)
     });
     Some(joined.map(|()| Value::text(out.finish())))
-}
-
-/// `%s`, `%d`, `%f`, `%e`, `%b`, `%o`, `%x` and `%X`, with a precision for `%f` and `%e`.
-fn format<'a>(template: &str, args: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
-    let mut out = Writer::new(budget);
-    let mut next = 0;
-    let mut rest = template;
-    while let Some(at) = rest.find('%') {
-        out.push(&rest[..at])?;
-        rest = &rest[at + 1..];
-        let verb_at = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-        let precision = rest[..verb_at].trim_start_matches('.').parse::<usize>().unwrap_or(6).min(100);
-        let verb = rest[verb_at..].chars().next().ok_or_else(|| Error::new("unexpected end of format string"))?;
-        rest = &rest[verb_at + verb.len_utf8()..];
-        if verb == '%' {
-            out.push("%")?;
-            continue;
-        }
-        let value = args.get(next).ok_or_else(|| Error::new(format!("index {next} out of range")))?;
-        next += 1;
-        match verb {
-            's' => show(&value, &mut out)?,
-            verb => out.push(&one(verb, precision, &value)?)?,
-        }
-    }
-    out.push(rest)?;
-    Ok(Value::text(out.finish()))
-}
-
-fn one(verb: char, precision: usize, value: &Value<'_>) -> Result<String, Error> {
-    let wrong = || Error::new(format!("could not convert argument of type {} for %{verb}", value.type_name()));
-    Ok(match (verb, value) {
-        ('d', Value::Int(value)) => value.to_string(),
-        ('d', Value::Uint(value)) => value.to_string(),
-        ('f', Value::Double(value)) => format!("{value:.precision$}"),
-        ('f', Value::Int(value)) => format!("{:.precision$}", *value as f64),
-        ('e', Value::Double(value)) => format!("{value:.precision$e}"),
-        ('b', Value::Int(value)) => format!("{value:b}"),
-        ('b', Value::Bool(value)) => u8::from(*value).to_string(),
-        ('o', Value::Int(value)) => format!("{value:o}"),
-        ('x', Value::Int(value)) => format!("{value:x}"),
-        ('X', Value::Int(value)) => format!("{value:X}"),
-        ('x', Value::String(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
-        ('X', Value::String(text)) => text.bytes().map(|byte| format!("{byte:02X}")).collect(),
-        _ => return Err(wrong()),
-    })
 }

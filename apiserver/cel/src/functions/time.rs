@@ -5,23 +5,11 @@ use jiff::{SignedDuration, Timestamp, Zoned, tz::TimeZone};
 use super::{
     super::{
         eval::{Error, Outcome},
+        go::text::quote,
         value::Value,
     },
     Invocation,
 };
-
-pub(super) const NAMES: &[&str] = &[
-    "getFullYear",
-    "getMonth",
-    "getDate",
-    "getDayOfMonth",
-    "getDayOfWeek",
-    "getDayOfYear",
-    "getHours",
-    "getMinutes",
-    "getSeconds",
-    "getMilliseconds",
-];
 
 pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     if call.namespace.is_some() || !call.receiver {
@@ -38,23 +26,22 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     }
 }
 
-/// A zone is a name, or an offset such as `+01:00`.
+/// A zone is a name, or an offset such as `+01:00`. There is none but UTC that the server itself is in.
 fn in_zone(time: Timestamp, zone: &str) -> Result<Zoned, Error> {
-    let unknown = || Error::new(format!("unknown time zone {zone}"));
-    if !zone.contains(':') {
-        return time.in_tz(zone).map_err(|_| unknown());
-    }
-    let (negative, digits) = match zone.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, zone.strip_prefix('+').unwrap_or(zone)),
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        let zone = if matches!(zone, "" | "Local") { "UTC" } else { zone };
+        return time.in_tz(zone).map_err(|_| Error::new(format!("unknown time zone {zone}")));
     };
-    let (hours, minutes) = digits.split_once(':').ok_or_else(unknown)?;
-    let hours: i32 = hours.parse().map_err(|_| unknown())?;
-    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
-    let seconds = hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60));
-    let seconds = if negative { seconds.saturating_neg() } else { seconds };
-    let offset = jiff::tz::Offset::from_seconds(seconds).map_err(|_| unknown())?;
-    Ok(time.to_zoned(TimeZone::fixed(offset)))
+    let number = |text: &str| {
+        let wrong = |_| Error::new(format!("strconv.Atoi: parsing {}: invalid syntax", quote(text)));
+        text.parse::<i32>().map(i64::from).map_err(wrong)
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    // As upstream has it, by which `-00:30` is half an hour later.
+    let minutes = if hours < 0 { hours * 60 - minutes } else { hours * 60 + minutes };
+    // An offset may be larger than those of zones; nobody asks for it afterwards.
+    let shifted = time.checked_add(SignedDuration::from_mins(minutes)).map_err(|_| Error::new("timestamp overflow"))?;
+    Ok(shifted.to_zoned(TimeZone::UTC))
 }
 
 fn of_duration<'a>(name: &str, duration: SignedDuration) -> Option<Outcome<'a>> {
@@ -62,7 +49,7 @@ fn of_duration<'a>(name: &str, duration: SignedDuration) -> Option<Outcome<'a>> 
         "getHours" => duration.as_hours(),
         "getMinutes" => duration.as_mins(),
         "getSeconds" => duration.as_secs(),
-        "getMilliseconds" => i64::from(duration.subsec_millis()),
+        "getMilliseconds" => i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
         _ => return None,
     })))
 }

@@ -9,12 +9,11 @@ use semver::Version;
 use super::{
     super::{
         eval::{Error, Outcome},
+        go::text::quote,
         value::Value,
     },
     Invocation,
 };
-
-pub(super) const NAMES: &[&str] = &["semver", "isSemver", "major", "minor", "patch"];
 
 pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     if call.namespace.is_some() {
@@ -31,10 +30,8 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     };
     let version = if normalizes { normalized(text).and_then(|text| parse(&text)) } else { parse(text) };
     Some(match call.name {
-        "semver" => version
-            .map(|version| Value::Semver(Arc::new(version)))
-            .ok_or_else(|| Error::new(format!("{:?} is no semantic version", &**text))),
-        "isSemver" => Ok(Value::Bool(version.is_some())),
+        "semver" => version.map(|version| Value::Semver(Arc::new(version))).map_err(Error::new),
+        "isSemver" => Ok(Value::Bool(version.is_ok())),
         _ => return None,
     })
 }
@@ -58,19 +55,61 @@ fn on_version<'a>(name: &str, version: &Version, rest: &[Value<'a>]) -> Option<O
     })
 }
 
-fn parse(text: &str) -> Option<Version> {
-    Version::parse(text).ok()
+/// Reads a version, or says what is wrong in the words of `github.com/blang/semver`.
+fn parse(text: &str) -> Result<Version, String> {
+    if text.is_empty() {
+        return Err("Version string empty".to_owned());
+    }
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    let [major, minor, rest] = parts.as_slice() else { return Err("No Major.Minor.Patch elements found".to_owned()) };
+    let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, before) = rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
+    for (part, name, capital) in [(*major, "major", "Major"), (*minor, "minor", "Minor"), (patch, "patch", "Patch")] {
+        number(part, name, capital)?;
+    }
+    let fits = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    for part in before.into_iter().flat_map(|parts| parts.split('.')) {
+        if part.is_empty() {
+            return Err("Prerelease is empty".to_owned());
+        }
+        if part.len() > 1 && part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("Numeric PreRelease version must not contain leading zeroes {}", quote(part)));
+        }
+        if !fits(part) {
+            return Err(format!("Invalid character(s) found in prerelease {}", quote(part)));
+        }
+    }
+    for part in build.into_iter().flat_map(|parts| parts.split('.')) {
+        if part.is_empty() {
+            return Err("Build meta data is empty".to_owned());
+        }
+        if !fits(part) {
+            return Err(format!("Invalid character(s) found in build meta data {}", quote(part)));
+        }
+    }
+    Version::parse(text).map_err(|_| format!("{} is no semantic version", quote(text)))
+}
+
+fn number(text: &str, name: &str, capital: &str) -> Result<(), String> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("Invalid character(s) found in {name} number {}", quote(text)));
+    }
+    if text.len() > 1 && text.starts_with('0') {
+        return Err(format!("{capital} number must not contain leading zeroes {}", quote(text)));
+    }
+    let problem = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse::<u64>().map(drop).map_err(|_| format!("strconv.ParseUint: parsing {}: {problem}", quote(text)))
 }
 
 /// A version with what people leave out: without a `v` before it and zeros before its numbers, and with all three of these.
-fn normalized(text: &str) -> Option<String> {
+fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
     if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
-        return None;
+        return Err("short version cannot contain PreRelease/Build meta data".to_owned());
     }
     parts.resize(3, "0".to_owned());
-    Some(parts.join("."))
+    Ok(parts.join("."))
 }
 
 fn without_zeros(part: &str) -> String {

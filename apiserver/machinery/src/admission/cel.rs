@@ -13,7 +13,7 @@ pub(super) use stoa_cel::{Batch, Evaluated, Program, Variable};
 
 use super::{Attributes, metrics::ConditionsOf, webhook::review};
 use crate::{
-    auth,
+    auth::{self, service_account},
     object::Object,
     profile,
     request::{RequestContext, UserInfo},
@@ -157,8 +157,8 @@ pub(super) async fn evaluate(
 fn user_of(account: &ServiceAccount) -> UserInfo {
     let ServiceAccount { namespace, name } = account;
     UserInfo {
-        name: format!("system:serviceaccount:{namespace}:{name}"),
-        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        name: service_account::user_name(namespace, name),
+        groups: service_account::groups(namespace),
         ..UserInfo::default()
     }
 }

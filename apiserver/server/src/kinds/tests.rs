@@ -283,6 +283,18 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
             "platform.stoa.dev/v1alpha1",
             "Backend",
             "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "docs", "endpoint": "https://docs.oss-cn-hangzhou.aliyuncs.com", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "docs", "endpoint": "http://127.0.0.1:9000", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
             json!({ "metadata": { "name": "b" }, "spec": { "type": "Local", "s3": { "bucket": "docs" } } }),
         ),
         (
@@ -322,11 +334,13 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
     Workspace spec.healthPolicies[1].current: Required value: an expression in CEL
     Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')
+     | request.name
+     | ^
     Workspace spec.healthPolicies[2].apiVersion: Required value
     Workspace spec.healthPolicies[2].kind: Required value
     Workspace spec.healthPolicies[2].current: Invalid value: "status.": compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'
-    | status.
-    | .......^
+     | status.
+     | .......^
     Workspace spec.healthPolicies[3].apiVersion: Invalid value: "example.com": must be <group>/<version>, or <version> for kinds without a group
     Backend spec.s3: Required value: the bucket, when type is S3 or OSS
     Backend spec.local: Forbidden: may only be set when type is Local
@@ -340,6 +354,8 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Backend spec.s3.region: Required value: either this or endpoint
     Backend spec.s3.bucket: Invalid value: "a.b": must not contain '.' when type is OSS
     Backend spec.s3.credentialsSecretRef.namespace: Required value
+    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must be without the bucket, which goes before the host when type is OSS
+    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an address when type is OSS, as the bucket goes before the host
     Backend spec.s3: Forbidden: may only be set when type is S3 or OSS
     Backend spec.s3.endpoint: Forbidden: must not contain credentials; use credentialsSecretRef
     "#);

@@ -111,9 +111,9 @@ async fn expressions_are_bound_in_time_and_in_what_they_say() {
     assert!(began.elapsed() < std::time::Duration::from_secs(20));
 
     let long = json!({"data": {"key": "é".repeat(100_000)}});
-    let quoting = policy(json!({"current": "int(data.key) == 1"}));
+    let quoting = policy(json!({"current": "url(data.key) == url('/')"}));
     let (_, message) = health_of(&quoting, "Widget", long).await;
-    assert!(message.contains("type conversion error") && message.len() < LONGEST_ERROR + 100, "{message}");
+    assert!(message.contains("URL parse error") && message.len() < LONGEST_ERROR + 100, "{message}");
     let (_, message) = health_of(&quoting, "Secret", json!({"data": {"key": "aHVudGVyMg=="}})).await;
     assert_eq!(message, "`current` of its health policy cannot be evaluated");
 }
