@@ -1,5 +1,7 @@
 //! HTTPS to others: whom it trusts, and the client that everything but Kubernetes' own API is called with.
 
+mod resolver;
+
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,13 +17,16 @@ use jiff::{Timestamp, fmt::rfc2822};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
+pub use self::resolver::Resolver;
+
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 /// For how long an idle connection is kept: less than services keep them open, so that few requests meet a closed one.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// A client over HTTP/1.1 that keeps connections, follows no redirect and uses no proxy.
-pub type Client<B> = Legacy<HttpsConnector<HttpConnector>, B>;
+/// A client over HTTP/1.1 that keeps connections, follows no redirect and uses no proxy. `localhost` and names below it are
+/// loopback to it.
+pub type Client<B> = Legacy<HttpsConnector<HttpConnector<Resolver>>, B>;
 
 /// Certificate authorities that are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +64,7 @@ where
     B: Body + Send,
     B::Data: Send,
 {
-    let mut tcp = HttpConnector::new();
+    let mut tcp = HttpConnector::new_with_resolver(Resolver::new());
     tcp.enforce_http(false);
     // A small request must not wait for more to be sent.
     tcp.set_nodelay(true);

@@ -1,4 +1,4 @@
-//! Documents in a bucket, against a real S3 server: the contract, what S3 alone has, and faults.
+//! Documents in a bucket, against a real S3 server, and against it as OSS is: the contract, what these alone have, and faults.
 //!
 //! `STOA_TEST_S3` names the program versitygw; `hack/test` sets it.
 
@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    ops::Deref,
     path::PathBuf,
     sync::{
         Arc,
@@ -20,7 +21,7 @@ use stoa_storage::documents::{
     Digest, DocumentError, DocumentStore, Refusal, S3Documents, conformance,
     s3::{AccessKey, AccessKeys, Addressing, KeyError, Patience, S3Location, S3Transport, Writes},
 };
-use stoa_test_s3::{Fault, Faults, REGION, S3Server};
+use stoa_test_s3::{Fault, Faults, OssServer, REGION, S3Server};
 
 const SCOPE: &str = "shop/5f0c7f44";
 const SECRET: &str = "hunter2hunter2";
@@ -65,14 +66,36 @@ fn location(endpoint: String) -> S3Location {
     }
 }
 
+/// The same, where OSS is.
+fn oss(endpoint: String) -> S3Location {
+    S3Location { addressing: Addressing::VirtualHosted, writes: Writes::ForbidOverwrite, ..location(endpoint) }
+}
+
 fn open(location: &S3Location, keys: Arc<Keys>) -> S3Documents {
     let patience = Patience { answer: Duration::from_millis(500), retries: Duration::from_secs(2) };
     S3Documents::open(location, keys, &S3Transport::default(), patience).unwrap()
 }
 
+/// A server.
+enum Service {
+    S3(S3Server),
+    Oss(OssServer),
+}
+
+impl Deref for Service {
+    type Target = S3Server;
+
+    fn deref(&self) -> &S3Server {
+        match self {
+            Self::S3(server) => server,
+            Self::Oss(server) => server,
+        }
+    }
+}
+
 /// A server, a proxy before it, and a store that goes through the proxy.
 struct World {
-    server: S3Server,
+    server: Service,
     faults: Faults,
     store: S3Documents,
 }
@@ -81,9 +104,33 @@ impl World {
     fn new() -> Self {
         let server = S3Server::start("documents");
         let faults = Faults::before(server.port());
-        let keys = Keys::of(&server.access_key, &server.secret_key);
-        let store = open(&location(faults.url()), keys);
+        let here = location(faults.url());
+        Self::at(Service::S3(server), faults, &here)
+    }
+
+    fn oss() -> Self {
+        let server = OssServer::start("documents");
+        let faults = Faults::before(server.port());
+        let here = oss(OssServer::url_at(faults.port()));
+        Self::at(Service::Oss(server), faults, &here)
+    }
+
+    /// One of each.
+    fn both() -> [Self; 2] {
+        [Self::new(), Self::oss()]
+    }
+
+    fn at(server: Service, faults: Faults, location: &S3Location) -> Self {
+        let store = open(location, Keys::of(&server.access_key, &server.secret_key));
         Self { server, faults, store }
+    }
+
+    /// How many puts OSS kept from writing over something.
+    fn kept(&self) -> Option<u64> {
+        match &self.server {
+            Service::S3(_) => None,
+            Service::Oss(server) => Some(server.kept()),
+        }
     }
 
     /// The file that a document is.
@@ -111,114 +158,127 @@ async fn conforms() {
 }
 
 #[tokio::test]
-async fn conforms_without_conditions() {
-    let server = S3Server::start("documents");
-    let location = S3Location { writes: Writes::Checked, prefix: String::new(), ..location(server.url()) };
+async fn conforms_with_oss() {
+    let server = OssServer::start("documents");
+    let location = S3Location { prefix: String::new(), ..oss(server.url()) };
     conformance::all(&open(&location, Keys::of(&server.access_key, &server.secret_key)), "shop").await;
 }
 
 #[tokio::test]
 async fn more_documents_than_one_answer_names_are_listed() {
-    let world = World::new();
-    let mut put = Vec::new();
-    for n in 0..1_001_u32 {
-        let digest = Digest::of(&n.to_be_bytes());
-        let file = world.file(&digest);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, n.to_be_bytes()).unwrap();
-        put.push(digest);
+    for world in World::both() {
+        let mut put = Vec::new();
+        for n in 0..1_001_u32 {
+            let digest = Digest::of(&n.to_be_bytes());
+            let file = world.file(&digest);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, n.to_be_bytes()).unwrap();
+            put.push(digest);
+        }
+        put.sort_unstable();
+        assert!(world.store.list(SCOPE).await.unwrap() == put);
+        assert_eq!(world.faults.requests(), 2);
     }
-    put.sort_unstable();
-    assert!(world.store.list(SCOPE).await.unwrap() == put);
-    assert_eq!(world.faults.requests(), 2);
 }
 
 #[tokio::test]
 async fn nothing_is_written_over() {
-    let world = World::new();
-    let plan = Bytes::from_static(b"plan");
-    let digest = world.store.put(SCOPE, plan.clone()).await.unwrap();
-    let file = world.file(&digest);
-    assert_eq!(fs::read(&file).unwrap(), plan);
-    fs::write(&file, b"plot").unwrap();
-    let again = world.store.put(SCOPE, plan.clone()).await;
-    assert!(matches!(again, Err(DocumentError::Conflict { .. })), "{again:?}");
-    assert_eq!(fs::read(&file).unwrap(), b"plot");
-    let read = world.store.get(SCOPE, &digest).await;
-    assert!(matches!(read, Err(DocumentError::Corrupt { .. })), "{read:?}");
+    for world in World::both() {
+        let plan = Bytes::from_static(b"plan");
+        let digest = world.store.put(SCOPE, plan.clone()).await.unwrap();
+        let file = world.file(&digest);
+        assert_eq!(fs::read(&file).unwrap(), plan);
+        fs::write(&file, b"plot").unwrap();
+        let again = world.store.put(SCOPE, plan.clone()).await;
+        assert!(matches!(again, Err(DocumentError::Conflict { .. })), "{again:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"plot");
+        let read = world.store.get(SCOPE, &digest).await;
+        assert!(matches!(read, Err(DocumentError::Corrupt { .. })), "{read:?}");
+    }
 }
 
 #[tokio::test]
 async fn an_answer_that_was_lost_after_the_put_is_no_conflict() {
-    let world = World::new();
-    for (n, fault) in [Fault::Lost, Fault::AnswerAfter(500, "InternalError"), Fault::AnswerAfter(503, "SlowDown")]
-        .into_iter()
-        .enumerate()
-    {
-        world.next(1, "PUT", fault);
-        let bytes = Bytes::from(format!("plan {n}"));
-        let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
-        assert_eq!(fs::read(world.file(&digest)).unwrap(), bytes);
+    for world in World::both() {
+        for (n, fault) in [Fault::Lost, Fault::AnswerAfter(500, "InternalError"), Fault::AnswerAfter(503, "SlowDown")]
+            .into_iter()
+            .enumerate()
+        {
+            world.next(1, "PUT", fault);
+            let bytes = Bytes::from(format!("plan {n}"));
+            let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
+            assert_eq!(fs::read(world.file(&digest)).unwrap(), bytes);
+        }
+        assert_eq!(world.faults.faults(), 3);
+        assert_eq!(world.store.list(SCOPE).await.unwrap().len(), 3);
+        assert!(world.kept().is_none_or(|kept| kept == 3), "each was found by its second try");
     }
-    assert_eq!(world.faults.faults(), 3);
-    assert_eq!(world.store.list(SCOPE).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn what_passes_is_waited_for() {
-    let world = World::new();
-    for (count, fault) in [
-        (3, Fault::Answer(500, "InternalError")),
-        (3, Fault::Answer(503, "SlowDown")),
-        (3, Fault::Answer(409, "ConditionalRequestConflict")),
-        (3, Fault::Reset),
-        (1, Fault::Slow(Duration::from_millis(300))),
-        // Longer than an answer is waited for.
-        (1, Fault::Slow(Duration::from_millis(800))),
-    ] {
-        let before = world.faults.faults();
-        let bytes = Bytes::from(format!("{fault:?}").repeat(1_000));
-        world.next(count, "PUT", fault.clone());
-        let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
-        let is_read_fault = !matches!(fault, Fault::Answer(409, _));
-        if is_read_fault {
-            world.next(count, "GET", fault.clone());
+    for world in World::both() {
+        for (count, fault) in [
+            (3, Fault::Answer(500, "InternalError")),
+            (3, Fault::Answer(503, "SlowDown")),
+            (3, Fault::Answer(409, "ConditionalRequestConflict")),
+            (3, Fault::Reset),
+            (1, Fault::Slow(Duration::from_millis(300))),
+            // Longer than an answer is waited for.
+            (1, Fault::Slow(Duration::from_millis(800))),
+        ] {
+            let before = world.faults.faults();
+            let bytes = Bytes::from(format!("{fault:?}").repeat(1_000));
+            world.next(count, "PUT", fault.clone());
+            let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
+            let is_read_fault = !matches!(fault, Fault::Answer(409, _));
+            if is_read_fault {
+                world.next(count, "GET", fault.clone());
+            }
+            assert_eq!(world.store.get(SCOPE, &digest).await.unwrap(), Some(bytes), "{fault:?}");
+            let expected = if is_read_fault { 2 * count } else { count };
+            assert_eq!(world.faults.faults() - before, expected, "{fault:?}");
         }
-        assert_eq!(world.store.get(SCOPE, &digest).await.unwrap(), Some(bytes), "{fault:?}");
-        let expected = if is_read_fault { 2 * count } else { count };
-        assert_eq!(world.faults.faults() - before, expected, "{fault:?}");
     }
 }
 
 #[tokio::test]
 async fn an_answer_that_ends_too_soon_is_no_document() {
-    let world = World::new();
-    let bytes = Bytes::from(vec![7; 100_000]);
-    let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
-    world.next(2, "GET", Fault::Cut);
-    assert_eq!(world.store.get(SCOPE, &digest).await.unwrap(), Some(bytes));
-    assert_eq!(world.faults.faults(), 2);
+    for world in World::both() {
+        let bytes = Bytes::from(vec![7; 100_000]);
+        let digest = world.store.put(SCOPE, bytes.clone()).await.unwrap();
+        world.next(2, "GET", Fault::Cut);
+        assert_eq!(world.store.get(SCOPE, &digest).await.unwrap(), Some(bytes));
+        assert_eq!(world.faults.faults(), 2);
+    }
 }
 
 #[tokio::test]
 async fn what_does_not_pass_is_told_in_time() {
-    let world = World::new();
-    for fault in [Fault::Answer(500, "InternalError"), Fault::Reset, Fault::Slow(Duration::from_secs(60))] {
-        world.next(u64::MAX, "PUT", fault.clone());
-        let start = Instant::now();
-        let put = world.store.put(SCOPE, Bytes::from_static(b"plan")).await;
-        assert!(matches!(put, Err(DocumentError::Unavailable(_))), "{fault:?}: {put:?}");
-        // The time for tries, the longest wait before the last one, and the time for its answer.
-        assert!(start.elapsed() < Duration::from_secs(10), "{fault:?}: {:?}", start.elapsed());
+    for world in World::both() {
+        for fault in [Fault::Answer(500, "InternalError"), Fault::Reset, Fault::Slow(Duration::from_secs(60))] {
+            world.next(u64::MAX, "PUT", fault.clone());
+            let start = Instant::now();
+            let put = world.store.put(SCOPE, Bytes::from_static(b"plan")).await;
+            assert!(matches!(put, Err(DocumentError::Unavailable(_))), "{fault:?}: {put:?}");
+            // The time for tries, the longest wait before the last one, and the time for its answer.
+            assert!(start.elapsed() < Duration::from_secs(10), "{fault:?}: {:?}", start.elapsed());
+        }
+        world.faults.heal();
+        assert!(world.store.list(SCOPE).await.unwrap().is_empty());
     }
-    world.faults.heal();
-    assert!(world.store.list(SCOPE).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn what_somebody_has_to_see_to_is_told_at_once() {
-    let server = S3Server::start("documents");
+    let (server, oss_server) = (S3Server::start("documents"), OssServer::start("documents"));
     let faults = Faults::before(server.port());
+    somebody_has_to_see_to(&server, &faults, location(faults.url())).await;
+    let faults = Faults::before(oss_server.port());
+    somebody_has_to_see_to(&oss_server, &faults, oss(OssServer::url_at(faults.port()))).await;
+}
+
+async fn somebody_has_to_see_to(server: &S3Server, faults: &Faults, here: S3Location) {
     let put = async |location: &S3Location, keys: &Arc<Keys>| {
         let before = faults.requests();
         let error = open(location, keys.clone()).put(SCOPE, Bytes::from_static(b"plan")).await.unwrap_err();
@@ -228,7 +288,6 @@ async fn what_somebody_has_to_see_to_is_told_at_once() {
         (refusal, faults.requests() - before)
     };
     let right = Keys::of(&server.access_key, &server.secret_key);
-    let here = location(faults.url());
 
     let wrong = Keys::of(&server.access_key, SECRET);
     assert_eq!(put(&here, &wrong).await, (Refusal::Access, 1));
@@ -253,18 +312,67 @@ async fn what_somebody_has_to_see_to_is_told_at_once() {
 
 #[tokio::test]
 async fn a_bucket_may_be_named_by_the_host() {
-    // The only name that leads here without a name server: of the bucket 127 at 0.0.1.
-    let server = S3Server::start_with("127", |port| vec![format!("--virtual-domain=0.0.1:{port}")]);
-    let location = S3Location {
-        bucket: "127".to_owned(),
-        endpoint: format!("http://0.0.1:{}", server.port()),
-        addressing: Addressing::VirtualHosted,
-        ..location(String::new())
-    };
+    let server = S3Server::start_with("documents", |_| vec!["--virtual-domain=localhost".to_owned()]);
+    let endpoint = format!("http://localhost:{}", server.port());
+    let location = S3Location { addressing: Addressing::VirtualHosted, ..location(endpoint) };
     let store = open(&location, Keys::of(&server.access_key, &server.secret_key));
     let digest = store.put(SCOPE, Bytes::from_static(b"plan")).await.unwrap();
     let hex = digest.hex();
-    let file = server.bucket("127").join(format!("team/stoa/{SCOPE}/sha256/{}/{hex}", &hex[..2]));
+    let file = server.bucket("documents").join(format!("team/stoa/{SCOPE}/sha256/{}/{hex}", &hex[..2]));
     assert_eq!(fs::read(file).unwrap(), b"plan");
     assert_eq!(store.list(SCOPE).await.unwrap(), [digest]);
+}
+
+#[tokio::test]
+async fn oss_takes_nothing_that_is_meant_for_s3() {
+    let server = OssServer::start("documents");
+    let keys = Keys::of(&server.access_key, &server.secret_key);
+    let put = async |location: S3Location| {
+        let error = open(&location, keys.clone()).put(SCOPE, Bytes::from_static(b"plan")).await.unwrap_err();
+        error.in_full()
+    };
+    let in_path = S3Location { addressing: Addressing::Path, ..oss(server.url()) };
+    let said = put(in_path).await;
+    assert!(said.contains("(SecondLevelDomainForbidden)"), "{said}");
+    let with_condition = S3Location { writes: Writes::Conditional, ..oss(server.url()) };
+    let said = put(with_condition).await;
+    assert!(said.contains("(NotImplemented)"), "{said}");
+}
+
+#[tokio::test]
+async fn oss_keeps_what_somebody_else_puts_between_the_look_and_the_put() {
+    let world = World::oss();
+    let plan = Bytes::from_static(b"plan");
+    // The server takes no file for an object that it did not make itself.
+    let file = world.file(&world.store.put(SCOPE, plan.clone()).await.unwrap());
+    let aside = world.server.bucket("documents").join("aside");
+    for (theirs, is_the_same) in [(b"plot", false), (b"plan", true)] {
+        fs::write(&file, theirs).unwrap();
+        fs::rename(&file, &aside).unwrap();
+        let (from, to) = (aside.clone(), file.clone());
+        world.faults.rule(move |request| {
+            if request.method == "PUT" {
+                fs::rename(&from, &to).unwrap();
+            }
+            None
+        });
+        let put = world.store.put(SCOPE, plan.clone()).await;
+        assert_eq!(put.is_ok(), is_the_same, "{put:?}");
+        assert!(is_the_same || matches!(put, Err(DocumentError::Conflict { .. })), "{put:?}");
+        assert_eq!(fs::read(&file).unwrap(), theirs);
+    }
+    assert_eq!(world.kept(), Some(2));
+}
+
+#[tokio::test]
+async fn a_bucket_of_oss_with_versions_has_one_of_each_document() {
+    let server = OssServer::start("documents");
+    server.enable_versions();
+    let faults = Faults::before(server.port());
+    let store = open(&oss(OssServer::url_at(faults.port())), Keys::of(&server.access_key, &server.secret_key));
+    let digest = store.put(SCOPE, Bytes::from_static(b"plan")).await.unwrap();
+    // Another put would make another version.
+    faults.rule(|request| (request.method == "PUT").then_some(Fault::Answer(403, "AccessDenied")));
+    assert_eq!(store.put(SCOPE, Bytes::from_static(b"plan")).await.unwrap(), digest);
+    assert_eq!(faults.faults(), 0);
 }

@@ -249,6 +249,12 @@ spec: {{source: {{name: config}}, path: apps}}
         Self { name, source, deploy, kubectl, _folder: folder }
     }
 
+    /// Has the documents of its workspace kept in another Backend.
+    pub fn keep_in(&self, backend: &str) {
+        let patch = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
+        self.kubectl.run(&["patch", "workspace", &self.name, "--type=merge", &patch]);
+    }
+
     /// Has the source lead elsewhere.
     pub fn read_from(&self, remote: &str) {
         let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");

@@ -1,4 +1,5 @@
-//! A real S3 server for tests ([`S3Server`]), and a proxy before it that loses, delays and refuses ([`Faults`]).
+//! A real S3 server for tests ([`S3Server`]), what makes it one of Alibaba Cloud OSS ([`OssServer`]), and a proxy before
+//! either that loses, delays and refuses ([`Faults`]).
 //!
 //! The server is versitygw, which keeps buckets as folders. `STOA_TEST_S3` names the program; `hack/test` builds it from
 //! the Go module in this folder and sets it.
@@ -6,6 +7,8 @@
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 
 mod faults;
+mod oss;
+mod proxy;
 
 use std::{
     fs,
@@ -18,7 +21,10 @@ use std::{
 
 use tempfile::TempDir;
 
-pub use self::faults::{Fault, Faults};
+pub use self::{
+    faults::{Fault, Faults},
+    oss::OssServer,
+};
 
 /// The region that the server takes requests for.
 pub const REGION: &str = "eu-test-1";

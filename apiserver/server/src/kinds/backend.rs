@@ -3,9 +3,10 @@
 //! Keys that come in the write-only fields are taken out before anything is validated or kept ([`take_keys`]), and are in a
 //! Secret before the Backend is written that names it.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
+use http::Uri;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::ResourceExt as _;
 use stoa_machinery::{
@@ -235,14 +236,31 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
     if !endpoint.is_empty() {
         self::endpoint(endpoint, errors);
     }
-    if kind == BackendType::Oss && name.contains('.') {
-        errors.push(FieldError::invalid("spec.s3.bucket", name, "must not contain '.' when type is OSS"));
+    if kind == BackendType::Oss {
+        oss(name, endpoint, errors);
     }
     match credentials_secret_ref {
         Some(reference) => check::secret_anywhere("spec.s3.credentialsSecretRef", reference, errors),
         // The credentials of the machine would be there for every bucket that somebody may name.
         None => errors.push(FieldError::required("spec.s3.credentialsSecretRef", "")),
     }
+}
+
+/// Finds what OSS does not take, whose buckets go before the host.
+fn oss(bucket: &str, endpoint: &str, errors: &mut Vec<FieldError>) {
+    if bucket.contains('.') {
+        errors.push(FieldError::invalid("spec.s3.bucket", bucket, "must not contain '.' when type is OSS"));
+    }
+    let uri = endpoint.parse::<Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default();
+    let has_bucket = host.strip_prefix(bucket).is_some_and(|rest| !bucket.is_empty() && rest.starts_with('.'));
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    let what = match (has_bucket, is_address) {
+        (true, _) => "must be without the bucket, which goes before the host when type is OSS",
+        (_, true) => "must not be an address when type is OSS, as the bucket goes before the host",
+        _ => return,
+    };
+    errors.push(FieldError::invalid("spec.s3.endpoint", endpoint, what));
 }
 
 /// Finds what is wrong with the URL of a service.

@@ -168,6 +168,8 @@ fn location(kind: BackendType, bucket: &S3Backend) -> S3Location {
     let S3Backend { region, endpoint, .. } = bucket;
     let is_oss = kind == BackendType::Oss;
     let is_own = endpoint.is_empty();
+    // Alibaba Cloud writes its regions in both ways.
+    let region = if is_oss { region.strip_prefix("oss-").unwrap_or(region) } else { region };
     let endpoint = match (is_own, is_oss) {
         (false, _) => endpoint.clone(),
         (true, true) => format!("https://s3.oss-{region}.aliyuncs.com"),
@@ -180,11 +182,10 @@ fn location(kind: BackendType, bucket: &S3Backend) -> S3Location {
     S3Location {
         bucket: bucket.bucket.clone(),
         prefix: bucket.prefix.clone(),
-        region: if region.is_empty() { "us-east-1".to_owned() } else { region.clone() },
+        region: if region.is_empty() { "us-east-1" } else { region }.to_owned(),
         endpoint,
         addressing: if is_host { Addressing::VirtualHosted } else { Addressing::Path },
-        // OSS says nothing of conditions on a put.
-        writes: if is_oss { Writes::Checked } else { Writes::Conditional },
+        writes: if is_oss { Writes::ForbidOverwrite } else { Writes::Conditional },
     }
 }
 
@@ -226,14 +227,17 @@ impl AccessKeys for SecretKeys {
 }
 
 fn access_key(mut secret: BTreeMap<String, Vec<u8>>) -> Result<AccessKey, String> {
+    let has_token = secret.contains_key(SESSION_TOKEN);
     let mut text = |key: &str| match secret.remove(key).map(String::from_utf8) {
         None => Err(format!("has no key {key:?}")),
         Some(Err(_)) => Err(format!("has no text under {key:?}")),
-        // Files that editors wrote end with a line.
-        Some(Ok(text)) => Ok(text.trim().to_owned()),
+        // Files that editors wrote end with a line. Nothing else fits into a header.
+        Some(Ok(text)) if text.trim().bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.trim().to_owned()),
+        Some(Ok(_)) => Err(format!("has something under {key:?} that no service gives out")),
     };
     let (id, secret_key) = (text(ACCESS_KEY)?, text(SECRET_KEY)?);
-    Ok(AccessKey { id, secret: secret_key, session_token: text(SESSION_TOKEN).ok() })
+    let session_token = if has_token { Some(text(SESSION_TOKEN)?) } else { None };
+    Ok(AccessKey { id, secret: secret_key, session_token })
 }
 
 #[cfg(test)]
@@ -260,7 +264,11 @@ mod tests {
         let own = "https://minio.example.com:9000";
         check(S3, &bucket("docs", "", own), own, Path, Conditional);
         let oss = "https://s3.oss-cn-hangzhou.aliyuncs.com";
-        check(Oss, &bucket("docs", "cn-hangzhou", ""), oss, VirtualHosted, Checked);
+        check(Oss, &bucket("docs", "cn-hangzhou", ""), oss, VirtualHosted, ForbidOverwrite);
+        check(Oss, &bucket("docs", "oss-cn-hangzhou", ""), oss, VirtualHosted, ForbidOverwrite);
+        assert_eq!(location(Oss, &bucket("docs", "oss-cn-hangzhou", "")).region, "cn-hangzhou");
+        let internal = "https://s3.oss-cn-hangzhou-internal.aliyuncs.com";
+        check(Oss, &bucket("docs", "cn-hangzhou", internal), internal, VirtualHosted, ForbidOverwrite);
         assert_eq!(location(S3, &bucket("docs", "", own)).region, "us-east-1");
     }
 
@@ -274,5 +282,9 @@ mod tests {
         let key = secret(&[("accessKey", "id"), ("secretKey", "hunter2"), ("sessionToken", "t")]).unwrap();
         assert_eq!(key.session_token.as_deref(), Some("t"));
         assert_eq!(secret(&[("accessKey", "id"), ("password", "hunter2")]).unwrap_err(), "has no key \"secretKey\"");
+        for token in ["hun\nter2", "hunter\u{e9}"] {
+            let told = secret(&[("accessKey", "id"), ("secretKey", "s"), ("sessionToken", token)]).unwrap_err();
+            assert_eq!(told, "has something under \"sessionToken\" that no service gives out");
+        }
     }
 }

@@ -11,7 +11,7 @@ use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 use stoa_test_s3::{REGION, S3Server};
 
 /// The documents below a folder, by their paths.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of = |path: PathBuf| match path.is_dir() {
         true => contents(&path),
@@ -60,8 +60,7 @@ fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
     let name = organization.name.as_str();
     let backend = in_bucket(&organization, &bucket, &bucket.url());
     organization.stack("web", &config_maps(&format!("{name}-web"), 2, "first"));
-    let moved = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
-    kubectl.run(&["patch", "workspace", name, "--type=merge", &moved]);
+    organization.keep_in(&backend);
     let run = organization.succeed("web", "Apply", "");
     let map = kubectl.get(&["configmap/c1", "--namespace", &format!("{name}-web")]);
     assert_eq!(map["data"]["value"], "first");

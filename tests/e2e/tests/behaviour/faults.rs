@@ -11,9 +11,9 @@ use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::remote::committed;
 use stoa_e2e::repeat::{Random, repeat, rounds};
 use stoa_e2e::{Clock, Cluster, Disk, Server as _, Standalone, eventually};
-use stoa_test_s3::{Fault, Faults, S3Server};
+use stoa_test_s3::{Fault, Faults, OssServer, S3Server};
 
-use crate::{PATIENCE, backends::in_bucket};
+use crate::{PATIENCE, backends::in_bucket, oss::in_oss};
 
 const OBJECTS: usize = 5;
 /// So many that something can happen while they are applied.
@@ -21,8 +21,8 @@ const MANY: usize = 200;
 /// How many of them are there before it does.
 const BEFORE: u64 = 10;
 
-/// What becomes of a request; most come through.
-fn fault(random: &mut Random, is_put: bool) -> Option<Fault> {
+/// What becomes of a request; most come through. The service has this status and code where something is already.
+fn fault(random: &mut Random, is_put: bool, (status, code): (u16, &'static str)) -> Option<Fault> {
     let fault = match random.below(16) {
         0 => Fault::Answer(500, "InternalError"),
         1 => Fault::AnswerAfter(500, "InternalError"),
@@ -32,8 +32,8 @@ fn fault(random: &mut Random, is_put: bool) -> Option<Fault> {
         5 => Fault::Cut,
         6 => Fault::Slow(random.delay(Duration::from_secs(3))),
         // As if something were there, which is so or is not.
-        7 if is_put => Fault::Answer(412, "PreconditionFailed"),
-        8 if is_put => Fault::AnswerAfter(412, "PreconditionFailed"),
+        7 if is_put => Fault::Answer(status, code),
+        8 if is_put => Fault::AnswerAfter(status, code),
         _ => return None,
     };
     Some(fault)
@@ -44,42 +44,56 @@ fn applies_lose_nothing_to_a_bucket_that_fails_now_and_then() {
     rounds(|random| {
         let bucket = S3Server::start("documents");
         let faults = Faults::before(bucket.port());
-        let cluster = Cluster::shared();
-        let kubectl = cluster.kubectl();
-        let organization = Organization::create(&cluster);
-        let name = organization.name.as_str();
+        let organization = Organization::create(&Cluster::shared());
         let backend = in_bucket(&organization, &bucket, &faults.url());
-        let namespace = format!("{name}-web");
-        organization.stack("web", &config_maps(&namespace, OBJECTS, "first"));
-        let moved = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
-        kubectl.run(&["patch", "workspace", name, "--type=merge", &moved]);
-
-        let mut draw = Random::new(random.below(u64::MAX));
-        faults.rule(move |request| fault(&mut draw, request.method == "PUT"));
-        organization.succeed("web", "Apply", "");
-        organization.stack("web", &config_maps(&namespace, OBJECTS, "second"));
-        organization.succeed("web", "Apply", "");
-        organization.succeed("web", "Rollback", "release: 1");
-        eprintln!("something became of {} requests of {}", faults.faults(), faults.requests());
-        assert!(faults.faults() > 0);
-        faults.heal();
-
-        let list = kubectl.get(&["configmaps", "--namespace", &namespace]);
-        let values = list["items"].as_array().unwrap().iter().filter_map(|item| item["data"]["value"].as_str());
-        assert_eq!(values.collect::<Vec<_>>(), ["first"; OBJECTS]);
-        for (number, value) in [(1, "first"), (2, "second"), (3, "first")] {
-            let release = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}");
-            let read = |part: &str| kubectl.raw(&format!("{release}/{part}"));
-            assert!(read("state").contains(value) && read("spec").contains(value), "release {number}");
-        }
-        let mut revisions: Vec<Value> =
-            organization.of_stack("releases", "web").iter().map(|it| it["spec"]["revision"].clone()).collect();
-        revisions.sort_by_key(Value::as_u64);
-        assert_eq!(revisions, [1, 2, 3]);
-        let refresh = organization.succeed("web", "Refresh", "");
-        assert_eq!(refresh["status"]["plan"]["summary"]["unchanged"], OBJECTS + 1, "{refresh:#}");
-        organization.succeed("web", "Destroy", "");
+        lose_nothing(&organization, &backend, &faults, random.below(u64::MAX), (412, "PreconditionFailed"));
     });
+}
+
+#[test]
+fn applies_lose_nothing_to_oss_that_fails_now_and_then() {
+    rounds(|random| {
+        let server = OssServer::start("documents");
+        let faults = Faults::before(server.port());
+        let organization = Organization::create(&Cluster::shared());
+        let backend = in_oss(&organization, &server, &OssServer::url_at(faults.port()));
+        lose_nothing(&organization, &backend, &faults, random.below(u64::MAX), (409, "FileAlreadyExists"));
+    });
+}
+
+/// Applies twice and goes back while requests for documents fail, in ways that follow from the seed.
+fn lose_nothing(organization: &Organization, backend: &str, faults: &Faults, seed: u64, is_there: (u16, &'static str)) {
+    let kubectl = Cluster::shared().kubectl();
+    let name = organization.name.as_str();
+    let namespace = format!("{name}-web");
+    organization.stack("web", &config_maps(&namespace, OBJECTS, "first"));
+    organization.keep_in(backend);
+
+    let mut draw = Random::new(seed);
+    faults.rule(move |request| fault(&mut draw, request.method == "PUT", is_there));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &config_maps(&namespace, OBJECTS, "second"));
+    organization.succeed("web", "Apply", "");
+    organization.succeed("web", "Rollback", "release: 1");
+    eprintln!("something became of {} requests of {}", faults.faults(), faults.requests());
+    assert!(faults.faults() > 0);
+    faults.heal();
+
+    let list = kubectl.get(&["configmaps", "--namespace", &namespace]);
+    let values = list["items"].as_array().unwrap().iter().filter_map(|item| item["data"]["value"].as_str());
+    assert_eq!(values.collect::<Vec<_>>(), ["first"; OBJECTS]);
+    for (number, value) in [(1, "first"), (2, "second"), (3, "first")] {
+        let release = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}");
+        let read = |part: &str| kubectl.raw(&format!("{release}/{part}"));
+        assert!(read("state").contains(value) && read("spec").contains(value), "release {number}");
+    }
+    let mut revisions: Vec<Value> =
+        organization.of_stack("releases", "web").iter().map(|it| it["spec"]["revision"].clone()).collect();
+    revisions.sort_by_key(Value::as_u64);
+    assert_eq!(revisions, [1, 2, 3]);
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(refresh["status"]["plan"]["summary"]["unchanged"], OBJECTS + 1, "{refresh:#}");
+    organization.succeed("web", "Destroy", "");
 }
 
 /// A workspace of a server on its own that leads to the test bed's cluster.

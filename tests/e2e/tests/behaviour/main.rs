@@ -20,6 +20,7 @@ mod imports;
 mod kinds;
 mod notifications;
 mod organizations;
+mod oss;
 mod ownership;
 mod permissions;
 mod plans;

@@ -12,15 +12,15 @@ use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually, run, uniqu
 use crate::PATIENCE;
 
 /// What must not be found: texts, and what they are in base64.
-struct Secrets(Vec<String>);
+pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    fn of(texts: &[&str]) -> Self {
+    pub(crate) fn of(texts: &[&str]) -> Self {
         let encoded = texts.iter().map(|text| STANDARD.encode(text).trim_end_matches('=').to_owned());
         Self(texts.iter().map(|text| (*text).to_owned()).chain(encoded).collect())
     }
 
-    fn not_in(&self, place: &str, bytes: &[u8]) {
+    pub(crate) fn not_in(&self, place: &str, bytes: &[u8]) {
         for secret in &self.0 {
             let is_there = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
             assert!(!is_there, "{secret:?} is in {place}");

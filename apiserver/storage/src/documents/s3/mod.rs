@@ -2,11 +2,13 @@
 //!
 //! Start at [`S3Documents`]. A document is put on the condition that nothing is there (`If-None-Match: *`), so that it is
 //! never written over, whoever else may write to the bucket; where something is, it is read and compared. Signatures and
-//! the API are the crate `object_store`'s; what is sent goes over `transport`, which says what an answer means.
+//! the API are the crate `object_store`'s; what is sent goes over `transport`, which says what an answer means. What Alibaba
+//! Cloud OSS has otherwise is in `oss`.
 //!
 //! What is tried again and for how long is in [`Patience`]: every request here may be repeated, since documents are named by
 //! what is in them.
 
+mod oss;
 mod transport;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -21,7 +23,10 @@ use object_store::{
 };
 
 pub use self::transport::S3Transport;
-use self::transport::{Connector, Failure};
+use self::{
+    oss::Oss,
+    transport::{Connector, Failure},
+};
 use super::{Digest, DocumentError, DocumentStore, Refusal, file_segments, scope_segments};
 
 const ALGORITHM: &str = "sha256";
@@ -57,8 +62,9 @@ pub enum Addressing {
 pub enum Writes {
     /// The service: `If-None-Match: *`.
     Conditional,
-    /// A look before the write, for services that know no conditions. Two writers at once write the same.
-    Checked,
+    /// OSS: `x-oss-forbid-overwrite: true`, and a look before, since a bucket with versions takes no notice of that. Requests
+    /// are OSS' in this way alone.
+    ForbidOverwrite,
 }
 
 /// How long the service is waited for.
@@ -141,9 +147,9 @@ impl S3Documents {
             Some((scheme, host)) if is_virtual => format!("{scheme}://{}.{host}", location.bucket),
             _ => endpoint.to_owned(),
         };
-        let conditional = match location.writes {
-            Writes::Conditional => S3ConditionalPut::ETagMatch,
-            Writes::Checked => S3ConditionalPut::Disabled,
+        let oss = match location.writes {
+            Writes::Conditional => None,
+            Writes::ForbidOverwrite => Some(Oss::new(&location.region, keys.clone())),
         };
         let backoff = BackoffConfig {
             init_backoff: Duration::from_millis(100),
@@ -155,12 +161,12 @@ impl S3Documents {
             .with_region(&location.region)
             .with_endpoint(endpoint)
             .with_virtual_hosted_style_request(is_virtual)
-            .with_conditional_put(conditional)
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
             // Whole batches would be one more request that services understand differently.
             .with_disable_bulk_delete(true)
             .with_credentials(Arc::new(Provider(keys.clone())))
             .with_retry(RetryConfig { backoff, max_retries: 20, retry_timeout: patience.retries })
-            .with_http_connector(Connector::new(transport.clone(), patience.answer))
+            .with_http_connector(Connector::new(transport.clone(), patience.answer, oss))
             .build()
             .map_err(|error| DocumentError::Refused { refusal: Refusal::Request, source: error.into() })?;
         Ok(Self { store, prefix: location.prefix.clone(), writes: location.writes, keys })
@@ -215,26 +221,23 @@ impl DocumentStore for S3Documents {
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
         let digest = Digest::of(&bytes);
         let path = self.path(scope, &digest)?;
-        let is_there = match self.writes {
-            Writes::Conditional => {
-                match self.store.put_opts(&path, bytes.clone().into(), PutMode::Create.into()).await {
-                    Ok(_) => return Ok(digest),
-                    Err(object_store::Error::AlreadyExists { .. }) => true,
-                    Err(error) => return Err(self.failure(error)),
-                }
-            }
-            Writes::Checked => false,
+        let compare = |there: Bytes| match there == bytes {
+            true => Ok(digest),
+            false => Err(DocumentError::Conflict { scope: scope.to_owned(), digest }),
         };
-        match self.read(&path).await? {
-            // This put itself, where its first answer was lost, or an earlier one.
-            Some(there) if there == bytes => Ok(digest),
-            Some(_) => Err(DocumentError::Conflict { scope: scope.to_owned(), digest }),
-            None if is_there => Err(DocumentError::Unavailable("the document was removed while it was put".into())),
-            None => match self.store.put(&path, bytes.into()).await {
-                Ok(_) => Ok(digest),
-                Err(error) => Err(self.failure(error)),
-            },
+        if self.writes == Writes::ForbidOverwrite
+            && let Some(there) = self.read(&path).await?
+        {
+            return compare(there);
         }
+        match self.store.put_opts(&path, bytes.clone().into(), PutMode::Create.into()).await {
+            Ok(_) => return Ok(digest),
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(self.failure(error)),
+        }
+        // This put itself, where its first answer was lost, or another one.
+        let there = self.read(&path).await?;
+        compare(there.ok_or_else(|| DocumentError::Unavailable("the document was removed while it was put".into()))?)
     }
 
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
@@ -288,10 +291,15 @@ impl CredentialProvider for Provider {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let key = self.0.key().await;
-        let key = key.map_err(|error| object_store::Error::Generic { store: "S3", source: Box::new(error) })?;
-        Ok(Arc::new(AwsCredential { key_id: key.id, secret_key: key.secret, token: key.session_token }))
+        let credential = credential(&*self.0).await;
+        credential.map(Arc::new).map_err(|error| object_store::Error::Generic { store: "S3", source: Box::new(error) })
     }
+}
+
+/// The key that is good now, as the crate has keys.
+async fn credential(keys: &dyn AccessKeys) -> Result<AwsCredential, KeyError> {
+    let key = keys.key().await?;
+    Ok(AwsCredential { key_id: key.id, secret_key: key.secret, token: key.session_token })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! An answer that is no document is told by its status and the code of its error alone, since its text may quote what was
 //! signed. Redirects are not followed: they would lead to where nobody said that documents are.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -15,7 +15,10 @@ use object_store::client::{
 };
 use stoa_machinery::outbound;
 
-use super::super::{DocumentError, Refusal};
+use super::{
+    super::{DocumentError, Refusal},
+    oss::Oss,
+};
 
 /// Larger than any document. What comes beyond that was not kept by us, and has no place in memory.
 const LARGEST: usize = 1 << 30;
@@ -43,28 +46,32 @@ impl Default for S3Transport {
 }
 
 /// Gives the S3 client our connections.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Connector {
     transport: S3Transport,
     answer: Duration,
+    oss: Option<Arc<Oss>>,
 }
 
 impl Connector {
-    /// `answer` is how long one is waited for, and for each part of it.
-    pub(super) fn new(transport: S3Transport, answer: Duration) -> Self {
-        Self { transport, answer }
+    /// `answer` is how long one is waited for, and for each part of it. With `oss` it is that which is spoken to.
+    pub(super) fn new(transport: S3Transport, answer: Duration, oss: Option<Oss>) -> Self {
+        Self { transport, answer, oss: oss.map(Arc::new) }
     }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Self { transport: self.transport.clone(), answer: self.answer }))
+        Ok(HttpClient::new(self.clone()))
     }
 }
 
 #[async_trait]
 impl HttpService for Connector {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if let Some(oss) = &self.oss {
+            oss.prepare(&mut request).await?;
+        }
         match self.exchange(request).await {
             Ok(response) => Ok(response.map(Into::into)),
             // As the crate has it, what is of this kind is sent again, and the other is not.
@@ -80,7 +87,7 @@ impl Connector {
         let patience = self.answer + Duration::from_secs(sending);
         let response = tokio::time::timeout(patience, self.transport.client.request(request));
         let response = response.await.map_err(|_| Failure::Slow(patience))?.map_err(|error| transport(&error))?;
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
         let body = self.collect(body).await?;
         if parts.status.is_success() {
             return Ok(Response::from_parts(parts, body));
@@ -89,6 +96,11 @@ impl Connector {
         match (parts.status, code.as_str()) {
             // What the client makes something of by itself.
             (StatusCode::NOT_FOUND, "NoSuchKey") | (StatusCode::PRECONDITION_FAILED | StatusCode::NOT_MODIFIED, _) => {
+                Ok(Response::from_parts(parts, Bytes::new()))
+            }
+            // OSS' word for a condition that is not met.
+            (StatusCode::CONFLICT, "FileAlreadyExists") => {
+                parts.status = StatusCode::PRECONDITION_FAILED;
                 Ok(Response::from_parts(parts, Bytes::new()))
             }
             (status, _) => Err(Failure::Answer { status, code }),
@@ -137,8 +149,8 @@ impl Failure {
             Self::Large => false,
             Self::Answer { status, code } => match *status {
                 StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
-                // Two puts of one document at once.
-                StatusCode::CONFLICT => true,
+                // Two puts of one document at once, but where OSS keeps what is there for a time that was agreed.
+                StatusCode::CONFLICT => code != "FileImmutable",
                 StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE => false,
                 // S3 asks for another try with this one.
                 _ => status.is_server_error() || code == "RequestTimeout",
@@ -220,6 +232,8 @@ mod tests {
         check(answer(409, "ConditionalRequestConflict"), "unavailable", true);
         check(Failure::Slow(Duration::from_secs(1)), "unavailable", true);
         check(Failure::Transport("connection reset".to_owned()), "unavailable", true);
+        check(answer(409, "FileImmutable"), "Request", false);
+        check(answer(400, "PublicEndpointForbidden"), "Request", false);
         check(answer(507, ""), "full", false);
         check(answer(400, "QuotaExceeded"), "full", false);
         check(answer(403, "AccessDenied"), "Access", false);
