@@ -9,8 +9,10 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview,
-    Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions, given_up,
+    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
+    Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
+    given_up,
+    held::DELETE_CONTENTS,
     namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
@@ -153,9 +155,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
     refuse_undefined(&plan, &desired, clusters, lacking)?;
+    let unseen = refuse_held(&*runtime, &plan, &desired, &recorded, &live).await?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
+    notes.extend(unseen);
     // The checks come first, since they tell of what is not looked at at all.
     let mut told = Warnings::at_most(NOTED);
     let of_runtime = desired.values().flat_map(|wanted| runtime.warnings(wanted));
@@ -302,6 +306,44 @@ fn refuse_undefined(
     if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
 }
 
+/// Refuses deletions with which something would go that other deployments own. Returns what people should know of those that
+/// are not refused.
+///
+/// It comes last, and only for what deletes a namespace or a definition: there may be much to look through. The runtime looks
+/// again before it deletes anything.
+async fn refuse_held(
+    runtime: &dyn Runtime,
+    plan: &Plan,
+    desired: &Desired<'_>,
+    recorded: &BTreeMap<&ResourceId, &StateResource>,
+    live: &BTreeMap<ResourceId, Live>,
+) -> Result<Vec<String>, PlanError> {
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
+    for planned in plan.actions.iter().filter(|it| matches!(it.action, Action::Delete | Action::Replace)) {
+        let id = &planned.id;
+        let Some(record) = recorded.get(planned.recorded_as.as_ref().unwrap_or(id)) else { continue };
+        let live = match live.get(id) {
+            Some(Live::Present(live)) => Some(live),
+            Some(Live::Absent) => None,
+            // Nobody can look there either.
+            Some(Live::Unverified(_)) | None => continue,
+        };
+        let is_let = desired.get(id).is_some_and(|wanted| wanted.is_set(DELETE_CONTENTS));
+        let Some(contents) = Contents::at_stake(record, live).filter(|_| !is_let) else { continue };
+        match runtime.held(record, &contents).await {
+            Ok(held) => match held.refusal() {
+                Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
+                None => notes.extend(held.warning(id)),
+            },
+            // What goes to another cluster may come from one that does not answer, which holds up no other.
+            Err(error) if error.is_retryable() && live.is_none() => {}
+            Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
+            Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
+        }
+    }
+    if problems.is_empty() { Ok(notes) } else { Err(PlanError::Problems(problems)) }
+}
+
 type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
 
 /// Asks the infrastructure about what it is to be asked about: everything that the sketch would create, change or take over.
@@ -374,6 +416,7 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
+        RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)
         }

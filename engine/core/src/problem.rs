@@ -38,6 +38,8 @@ pub mod reason {
     pub const OWNED_BY_ANOTHER: &str = "OwnedByAnother";
     /// It is to be deleted, and with it what is wanted.
     pub const STILL_NEEDED: &str = "StillNeeded";
+    /// It is to be deleted, and with it what other deployments own.
+    pub const HOLDS_OTHERS: &str = "HoldsOthers";
     /// What is to be imported is not there.
     pub const NOT_THERE: &str = "NotThere";
     /// What is to be imported is not in the Spec.

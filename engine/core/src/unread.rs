@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::conflict::FORCE;
+use crate::held::DELETE_CONTENTS;
 use crate::ignore::IGNORE_FIELDS;
 use crate::owner::TAKE_OVER_FROM;
 use crate::problem::{Problem, reason};
@@ -16,7 +17,7 @@ use crate::timeout::TIMEOUT;
 const SECRET: &str = "ref://";
 
 /// The extensions of ours that a resource may have.
-const EXTENSIONS: [&str; 7] = [FILE, LINE, RECREATE, FORCE, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT];
+const EXTENSIONS: [&str; 8] = [FILE, LINE, RECREATE, FORCE, DELETE_CONTENTS, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT];
 
 /// Whether it is `true` or `false`, as a text or not.
 fn is_flag(value: &Value) -> bool {
@@ -57,8 +58,10 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
         for unknown in ours.filter(|name| !EXTENSIONS.contains(&name.as_str())) {
             told.push(format!("{}: extensions[\"{unknown}\"]: nothing is called so, and it is not read", resource.id));
         }
-        if let Some(value) = resource.setting(RECREATE).filter(|value| !is_flag(value)) {
-            told.push(format!("{}: {RECREATE}: {value} is neither \"true\" nor \"false\", and not read", resource.id));
+        for flag in [RECREATE, DELETE_CONTENTS] {
+            if let Some(value) = resource.setting(flag).filter(|value| !is_flag(value)) {
+                told.push(format!("{}: {flag}: {value} is neither \"true\" nor \"false\", and not read", resource.id));
+            }
         }
         if !has_text(&resource.attributes, &is_misplaced) {
             continue;

@@ -7,20 +7,21 @@ use std::time::Duration;
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree, TreeEntry};
 use serde_json::{Map, Value};
-use stoa_engine::{Owner, ResourceId};
+use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
+use crate::held;
 use crate::manifest;
 use crate::place::{Advance, Place, found};
 
 /// What becomes of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// It holds these bytes; `from` is the deployment from which it may be taken over.
     Write { bytes: Vec<u8>, from: Option<String> },
-    /// It goes: the file of this resource.
-    Remove(ResourceId),
+    /// It goes: the file of this resource, as it is recorded.
+    Remove(Box<StateResource>),
     /// It goes if it is this deployment's: where something was that is elsewhere now.
     Leave,
 }
@@ -56,8 +57,9 @@ pub(crate) const HISTORY: usize = 2_000;
 ///
 /// # Errors
 ///
-/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::Unavailable`]
-/// when the grant was over before the branch was moved.
+/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
+/// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Unavailable`] when the grant
+/// was over before the branch was moved.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
@@ -67,7 +69,7 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Gr
             prepare(&repository, head, run, changes).map_err(|err| place.explain_in(&repository, &err))?;
         let commit = match prepared {
             Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
-            Prepared::Owned(error) => return Err(error),
+            Prepared::Refused(error) => return Err(error),
             Prepared::Blocked(path) => return Err(blocked(&path)),
             Prepared::Commit(commit) => commit,
         };
@@ -106,8 +108,8 @@ struct Preparation {
 enum Prepared {
     /// Everything stands there already; perhaps by this commit of the same run.
     Nothing(Option<Oid>),
-    /// A file is another deployment's.
-    Owned(RuntimeError),
+    /// As a draft was.
+    Refused(RuntimeError),
     /// A path leads through a file, or to a folder.
     Blocked(String),
     /// This commit, which no branch has yet.
@@ -125,8 +127,8 @@ pub(crate) struct Draft<'c> {
     pub(crate) left: BTreeMap<ResourceId, String>,
     /// Files of others, which this run has nothing to do with.
     pub(crate) others: BTreeSet<&'c str>,
-    /// A file is another deployment's.
-    pub(crate) owned: Option<RuntimeError>,
+    /// A file is another deployment's, or files of others would go with one in the end.
+    pub(crate) refused: Option<RuntimeError>,
     /// This path leads through a file, or to a folder.
     pub(crate) blocked: Option<String>,
 }
@@ -208,11 +210,16 @@ pub(crate) fn draft<'c>(
                     draft.others.insert(path.as_str());
                 }
             }
-            (Change::Remove(id), Some(_)) => {
-                if let Some(other) = object().and_then(|object| run.owner.other(&object)) {
-                    draft.left.insert(id.clone(), other);
+            (Change::Remove(prior), Some(_)) => {
+                let object = object();
+                if let Some(other) = object.as_ref().and_then(|object| run.owner.other(object)) {
+                    draft.left.insert(prior.id.clone(), other);
                     draft.others.insert(path.as_str());
                     continue;
+                }
+                if let Some(contents) = Contents::at_stake(prior, object.as_ref()) {
+                    let held = held::in_tree(repository, base, manifest::directory(path), &run.owner, &contents)?;
+                    draft.refused = draft.refused.or_else(|| held.refusal().map(RuntimeError::HoldsOthers));
                 }
                 update.remove(path.as_str());
                 draft.files.insert(path, FileChange::Deleted);
@@ -226,7 +233,7 @@ pub(crate) fn draft<'c>(
                 if let Some(object) = object()
                     && let Err(error) = RuntimeError::unless_owned(&run.owner, from.as_deref(), &object)
                 {
-                    draft.owned.get_or_insert(error);
+                    draft.refused.get_or_insert(error);
                 }
                 if is_blocked(base, path)? {
                     draft.blocked = Some(path.clone());
@@ -274,8 +281,8 @@ fn prepare(
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
-    if let Some(error) = draft.owned.take() {
-        return Ok(Preparation { prepared: Prepared::Owned(error), left });
+    if let Some(error) = draft.refused.take() {
+        return Ok(Preparation { prepared: Prepared::Refused(error), left });
     }
     let parents: Vec<&Commit<'_>> = parent.iter().collect();
     let commit = make(repository, run, &draft, tree, &parents)?;
@@ -297,7 +304,7 @@ pub(crate) fn make(
 }
 
 /// The object in a file, as far as it can be read: what is none is nobody's.
-fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
+pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
     let object = entry.to_object(repository).ok()?;
     manifest::parse(path, object.as_blob()?.content()).ok()
 }

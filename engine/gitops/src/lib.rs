@@ -9,10 +9,12 @@
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
 //!
-//! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on.
+//! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on, nor takes
+//! a namespace or definition from under one (`held`).
 
 mod commit;
 mod compliance;
+mod held;
 mod manifest;
 mod place;
 mod proposal;
@@ -26,7 +28,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::named;
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
+use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
@@ -312,6 +314,13 @@ impl Runtime for GitOpsRuntime {
         Ok(found.collect())
     }
 
+    /// As far as the files of the workspace's folder say: nobody asks the clusters.
+    async fn held(&self, _: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+        let (run, contents) = (Arc::clone(&self.run), contents.clone());
+        let directory = self.directory.clone();
+        self.blocking(move |place| held::at_head(place, &directory, &run.owner, &contents)).await
+    }
+
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,
@@ -347,7 +356,7 @@ impl Runtime for GitOpsRuntime {
     /// Whose the file is by then is seen by [`finish`](Runtime::finish).
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if let Some(object) = ObjectRef::of(&prior.attributes) {
-            self.gather(self.path(&object), Change::Remove(prior.id.clone()));
+            self.gather(self.path(&object), Change::Remove(Box::new(prior.clone())));
             if let Some(former) = self.former_path(&object) {
                 self.gather(former, Change::Leave);
             }

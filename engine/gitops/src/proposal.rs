@@ -276,7 +276,7 @@ impl Branching {
         if let Some(path) = &draft.blocked {
             return Ok(Decision::Refused(commit::blocked(path)));
         }
-        if let Some(error) = draft.owned.take() {
+        if let Some(error) = draft.refused.take() {
             return Ok(Decision::Refused(error));
         }
         let Some(tree) = draft.tree else { return Ok(in_base(tip, &mut draft)) };

@@ -1,11 +1,13 @@
+mod held;
+mod others;
 mod proposals;
+mod refusals;
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::future::join_all;
 use git2::{Oid, Repository, RepositoryInitOptions};
 use serde_json::json;
 use stoa_git::cache::Folders;
@@ -198,6 +200,11 @@ async fn finish(runtime: &GitOpsRuntime) -> Option<Oid> {
     runtime.finish(&Grant::unlimited()).await.unwrap().commit.map(|commit| Oid::from_str(&commit).unwrap())
 }
 
+fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
+    let err = result.unwrap_err();
+    (err.is_retryable(), err.to_string())
+}
+
 #[tokio::test]
 async fn a_local_repository_conforms() {
     conformance::all(&Bed::local()).await;
@@ -330,124 +337,6 @@ async fn what_names_no_namespace_leaves_the_folder_of_clusters_where_it_was_form
 }
 
 #[tokio::test]
-async fn what_no_cluster_would_take_is_refused_and_what_nobody_knows_is_told() {
-    let bed = Bed::local();
-    let runtime = bed.run("u-1");
-    let mut desired = config_map("a", "1");
-    desired.attributes.insert("data".to_owned(), json!({"a": 1, "b": true}));
-    desired.attributes.insert("dta".to_owned(), json!({}));
-    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
-    let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
-    assert_eq!(field.as_deref(), Some("attributes.data.a"));
-    assert_eq!(message, "text is wanted here, not a number; attributes.data.b: text is wanted here, not a boolean");
-    let told = runtime.warnings(&desired);
-    assert_eq!(told, ["v1:ConfigMap:shop:a: attributes.dta: no field is known that is called so"]);
-    assert_eq!(runtime.warnings(&config_map("a", "1")), [""; 0]);
-}
-
-#[tokio::test]
-async fn runs_that_write_at_once_all_get_through() {
-    for bed in Bed::both() {
-        let runs: Vec<_> = (0..6).map(|n| bed.run(&format!("u-{n}"))).collect();
-        let written = join_all(runs.iter().enumerate().map(|(n, runtime)| async move {
-            apply(runtime, &config_map(&format!("c{n}"), "1")).await;
-            finish(runtime).await.unwrap()
-        }))
-        .await;
-        let log = bed.log();
-        assert_eq!(log.len(), 6, "{:?}", bed.server);
-        assert!(written.iter().all(|commit| log.contains(commit)));
-        assert_eq!(bed.files().len(), 6);
-    }
-}
-
-#[tokio::test]
-async fn a_commit_that_comes_between_is_built_upon() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
-        apply(&first, &config_map("a", "1")).await;
-        let commit = finish(&first).await.unwrap();
-        let runtime = bed.run("u-2");
-        let (repository, head) = runtime.place.head().unwrap();
-        assert_eq!(head, Some(commit));
-        bed.push_by_somebody_else("README.md", "by hand\n");
-        // What was made from the old head does not get in; the run does.
-        let parent = repository.find_commit(commit).unwrap();
-        let me = git2::Signature::now("me", "me@example.com").unwrap();
-        let late = repository.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
-        assert!(matches!(
-            runtime.place.advance(&repository, head, late, &Grant::unlimited()).unwrap(),
-            place::Advance::Raced(_)
-        ));
-        apply(&runtime, &config_map("b", "1")).await;
-        finish(&runtime).await.unwrap();
-        assert_eq!(bed.log().len(), 3);
-        assert!(bed.files().contains(&"README.md".to_owned()));
-    }
-}
-
-/// Does something whenever a reference of a copy has been fetched, before it is read.
-struct Meanwhile<F>(F);
-
-impl<F> fmt::Debug for Meanwhile<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Meanwhile")
-    }
-}
-
-impl<F: Fn() + Send + Sync + 'static> Connect for Meanwhile<F> {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        let mut callbacks = git2::RemoteCallbacks::new();
-        callbacks.update_tips(move |_, _, _| {
-            (self.0)();
-            true
-        });
-        callbacks
-    }
-
-    fn credentials(&self) -> Credentials {
-        Credentials::default()
-    }
-}
-
-#[tokio::test]
-async fn nobody_reads_the_branch_of_another_who_shares_a_copy_and_a_name() {
-    let bed = Bed::remote();
-    let first = bed.run("u-1");
-    apply(&first, &config_map("a", "1")).await;
-    let main = finish(&first).await.unwrap();
-    bed.push_by_somebody_else("README.md", "by hand\n");
-    let repository = bed.repository();
-    let theirs = repository.refname_to_id("refs/heads/main").unwrap();
-    repository.reference("refs/heads/other", theirs, true, "theirs").unwrap();
-    repository.reference("refs/heads/main", main, true, "as before").unwrap();
-    let copies = Folders::new(bed.directory.path().to_owned()).take("caches", "fresh");
-    let at = |branch: &str, connect: Arc<dyn Connect>| {
-        let config = GitOpsConfig { branch: branch.to_owned(), cache: copies.clone(), ..bed.config("look") };
-        GitOpsRuntime::new(config, connect).unwrap()
-    };
-    let other = at("other", Arc::new(Anonymous));
-    let place = Arc::clone(&other.place);
-    let mine = at("main", Arc::new(Meanwhile(move || assert_eq!(place.head().unwrap().1, Some(theirs)))));
-    let (copy, head) = mine.place.head().unwrap();
-    assert_eq!(head, Some(main));
-
-    // What is left of both is one reference for each branch, which a server is told.
-    let mut left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
-    let mut expected = [main, theirs];
-    left.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(left, expected);
-    apply(&mine, &config_map("b", "1")).await;
-    let written = finish(&mine).await.unwrap();
-    let left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
-    assert!(left.len() == 2 && left.contains(&written), "{left:?}");
-    repository.find_reference("refs/heads/main").unwrap().delete().unwrap();
-    assert_eq!(mine.place.head().unwrap().1, None);
-    assert_eq!(copy.references().unwrap().count(), 1, "the branch is gone");
-}
-
-#[tokio::test]
 async fn a_copy_that_is_broken_is_fetched_anew() {
     let bed = Bed::remote();
     let first = bed.run("u-1");
@@ -489,25 +378,6 @@ async fn a_copy_that_is_broken_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn a_kind_that_nobody_knows_is_refused_where_no_cluster_is_asked() {
-    let runtime = Bed::local().run("u-1");
-    let mut desired = config_map("a", "1");
-    desired.attributes.insert("kind".to_owned(), json!("ConfigMapSet"));
-    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
-    assert!(matches!(&refused, RuntimeError::UnknownKind(message) if message == "v1 has no kind \"ConfigMapSet\""));
-}
-
-#[tokio::test]
-async fn a_server_that_refuses_the_push_is_not_asked_again() {
-    let bed = Bed::remote();
-    bed.refuse_pushes();
-    let runtime = bed.run("u-1");
-    apply(&runtime, &config_map("a", "1")).await;
-    let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
-    assert!(!retryable && message.contains("refuses the push: pre-receive hook declined"), "{message}");
-}
-
-#[tokio::test]
 async fn the_live_object_is_what_stands_at_the_head() {
     for bed in Bed::both() {
         let runtime = bed.run("u-1");
@@ -537,248 +407,5 @@ async fn the_live_object_is_what_stands_at_the_head() {
         removing.delete(&prior).await.unwrap();
         finish(&removing).await;
         assert_eq!(bed.files(), [""; 0]);
-    }
-}
-
-#[tokio::test]
-async fn a_name_that_no_file_can_have_is_refused() {
-    let bed = Bed::local();
-    let runtime = bed.run("u-1");
-    let role = |name: String| {
-        let mut role = config_map("a", "1");
-        role.attributes.insert("metadata".to_owned(), json!({"name": name, "namespace": "shop"}));
-        role
-    };
-    let most = 255 - "configmap-.yaml".len();
-    runtime.preview(&ApplyRequest::new(&role("a".repeat(most)), None), None).await.unwrap();
-    for name in ["a".repeat(most + 1), ":".repeat(most / 3 + 1)] {
-        let refused = runtime.preview(&ApplyRequest::new(&role(name), None), None).await.unwrap_err();
-        let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
-        assert_eq!(field.as_deref(), Some("attributes.metadata.name"));
-        assert!(message.starts_with("the file would have a longer name"), "{message}");
-    }
-}
-
-#[tokio::test]
-async fn a_file_where_a_folder_should_be_is_told() {
-    let bed = Bed::local();
-    let first = bed.run("u-1");
-    apply(&first, &config_map("a", "1")).await;
-    finish(&first).await;
-    bed.push_by_somebody_else("dev/other", "a file\n");
-    let mut desired = config_map("b", "1");
-    desired.attributes["metadata"]["namespace"] = json!("other");
-    let second = bed.run("u-2");
-    apply(&second, &desired).await;
-    let err = second.finish(&Grant::unlimited()).await.unwrap_err();
-    assert_eq!(
-        err.to_string(),
-        "dev/other/configmap-b.yaml cannot be written: a file stands where a folder should be, or a folder where a file should"
-    );
-}
-
-#[tokio::test]
-async fn a_folder_where_a_file_should_be_is_told_and_stays() {
-    let bed = Bed::local();
-    let first = bed.run("u-1");
-    apply(&first, &config_map("a", "1")).await;
-    finish(&first).await;
-    let prior = apply(&bed.run("u-0"), &config_map("b", "1")).await;
-    let theirs = "dev/shop/configmap-b.yaml/theirs.yaml";
-    bed.push_by_somebody_else(theirs, "a: 1\n");
-    let second = bed.run("u-2");
-    apply(&second, &config_map("b", "2")).await;
-    let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
-    assert!(!retryable && message.starts_with("dev/shop/configmap-b.yaml cannot be written"), "{message}");
-    let third = bed.run("u-3");
-    third.delete(&prior).await.unwrap();
-    assert_eq!(finish(&third).await, None, "there is no such file");
-    assert_eq!(bed.files(), ["dev/shop/configmap-a.yaml", theirs]);
-}
-
-fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
-    let err = result.unwrap_err();
-    (err.is_retryable(), err.to_string())
-}
-
-#[tokio::test]
-async fn a_repository_that_is_not_there_is_told() {
-    let bed = Bed::local();
-    let at = |repository: String| {
-        GitOpsRuntime::new(GitOpsConfig { repository, ..bed.config("u") }, Arc::new(Anonymous)).unwrap()
-    };
-    let (retryable, message) = told(at("file:///nowhere/deploy.git".to_owned()).read(&[]).await);
-    assert_eq!((retryable, message.as_str()), (false, "repository file:///nowhere/deploy.git does not exist"));
-
-    let plain = bed.directory.path().join("plain");
-    std::fs::create_dir(&plain).unwrap();
-    let (retryable, message) = told(at(plain.display().to_string()).read(&[]).await);
-    assert!(!retryable && message.contains("does not exist"), "{message}");
-
-    // Nothing listens on port 1.
-    let (retryable, message) = told(at("http://bot:hunter2@127.0.0.1:1/deploy.git".to_owned()).read(&[]).await);
-    assert!(
-        retryable && message.starts_with("repository http://127.0.0.1:1/deploy.git cannot be reached"),
-        "{message}"
-    );
-    assert!(!message.contains("hunter2"), "{message}");
-}
-
-/// Shows a token, as far as messages go.
-#[derive(Debug)]
-struct Token(&'static str);
-
-impl Connect for Token {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
-        [("token".to_owned(), self.0.as_bytes().to_vec())].into_iter().collect()
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let repository = format!("git://{}/deploy.git", listener.local_addr().unwrap());
-    let answer = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let said = "ERR nobody is called s3cr3t";
-        std::io::Write::write_all(&mut stream, format!("{:04x}{said}", said.len() + 4).as_bytes()).unwrap();
-        // Until it is read, lest it be reset.
-        let _ = std::io::copy(&mut stream, &mut std::io::sink());
-    });
-    let bed = Bed::local();
-    let config = GitOpsConfig { repository, ..bed.config("u") };
-    let (_, message) = told(GitOpsRuntime::new(config, Arc::new(Token("s3cr3t"))).unwrap().read(&[]).await);
-    answer.join().unwrap();
-    assert!(message.ends_with("remote error: nobody is called (sensitive)"), "{message}");
-
-    // So is a hook that refuses a push.
-    let bed = Bed::remote();
-    bed.refuse_pushes();
-    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Token("declined"))).unwrap();
-    apply(&runtime, &config_map("a", "1")).await;
-    let (_, message) = told(runtime.finish(&Grant::unlimited()).await);
-    assert!(message.ends_with("pre-receive hook (sensitive)"), "{message}");
-}
-
-#[tokio::test]
-async fn a_branch_that_is_checked_out_is_left_alone() {
-    let bed = Bed::local();
-    let path: &Path = &bed.directory.path().join("work");
-    Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
-    let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
-    let (retryable, message) =
-        told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish(&Grant::unlimited()).await);
-    assert!(!retryable && message.ends_with("has refs/heads/main checked out; use a bare repository"), "{message}");
-}
-
-#[test]
-fn settings_that_make_no_sense_are_refused_by_field() {
-    let bed = Bed::local();
-    let check = |change: fn(&mut GitOpsConfig), expected: &str| {
-        let mut config = bed.config("u");
-        change(&mut config);
-        let Err(RuntimeError::Invalid { field, .. }) = GitOpsRuntime::new(config, Arc::new(Anonymous)) else {
-            panic!("{expected} is accepted")
-        };
-        assert_eq!(field.as_deref(), Some(expected));
-    };
-    check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
-    check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
-    check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
-    check(|config| config.repository.clear(), "spec.gitops.repository");
-}
-
-#[tokio::test]
-async fn nobody_makes_up_a_trailer_or_an_author() {
-    let bed = Bed::local();
-    let mut config = bed.config("u-1");
-    config.run.requester = "eve <x@y>\nStoa-Run: u-2".to_owned();
-    let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
-    apply(&runtime, &config_map("a", "1")).await;
-    let commit = finish(&runtime).await.unwrap();
-    let repository = bed.repository();
-    let commit = repository.find_commit(commit).unwrap();
-    assert!(!commit.message().unwrap().lines().any(|line| line == "Stoa-Run: u-2"));
-    assert_eq!(commit.author().name().unwrap(), "eve x@yStoa-Run: u-2");
-}
-
-/// The same ConfigMap as a file, by whoever is marked.
-fn file(name: &str, mark: &str) -> String {
-    let annotations =
-        if mark.is_empty() { String::new() } else { format!(", annotations: {{stoa.dev/owner: {mark}}}") };
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: shop{annotations}}}\ndata: {{a: theirs}}\n"
-    )
-}
-
-#[tokio::test]
-async fn nothing_of_a_run_is_written_when_one_file_became_anothers_meanwhile() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
-        apply(&first, &config_map("a", "1")).await;
-        finish(&first).await;
-        let second = bed.run("u-2");
-        apply(&second, &config_map("a", "2")).await;
-        apply(&second, &config_map("b", "2")).await;
-        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
-        let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
-        assert!(
-            !retryable && message.starts_with("ConfigMap b in namespace shop belongs to shop/api/dev"),
-            "{message}"
-        );
-        assert_eq!(bed.log().len(), 2, "nothing was written");
-    }
-}
-
-#[tokio::test]
-async fn what_became_anothers_meanwhile_is_left_and_the_rest_goes() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
-        let priors = [apply(&first, &config_map("a", "1")).await, apply(&first, &config_map("b", "1")).await];
-        finish(&first).await;
-        let second = bed.run("u-2");
-        for prior in &priors {
-            assert_eq!(second.delete(prior).await.unwrap(), Deleted::Gone, "nobody knows yet");
-        }
-        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
-        let finished = second.finish(&Grant::unlimited()).await.unwrap();
-        let left = BTreeMap::from([(priors[1].id.clone(), "shop/api/dev".to_owned())]);
-        assert_eq!(finished.left, left);
-        assert_eq!(bed.files(), ["dev/shop/configmap-b.yaml"]);
-        let again = bed.run("u-2");
-        for prior in &priors {
-            again.delete(prior).await.unwrap();
-        }
-        assert_eq!(
-            again.finish(&Grant::unlimited()).await.unwrap(),
-            finished,
-            "a second try finds the commit of the first"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_file_without_a_mark_is_what_its_run_wrote_or_others() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
-        let prior = apply(&first, &config_map("a", "1")).await;
-        finish(&first).await;
-        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file("a", ""));
-        let look = async |run: &str| {
-            let found = bed.run("u-2").look_for(&[LostCall { resource: &prior, run }]).await.unwrap().remove(0);
-            found.unwrap()
-        };
-        assert!(matches!(look("u-1").await, Found::Ours(_)), "as before there were marks");
-        assert_eq!(look("u-0").await, Found::Foreign);
-        assert_eq!(bed.run("u-2").delete(&prior).await.unwrap(), Deleted::Gone);
-        // What has no mark yet gets one with its next change.
-        let second = bed.run("u-2");
-        apply(&second, &config_map("a", "2")).await;
-        finish(&second).await.unwrap();
-        assert!(matches!(look("u-0").await, Found::Ours(_)));
     }
 }

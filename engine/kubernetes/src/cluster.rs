@@ -51,6 +51,9 @@ const LINGERS: Duration = Duration::from_secs(45);
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
 
+/// How objects are asked for as they are.
+const JSON: &str = "application/json";
+
 /// How a server-side apply is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ApplyOptions {
@@ -96,8 +99,9 @@ impl fmt::Debug for Cluster {
 struct Page<'a> {
     #[serde(default)]
     metadata: PageMeta,
-    #[serde(borrow)]
-    items: Vec<&'a serde_json::value::RawValue>,
+    /// `null` where there are none of which only the metadata is sent.
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a serde_json::value::RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -175,7 +179,30 @@ impl Cluster {
         collection: &str,
         wanted: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Listed, CallError> {
-        let mut found = HashMap::new();
+        let pick = |item: &str| {
+            let peek: Peek = decode(item.as_bytes())?;
+            if !wanted(&peek.metadata.name) {
+                return Ok(None);
+            }
+            let mut object: Map<String, Value> = decode(item.as_bytes())?;
+            // Items of built-in lists leave out what the list says.
+            object.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
+            object.entry("kind").or_insert_with(|| gvk.kind.clone().into());
+            Ok(Some((peek.metadata.name, object)))
+        };
+        let (found, version) = self.pages(collection, JSON, &pick).await?;
+        Ok(Listed { objects: found.into_iter().collect(), version })
+    }
+
+    /// What `pick` makes of the objects of a collection, one after the other as JSON, and as of when that is. `accept` says as
+    /// what the server is to send them.
+    pub(crate) async fn pages<T: Send>(
+        &self,
+        collection: &str,
+        accept: &str,
+        pick: &(dyn Fn(&str) -> Result<Option<T>, CallError> + Sync),
+    ) -> Result<(Vec<T>, String), CallError> {
+        let mut found = Vec::new();
         let mut next = String::new();
         let mut size = PAGE;
         loop {
@@ -184,7 +211,7 @@ impl Cluster {
             } else {
                 format!("{collection}?limit={size}&continue={}", utf8_percent_encode(&next, NON_ALPHANUMERIC))
             };
-            let body = match self.call(Method::GET, &page_path, None).await {
+            let body = match self.get_as(accept, &page_path).await {
                 Err(CallError::TooLarge) if size > 1 => {
                     size = (size / FEWER).max(1);
                     continue;
@@ -192,23 +219,16 @@ impl Cluster {
                 // The token is older than the server's history: begin again, without pages.
                 Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() => {
                     found.clear();
-                    self.call(Method::GET, collection, None).await?
+                    self.get_as(accept, collection).await?
                 }
                 body => body?,
             };
             let page: Page<'_> = decode(&body)?;
-            for item in page.items {
-                let peek: Peek = decode(item.get().as_bytes())?;
-                if wanted(&peek.metadata.name) {
-                    let mut object: Map<String, Value> = decode(item.get().as_bytes())?;
-                    // Items of built-in lists leave out what the list says.
-                    object.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
-                    object.entry("kind").or_insert_with(|| gvk.kind.clone().into());
-                    found.insert(peek.metadata.name, object);
-                }
+            for item in page.items.into_iter().flatten() {
+                found.extend(pick(item.get())?);
             }
             if page.metadata.next.is_empty() {
-                return Ok(Listed { objects: found, version: page.metadata.resource_version });
+                return Ok((found, page.metadata.resource_version));
             }
             next = page.metadata.next;
         }
@@ -295,13 +315,13 @@ impl Cluster {
 
     /// Whether the server answers, whatever it says.
     pub(crate) async fn answers(&self) -> bool {
-        !matches!(self.call_once(&Method::GET, "/readyz", None).await, Err(CallError::Unreachable(_)))
+        !matches!(self.call_once(&Method::GET, "/readyz", JSON, None).await, Err(CallError::Unreachable(_)))
     }
 
     /// Asks whether the server answers, for the sake of what is waited for meanwhile.
     pub(crate) async fn ask_for(&self, awaited: String) {
         // Whether it does is noted, and what does not is told.
-        let _ = self.call_awaited(awaited, &Method::GET, "/readyz", None).await;
+        let _ = self.call_awaited(awaited, &Method::GET, "/readyz", JSON, None).await;
     }
 
     /// Notes that something else than a call is waited for, until what this returns is dropped.
@@ -342,12 +362,27 @@ impl Cluster {
         path: &str,
         body: Option<(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, CallError> {
+        self.repeated(&method, path, JSON, body.as_ref()).await
+    }
+
+    /// What is at a path, as `accept` says that it is to be sent.
+    pub(crate) async fn get_as(&self, accept: &str, path: &str) -> Result<Vec<u8>, CallError> {
+        self.repeated(&Method::GET, path, accept, None).await
+    }
+
+    async fn repeated(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &str,
+        body: Option<&(&str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, CallError> {
         let mut attempt = 1;
         let mut was_ready = false;
         let mut was_refused = false;
         self.unless_given_up()?;
         loop {
-            let err = match self.call_once(&method, path, body.as_ref()).await {
+            let err = match self.call_once(method, path, accept, body).await {
                 Ok(body) => {
                     if was_refused {
                         // It knows its roles now. When it starts once more, it has its time again.
@@ -381,7 +416,7 @@ impl Cluster {
     /// Whether a refusal is to be believed. A kube-apiserver that has just started answers before it knows any roles, and
     /// refuses everybody everything, `/readyz` too.
     pub(crate) async fn readiness(&self) -> Readiness {
-        let is_ready = self.call_once(&Method::GET, "/readyz", None).await.is_ok();
+        let is_ready = self.call_once(&Method::GET, "/readyz", JSON, None).await.is_ok();
         let mut unready = self.unready.lock().unwrap_or_else(PoisonError::into_inner);
         if is_ready {
             *unready = None;
@@ -395,10 +430,11 @@ impl Cluster {
         &self,
         method: &Method,
         path: &str,
+        accept: &str,
         body: Option<&(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, CallError> {
         let awaited = format!("{method} {}", path.split('?').next().unwrap_or_default());
-        self.call_awaited(awaited, method, path, body).await
+        self.call_awaited(awaited, method, path, accept, body).await
     }
 
     /// One request; until it is answered, `awaited` is.
@@ -407,9 +443,10 @@ impl Cluster {
         awaited: String,
         method: &Method,
         path: &str,
+        accept: &str,
         body: Option<&(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, CallError> {
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
         if let Some((content_type, _)) = body {
             request = request.header(header::CONTENT_TYPE, *content_type);
         }

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, uid_of};
-use stoa_engine::{Sensitive, StateResource};
+use stoa_engine::{Contents, Sensitive, StateResource};
 use stoa_runtime::{Deleted, KubernetesObject, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
 use crate::error::CallError;
+use crate::held;
 use crate::kinds::{Known, forget_defined, look_in_any_version};
 use crate::target::{Api, Gvk, Target};
 use crate::under_way::Asked;
@@ -154,6 +155,7 @@ async fn delete_served(
         if is_going(&object) {
             return Ok(Some(going()));
         }
+        refuse_held(runtime, cluster, prior, &object).await?;
         match cluster.delete(&path, propagation(&target.gvk), &object).await {
             Ok(()) => {}
             Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => {
@@ -171,6 +173,19 @@ async fn delete_served(
             Err(err) => Err(versions.explain(err.after_a_call())),
         };
     }
+}
+
+/// Refuses to delete what others own something in by now. What is made in there between this look and the deletion is not seen.
+async fn refuse_held(
+    runtime: &KubernetesRuntime,
+    cluster: &Cluster,
+    prior: &StateResource,
+    object: &Map<String, Value>,
+) -> Result<(), RuntimeError> {
+    let Some(contents) = Contents::at_stake(prior, Some(object)) else { return Ok(()) };
+    let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
+    let held = held::look(cluster, &runtime.owner, &contents).await.map_err(explain)?;
+    held.refusal().map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
 }
 
 /// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.

@@ -3,7 +3,7 @@
 //! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are server-side applies under
 //! the field manager `stoa` with the owner's mark (`write`), or new objects in the place of old ones (`replace`), and health
 //! follows kstatus, or the resource's own policy, by watching (`health`, `watch`, `kstatus`, `policy`). What a cluster serves
-//! (`discovery`) may come and go meanwhile (`kinds`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
+//! (`discovery`) may come and go meanwhile (`kinds`). What others keep in a namespace is looked for before it is deleted (`held`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
 //! answers 429 with `Retry-After` is waited for.
 //!
 //! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
@@ -17,6 +17,7 @@ mod deletion;
 mod discovery;
 mod error;
 mod health;
+mod held;
 mod kinds;
 mod kstatus;
 mod object;
@@ -38,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
-use stoa_engine::{Clusters, Owner, Resource, ResourceId, Schemas, StateResource};
+use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live,
     LostCall, Preview, ReadRequest, Runtime, RuntimeError,
@@ -220,6 +221,10 @@ impl Runtime for KubernetesRuntime {
 
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         read::look_for(self, calls).await
+    }
+
+    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+        held::held(self, holder, contents).await
     }
 
     async fn preview(

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
+use stoa_engine::held::DELETE_CONTENTS;
 use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::resolve::Resolved;
-use stoa_engine::{DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
+use stoa_engine::{Contents, DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
 
 use crate::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, LostCall, ReadRequest, Runtime, RuntimeError,
@@ -49,6 +50,7 @@ pub async fn all(subject: &dyn Subject) {
     what_another_deployment_has_is_taken_over_on_purpose(subject).await;
     what_another_deployment_has_is_not_deleted(subject).await;
     what_another_deployment_has_was_made_by_no_lost_call(subject).await;
+    what_another_deployment_has_keeps_its_namespace(subject).await;
     an_object_without_a_name_is_refused_for_good(subject).await;
     health_is_told(subject).await;
     many_at_once_are_all_applied(subject).await;
@@ -266,6 +268,47 @@ pub async fn what_another_deployment_has_was_made_by_no_lost_call(subject: &dyn 
     let found = subject.runtime_of(deployment("two")).look_for(&calls).await.expect("the infrastructure is there");
     assert!(found.iter().all(|found| matches!(found, Ok(Found::Foreign))), "{found:?}");
     remove(subject, &prior).await;
+}
+
+/// A namespace is not deleted from around what another deployment has, unless its record says so. Whoever asks is told of it.
+pub async fn what_another_deployment_has_keeps_its_namespace(subject: &dyn Subject) {
+    let name = format!("{}-held", subject.namespace());
+    let namespace = Resource {
+        id: format!("v1:Namespace:{name}").as_str().into(),
+        attributes: object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})),
+        ..config_map(subject, "namespace", "")
+    };
+    let ours = bring(subject, &namespace, None).await;
+    let mut theirs = config_map(subject, "held", "a");
+    theirs.attributes["metadata"]["namespace"] = name.clone().into();
+    theirs.id = format!("v1:ConfigMap:{name}:conformance-held").as_str().into();
+    let request = ApplyRequest::new(&theirs, None);
+    let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is nobody's");
+
+    let refusal = async |owner: Owner| {
+        let held = subject.runtime_of(owner).held(&ours, &Contents::Namespace(name.clone())).await;
+        held.expect("the infrastructure is there").refusal()
+    };
+    let told = refusal(deployment("one")).await.expect("another deployment has something in it");
+    assert!(told.contains("ConfigMap conformance-held of conformance/two/dev;"), "{told}");
+    assert_eq!(refusal(deployment("two")).await, None, "it has nothing but its own in it");
+    let runtime = subject.runtime();
+    let refused = match runtime.delete(&ours).await {
+        Ok(_) => runtime.finish(&Grant::unlimited()).await.map(drop),
+        Err(error) => Err(error),
+    };
+    assert!(matches!(&refused, Err(RuntimeError::HoldsOthers(message)) if *message == told), "{refused:?}");
+    let before = [live(subject, &namespace, None).await, live(subject, &theirs, None).await];
+    assert!(before.iter().all(|live| matches!(live, Live::Present(_))), "{before:?}");
+
+    let mut says_so = ours.clone();
+    says_so.extensions.insert(DELETE_CONTENTS.to_owned(), "true".into());
+    remove(subject, &says_so).await;
+    // What is gathered is no cluster, where it went with the namespace.
+    assert_eq!(remove_of(subject, deployment("two"), &recorded(&theirs, &applied)).await, None);
+    assert_eq!(live(subject, &theirs, None).await, Live::Absent);
+    let again = bring(subject, &namespace, None).await;
+    remove(subject, &again).await;
 }
 
 /// What does not exist reads as [`Live::Absent`].

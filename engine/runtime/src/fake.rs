@@ -30,6 +30,8 @@ pub enum Operation {
     Read,
     /// [`Runtime::look_for`](crate::Runtime::look_for), once for each resource.
     LookFor,
+    /// [`Runtime::held`](crate::Runtime::held)
+    Held,
     /// [`Runtime::preview`](crate::Runtime::preview)
     Preview,
     /// [`Runtime::apply`](crate::Runtime::apply)

@@ -19,7 +19,9 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{Standing, is_marked};
-use stoa_engine::{Clusters, FieldConflict, Owner, Resource, ResourceId, Schemas, Sensitive, StateResource, conflict};
+use stoa_engine::{
+    Clusters, Contents, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive, StateResource, conflict,
+};
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
@@ -269,6 +271,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// When the infrastructure cannot be reached at all; what is wrong with one resource is told in its place.
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
+    /// Looks what other deployments own of what would go with a recorded namespace or definition. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be known for now. What nobody lets us look at is told in the answer.
+    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError>;
+
     /// Asks what applying would make of a resource, changing nothing. `live` is what
     /// [`read`](Self::read) found.
     async fn preview(
@@ -290,6 +299,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Asks for the resource to be deleted, and does not wait for what may take long after that. One that is already gone
     /// counts as deleted. One that bears the mark of another deployment stays. May be called again, also while it is going.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::HoldsOthers`], here or by [`finish`](Self::finish), when something would go with it that other
+    /// deployments own, and nothing says that it may ([`Contents::at_stake`]).
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
     /// Waits until an object is gone that is being deleted, and at most until the caller drops the future. Another object
@@ -332,6 +346,9 @@ pub enum RuntimeError {
     /// Another deployment owns the resource: a sentence that names it.
     #[error("{0}")]
     Owned(String),
+    /// Other deployments own what would go with the resource: a sentence that names some of it ([`Held::refusal`]).
+    #[error("{0}")]
+    HoldsOthers(String),
     /// It could not be reached or was busy; trying again may help. The call may have been made.
     #[error("{message}")]
     Unavailable {

@@ -158,6 +158,7 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
+        RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)
         }

@@ -267,6 +267,7 @@ impl Model {
                     goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == id && self.is_claimed(want))
                 }
                 reason::STILL_NEEDED => id == Some(&SLOTS[NAMESPACE].id(false)) && self.goes_with_what_is_wanted(goal),
+                reason::HOLDS_OTHERS => self.is_of_namespace(problem) && self.is_deleted(goal) && self.holds_theirs(),
                 _ => false,
             };
             if !is_right {
@@ -283,8 +284,24 @@ impl Model {
         !want.force && claims.iter().any(|claim| claim.applies || !is_ours)
     }
 
+    fn is_of_namespace(&self, problem: &Problem) -> bool {
+        [false, true].iter().any(|earlier| problem.resource_id.as_ref() == Some(&SLOTS[NAMESPACE].id(*earlier)))
+    }
+
+    /// Whether something in the namespace is another deployment's.
+    fn holds_theirs(&self) -> bool {
+        let is_in_it =
+            |(slot, object): (&usize, &Map<String, Value>)| SLOTS[*slot].is_in_namespace() && is_theirs(object);
+        self.world.objects().iter().any(is_in_it)
+    }
+
     /// Whether the namespace would be deleted, for good or to be made anew, and something in it is wanted.
     fn goes_with_what_is_wanted(&self, goal: &Goal) -> bool {
+        self.is_deleted(goal) && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
+    }
+
+    /// Whether the namespace would be deleted, for good or to be made anew.
+    fn is_deleted(&self, goal: &Goal) -> bool {
         let objects = self.world.objects();
         let Some(object) = objects.get(&NAMESPACE) else { return false };
         // It is on record, or a lost call made it.
@@ -293,7 +310,7 @@ impl Model {
             let fixed = object.get(FIXED);
             fixed.is_some() && fixed != want.fixed.map(|it| json!(it.to_string())).as_ref()
         });
-        is_known && is_deleted && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
+        is_known && is_deleted
     }
 
     /// Whether another deployment has what is wanted.
@@ -424,7 +441,11 @@ impl Model {
                 End::Ended(planned, outcome) if self.was_not_asked(&planned, &outcome) => {}
                 End::Ended(_, outcome) => return self.world.broken(format!("a quiet run ended so: {outcome:?}")),
                 // What is in it stays, and others see to it that it goes.
-                End::Refused(problems) if problems.iter().all(|it| it.reason == reason::STILL_NEEDED) => {
+                End::Refused(problems)
+                    if problems
+                        .iter()
+                        .all(|it| [reason::STILL_NEEDED, reason::HOLDS_OTHERS].contains(&&*it.reason)) =>
+                {
                     self.world.cloud.remove(&SLOTS[NAMESPACE].id(false).0);
                 }
                 End::Refused(problems) => return self.world.broken(format!("there is no quiet run: {problems:?}")),

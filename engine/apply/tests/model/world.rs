@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceOutcome, ResourceResult};
 use stoa_engine::object::is_going;
 use stoa_engine::owner::MARK;
-use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{
+    Action, Contents, FieldConflict, Held, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource,
+};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, Live, LostCall,
@@ -308,9 +310,14 @@ impl World {
         for other in (0..SLOTS.len()).filter(|other| *other != slot && before.get(other) != after.get(other)) {
             inner.broken.push(format!("the call for {id} changed {}", SLOTS[other].name));
         }
+        let inside: Vec<_> =
+            before.iter().filter(|(slot, _)| SLOTS[**slot].is_in_namespace()).map(|(_, object)| object).collect();
         let (before, after) = (before.get(&slot), after.get(&slot));
         if before == after {
             return;
+        }
+        if !is_apply && slot == NAMESPACE && inside.iter().any(|object| is_theirs(object) && !is_going(object)) {
+            inner.broken.push(format!("what others own goes with {id}"));
         }
         if before.is_some_and(is_theirs) {
             let walk = inner.walk.as_ref();
@@ -410,6 +417,10 @@ impl Runtime for Driven {
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.0.step("look for".to_owned()).await;
         self.0.runtime.look_for(calls).await
+    }
+
+    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+        self.0.runtime.held(holder, contents).await
     }
 
     async fn preview(

@@ -7,6 +7,7 @@ mod deferred;
 mod failures;
 mod grants;
 mod health;
+mod held;
 mod ignored;
 mod import;
 mod lost;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_apply::{PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Clusters, Owner, Preview, Resource, Spec, StateResource};
+use stoa_engine::{Action, Clusters, Contents, Held, Owner, Preview, Resource, Spec, StateResource};
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live, LostCall,
@@ -182,6 +182,10 @@ impl Runtime for Two {
 
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.main.look_for(calls).await
+    }
+
+    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+        self.main.held(holder, contents).await
     }
 
     async fn preview(&self, _: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {

@@ -195,3 +195,114 @@ async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to
         assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
     }
 }
+
+/// The first of two deployments plans to have nothing any more of what it has recorded.
+async fn planned_without(records: &[StateResource]) -> Result<stoa_apply::Planned, stoa_apply::PlanError> {
+    let state = State { resources: records.to_vec(), ..State::default() };
+    let planning = stoa_apply::Planning {
+        spec: &Spec::default(),
+        spec_digest: "digest",
+        state: &state,
+        destroy: true,
+        keys: &DigestKeys::new(&[7; 32], &[]),
+        forget_clusters: &[],
+    };
+    stoa_apply::plan(std::sync::Arc::new(runtime_of("web").await), &planning).await
+}
+
+#[tokio::test]
+async fn a_namespace_or_definition_in_which_others_own_something_is_neither_planned_to_go_nor_deleted() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let name = unique("stoa-test");
+    let holders = [
+        disks(&group, [true, true]),
+        resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})),
+    ];
+    let mut ours = Vec::new();
+    for holder in &holders {
+        ours.push(recorded(holder, bed.apply(holder, None).await.unwrap().live));
+        assert_eq!(bed.runtime.wait_healthy(holder, &ignore).await.unwrap(), Health::Current);
+    }
+    // What the cluster itself makes is nobody's, and what its controllers copy a mark to is not held.
+    let other = runtime_of("api").await;
+    let disk = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Disk",
+        "metadata": {"name": "d", "namespace": bed.namespace}}));
+    let deployment = resource(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": name},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "registry.k8s.io/pause:3.10"}]}}}}));
+    let secret = resource(json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "key", "namespace": name}, "stringData": {"key": "never-told"}}));
+    let mut theirs = Vec::new();
+    for desired in [&disk, &deployment, &secret] {
+        theirs.push(recorded(desired, other.apply(&ApplyRequest::new(desired, None)).await.unwrap().live));
+    }
+    assert_eq!(other.wait_healthy(&deployment, &ignore).await.unwrap(), Health::Current);
+
+    let Err(stoa_apply::PlanError::Problems(problems)) = planned_without(&ours).await else { panic!("both hold") };
+    let told: Vec<_> = problems.iter().map(|it| (&*it.reason, it.resource_id.clone().unwrap())).collect();
+    assert_eq!(told, [("HoldsOthers", holders[0].id.clone()), ("HoldsOthers", holders[1].id.clone())]);
+    let in_kind = format!("Disk d in namespace {} of shop/api/dev;", bed.namespace);
+    assert!(problems[0].message.contains(&in_kind), "{problems:?}");
+    assert!(
+        problems[1].message.contains("own Deployment web of shop/api/dev, Secret key of shop/api/dev;"),
+        "{problems:?}"
+    );
+    for (prior, problem) in ours.iter().zip(&problems) {
+        let error = bed.delete(prior).await.unwrap_err();
+        assert!(matches!(&error, RuntimeError::HoldsOthers(message) if *message == problem.message), "{error:?}");
+    }
+    assert_eq!(other.read(&[ReadRequest { desired: Some(&disk), prior: None }]).await.unwrap().len(), 1);
+
+    // One of them says that it may go, and the other is left by whoever had something in it.
+    let leave = Patch::Merge(json!({"metadata": {"annotations": {"stoa.dev/delete-contents": "true"}}}));
+    let namespaces = Api::<Namespace>::all(bed.client.clone());
+    namespaces.patch(&name, &PatchParams::default(), &leave).await.unwrap();
+    conformance::delete(&other, &theirs[0]).await.unwrap();
+    assert_eq!(planned_without(&ours).await.unwrap().summary.delete, 2);
+    for prior in &ours {
+        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
+    }
+}
+
+/// A runtime of the deployment `web` with no other rights than a service account of the namespace has.
+async fn runtime_as(bed: &Bed, account: &str) -> KubernetesRuntime {
+    let mut config = kube::config::Kubeconfig::read_from(kubeconfig()).unwrap();
+    for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.impersonate = Some(format!("system:serviceaccount:{}:{account}", bed.namespace));
+    }
+    let bytes = serde_json::to_vec(&config).unwrap();
+    let access = Access::Kubeconfig { bytes, context: None };
+    KubernetesRuntime::new(&[ClusterConfig { name: "main".to_owned(), access }], owner("web")).await.unwrap()
+}
+
+#[tokio::test]
+async fn kinds_that_the_credentials_may_not_list_are_told_with_the_plan() {
+    let bed = Bed::new().await;
+    let (user, name) = (unique("user"), unique("stoa-test"));
+    let role = resource(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": user}, "rules": [
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "create", "patch", "delete"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]}));
+    let binding = resource(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": user}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": bed.namespace}]}));
+    let mut grants = Vec::new();
+    for desired in [&role, &binding] {
+        grants.push(recorded(desired, bed.apply(desired, None).await.unwrap().live));
+    }
+    let limited = runtime_as(&bed, "default").await;
+    let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let prior = recorded(&namespace, bed.apply(&namespace, None).await.unwrap().live);
+    let contents = stoa_engine::Contents::Namespace(name);
+    let held = limited.held(&prior, &contents).await.unwrap();
+    let warning = held.warning(&prior.id).unwrap();
+    assert!(held.refusal().is_none() && warning.contains("does not let this workspace list "), "{warning}");
+    assert!(!warning.contains("configmaps"), "{warning}");
+    assert_eq!(bed.runtime.held(&prior, &contents).await.unwrap().warning(&prior.id), None);
+    for prior in [prior].iter().chain(&grants) {
+        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
+    }
+}

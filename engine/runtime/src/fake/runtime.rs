@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, uid_of};
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{
+    Contents, FieldConflict, Held, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource,
+};
 
 use super::{FINISH, FakeCloud, Operation, Place, Stored};
 use crate::{
@@ -37,7 +39,8 @@ struct Gathered {
 enum Change {
     /// What is stored, and from whom it may be taken over.
     Store(Stored, Option<String>),
-    Remove(Place),
+    /// It goes, as this record says.
+    Remove(Box<StateResource>),
 }
 
 impl FakeRuntime {
@@ -60,6 +63,22 @@ impl FakeRuntime {
     /// The other deployment that has what is live.
     fn other(&self, place: &Place) -> Option<String> {
         self.owner.other(&self.cloud.at(place)?)
+    }
+
+    /// What others own of what would go with something.
+    fn held_in(&self, contents: &Contents) -> Held {
+        let mut held = Held::of(contents);
+        for Stored { object, .. } in self.cloud.lock().live.values().filter(|stored| contents.has(&stored.object)) {
+            let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+            held.note(&self.owner, kind, object);
+        }
+        held
+    }
+
+    /// Refuses to delete what others own something in.
+    fn guard_contents(&self, prior: &StateResource, live: &Map<String, Value>) -> Result<(), RuntimeError> {
+        let refusal = Contents::at_stake(prior, Some(live)).and_then(|contents| self.held_in(&contents).refusal());
+        refusal.map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
     }
 
     /// Refuses what another deployment has.
@@ -166,6 +185,11 @@ impl Runtime for FakeRuntime {
         Ok(found.collect())
     }
 
+    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+        self.cloud.begin(Operation::Held, &holder.id)?;
+        Ok(self.held_in(contents))
+    }
+
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,
@@ -222,7 +246,7 @@ impl Runtime for FakeRuntime {
         self.cloud.begin(Operation::Delete, &prior.id)?;
         let place = Place::of(&prior.id, &prior.attributes);
         let mut going = None;
-        if !self.gather(&prior.id, Change::Remove(place.clone())) {
+        if !self.gather(&prior.id, Change::Remove(Box::new(prior.clone()))) {
             if let Some(other) = self.other(&place) {
                 return Ok(Deleted::Left(other));
             }
@@ -231,6 +255,9 @@ impl Runtime for FakeRuntime {
                 && uid_of(live) != Some(recorded)
             {
                 return Err(RuntimeError::Conflict("the object is not the one that was applied".to_owned()));
+            }
+            if let Some(live) = live.filter(|live| !is_going(live)) {
+                self.guard_contents(prior, &live)?;
             }
             going = self.cloud.delete(&place).as_ref().and_then(object_of);
         }
@@ -275,14 +302,22 @@ impl Runtime for FakeRuntime {
         grant.check()?;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, change) in &gathered.changes {
-            if let Change::Store(stored, from) = change {
-                self.guard(&Place::of(id, &stored.object), from.as_deref())?;
+            match change {
+                Change::Store(stored, from) => self.guard(&Place::of(id, &stored.object), from.as_deref())?,
+                Change::Remove(prior) => {
+                    let place = Place::of(id, &prior.attributes);
+                    // What another deployment has is left.
+                    if let Some(live) = self.cloud.at(&place).filter(|live| self.owner.other(live).is_none()) {
+                        self.guard_contents(prior, &live)?;
+                    }
+                }
             }
         }
         for (id, change) in std::mem::take(&mut gathered.changes) {
             match change {
                 Change::Store(stored, _) => drop(self.cloud.store(stored)),
-                Change::Remove(place) => {
+                Change::Remove(prior) => {
+                    let place = Place::of(&id, &prior.attributes);
                     if let Some(other) = self.other(&place) {
                         gathered.finished.left.insert(id, other);
                         continue;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use stoa_e2e::fixture::Organization;
+use stoa_e2e::fixture::{Organization, config_maps, config_maps_in};
 use stoa_e2e::{Cluster, Server, Standalone, run};
 
 /// A ConfigMap in the organization's namespace, with this value and extension.
@@ -82,6 +82,88 @@ fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_in_a_cluster()
             "--output=yaml",
         ])
     });
+}
+
+/// `there` tells what is there of a Namespace and the ConfigMaps in it, by their names.
+fn a_namespace_is_kept_for_what_others_own_in_it(server: &dyn Server, there: impl Fn(&Organization, &str) -> String) {
+    let organization = Organization::create(server);
+    let name = &organization.name;
+    let namespace = format!("{name}-shared");
+    let (alone, of_theirs) = (shared(&organization, "of-one", ""), theirs(&namespace));
+    organization.stack("one", &alone);
+    organization.succeed("one", "Apply", "");
+    organization
+        .stack("one", &format!("{}{}", config_maps(&namespace, 1, "of-one"), alone.replace("resources:\n", "")));
+    organization.succeed("one", "Apply", "");
+    organization.stack("two", &of_theirs);
+    organization.succeed("two", "Apply", "");
+    let before = there(&organization, &namespace);
+    assert!(before.contains("c0") && before.contains("theirs"), "{before}");
+
+    organization.stack("one", &alone);
+    let told = format!("of which others own ConfigMap theirs of {name}/two/{name};");
+    for (operation, fields) in [("Preview", ""), ("Apply", ""), ("Rollback", "release: 1"), ("Destroy", "")] {
+        let message = organization.fail("one", operation, fields);
+        assert!(message.contains(&format!("v1:Namespace:{namespace}: ")) && message.contains(&told), "{message}");
+    }
+    assert_eq!(there(&organization, &namespace), before);
+
+    organization.succeed("two", "Destroy", "");
+    organization.succeed("one", "Apply", "");
+    assert_eq!(there(&organization, &namespace), "");
+}
+
+/// A ConfigMap in a Namespace that another stack has.
+fn theirs(namespace: &str) -> String {
+    format!(
+        "resources:
+- id: v1:ConfigMap:{namespace}:theirs
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: theirs, namespace: {namespace}}}
+"
+    )
+}
+
+#[test]
+fn a_namespace_is_kept_for_what_another_stack_owns_in_it_on_its_own() {
+    a_namespace_is_kept_for_what_others_own_in_it(&*Standalone::shared(), |organization, namespace| {
+        let list = ["ls-tree", "-r", "--name-only", "main"];
+        let files = run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(list));
+        let mut files: Vec<&str> = files.lines().filter(|file| file.contains(namespace)).collect();
+        files.sort_unstable();
+        files.join(" ")
+    });
+}
+
+#[test]
+fn a_namespace_is_kept_for_what_another_stack_owns_in_it_in_a_cluster() {
+    let cluster = Cluster::shared();
+    a_namespace_is_kept_for_what_others_own_in_it(&cluster, |_, namespace| {
+        let kubectl = cluster.kubectl();
+        let found = kubectl.run(&["get", "namespace", namespace, "--ignore-not-found", "--output=name"]);
+        let maps: Vec<String> = config_maps_in(&kubectl, namespace).into_keys().collect();
+        format!("{found}{}", maps.join(" "))
+    });
+}
+
+#[test]
+fn a_namespace_goes_with_what_others_own_in_it_once_somebody_says_so() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-shared", organization.name);
+    organization.stack("one", &config_maps(&namespace, 1, "of-one"));
+    organization.succeed("one", "Apply", "");
+    organization.stack("two", &theirs(&namespace));
+    organization.succeed("two", "Apply", "");
+    let message = organization.fail("one", "Destroy", "");
+    let leave = "stoa.dev/delete-contents: \"true\"";
+    assert!(message.contains(leave), "{message}");
+    cluster.kubectl().run(&["annotate", "namespace", &namespace, "stoa.dev/delete-contents=true"]);
+    organization.succeed("one", "Destroy", "");
+    assert_eq!(cluster.kubectl().run(&["get", "namespace", &namespace, "--ignore-not-found"]), "");
 }
 
 #[test]

@@ -1,0 +1,143 @@
+//! What others own in a namespace, or of a kind, keeps it from being deleted.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stoa_apply::{PlanError, ResourceOutcome};
+use stoa_engine::problem::reason;
+use stoa_engine::spec::RECREATE;
+use stoa_engine::{Problem, Spec};
+use stoa_runtime::RuntimeError;
+use stoa_runtime::fake::Operation;
+
+use crate::support::{Stack, config_map, options, spec};
+
+const NAMESPACE: &str = "v1:Namespace:shop";
+const DEFINITION: &str = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
+
+fn namespace() -> Value {
+    json!({"id": NAMESPACE, "type": "Kubernetes",
+        "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}})
+}
+
+fn definition() -> Value {
+    json!({"id": DEFINITION, "type": "Kubernetes", "attributes": {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{"name": "v1"}]}}})
+}
+
+fn widget() -> Value {
+    json!({"id": "example.com/v1:Widget:other:it", "type": "Kubernetes", "attributes": {
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "it", "namespace": "other"}}})
+}
+
+/// A stack that has these, and another that has something that goes with one of them.
+async fn two(holder: Value, held: Value) -> (Stack, Stack) {
+    let first = Stack::default();
+    first.bring(&spec(vec![holder, config_map("ours", &[], json!({}))])).await;
+    let second = first.beside("second");
+    second.bring(&spec(vec![held])).await;
+    (first, second)
+}
+
+/// What is wrong with a plan to remove everything.
+async fn destroyed(stack: &Stack) -> Vec<Problem> {
+    match stack.planned(Arc::new(stack.runtime()), &Spec::default(), true).await {
+        Err(PlanError::Problems(problems)) => problems,
+        other => panic!("{other:?} instead of problems"),
+    }
+}
+
+#[tokio::test]
+async fn what_another_stack_owns_in_it_refuses_every_plan_that_deletes_it() {
+    for (holder, id, held, told) in [
+        (namespace(), NAMESPACE, config_map("theirs", &[], json!({})), "ConfigMap theirs of fake/second/workspace;"),
+        (definition(), DEFINITION, widget(), "Widget it in namespace other of fake/second/workspace;"),
+    ] {
+        let (first, second) = two(holder.clone(), held).await;
+        for deferred in [false, true] {
+            let runtime = || if deferred { first.runtime().deferred() } else { first.runtime() };
+            let problems = first.refusal(runtime(), &Spec::default()).await;
+            let found: Vec<_> = problems.iter().map(|it| (&*it.reason, it.resource_id.clone())).collect();
+            assert_eq!(found, [(reason::HOLDS_OTHERS, Some(id.into()))]);
+            assert!(problems[0].message.contains(told), "{problems:?}");
+            assert_eq!(destroyed(&first).await, problems);
+        }
+        assert!(first.cloud.called(Operation::Delete).is_empty());
+        // Who has nothing else in it and does not delete it hears nothing, and costs nothing.
+        first.cloud.clear_calls();
+        first.bring(&spec(vec![holder])).await;
+        assert!(first.cloud.called(Operation::Held).is_empty());
+        assert!(second.destroy().await.succeeded);
+        assert!(first.destroy().await.succeeded);
+        assert!(first.cloud.ids().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_another_stack_owns_by_the_time_of_the_deletion_refuses_that() {
+    for deferred in [false, true] {
+        let first = Stack::default();
+        first.bring(&spec(vec![namespace()])).await;
+        let (nothing, second) = (Spec::default(), first.beside("second"));
+        let planned = first.plan(&nothing).await.unwrap();
+        second.bring(&spec(vec![config_map("theirs", &[], json!({}))])).await;
+        let runtime = if deferred { first.runtime().deferred() } else { first.runtime() };
+        let outcome = first.execute_with(Arc::new(runtime), &nothing, &planned, &[], &options()).await.unwrap();
+        assert_eq!(outcome.problems[0].reason, reason::HOLDS_OTHERS, "{outcome:?}");
+        assert!(first.cloud.live(NAMESPACE).is_some() && first.keeper.record(NAMESPACE).uid().is_some());
+        if !deferred {
+            assert_eq!(first.keeper.result(NAMESPACE).outcome, ResourceOutcome::Failed, "nothing was called for");
+            assert!(first.keeper.state().open.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_goes_with_what_others_own_where_it_says_so() {
+    let theirs = || config_map("theirs", &[], json!({}));
+    let says_so = |mut holder: Value| {
+        holder["extensions"] = json!({"stoa.dev/delete-contents": "true"});
+        holder
+    };
+    // As it was applied last.
+    let (first, _second) = two(says_so(namespace()), theirs()).await;
+    assert!(first.destroy().await.succeeded);
+    assert!(first.cloud.called(Operation::Held).is_empty(), "nobody has to look");
+
+    // As somebody has it say in the cluster.
+    let (first, _second) = two(namespace(), theirs()).await;
+    assert_eq!(destroyed(&first).await.len(), 1);
+    let mut live = first.cloud.live(NAMESPACE).unwrap();
+    live["metadata"]["annotations"]["stoa.dev/delete-contents"] = json!("true");
+    first.cloud.put(NAMESPACE, live.into());
+    assert!(first.destroy().await.succeeded);
+    assert!(first.cloud.live(NAMESPACE).is_none());
+}
+
+#[tokio::test]
+async fn what_is_made_anew_needs_leave_for_what_others_own_besides() {
+    let changed = |leave: Value| {
+        let mut definition = definition();
+        definition["attributes"]["spec"]["scope"] = json!("Cluster");
+        definition["extensions"] = leave;
+        spec(vec![definition])
+    };
+    let (first, _second) = two(definition(), widget()).await;
+    first.cloud.fix("spec");
+    let problems = first.refusal(first.runtime(), &changed(json!({ RECREATE: "true" }))).await;
+    assert_eq!((problems.len(), &*problems[0].reason), (1, reason::HOLDS_OTHERS));
+    let before = first.cloud.live(DEFINITION).unwrap();
+    first.bring(&changed(json!({ RECREATE: "true", "stoa.dev/delete-contents": "true" }))).await;
+    assert_ne!(first.cloud.live(DEFINITION).unwrap()["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn there_is_no_plan_as_long_as_nobody_can_look() {
+    let (first, _second) = two(namespace(), config_map("theirs", &[], json!({}))).await;
+    first.cloud.fail(Operation::Held, NAMESPACE, RuntimeError::Unavailable { message: "y.dev/v1 is away".into() });
+    let error = first.plan(&Spec::default()).await.unwrap_err();
+    assert!(matches!(&error, PlanError::Runtime(error) if error.to_string() == "y.dev/v1 is away"), "{error:?}");
+}

@@ -1,0 +1,184 @@
+//! Who else writes to the repository meanwhile.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+#[tokio::test]
+async fn runs_that_write_at_once_all_get_through() {
+    for bed in Bed::both() {
+        let runs: Vec<_> = (0..6).map(|n| bed.run(&format!("u-{n}"))).collect();
+        let written = join_all(runs.iter().enumerate().map(|(n, runtime)| async move {
+            apply(runtime, &config_map(&format!("c{n}"), "1")).await;
+            finish(runtime).await.unwrap()
+        }))
+        .await;
+        let log = bed.log();
+        assert_eq!(log.len(), 6, "{:?}", bed.server);
+        assert!(written.iter().all(|commit| log.contains(commit)));
+        assert_eq!(bed.files().len(), 6);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_between_is_built_upon() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        let commit = finish(&first).await.unwrap();
+        let runtime = bed.run("u-2");
+        let (repository, head) = runtime.place.head().unwrap();
+        assert_eq!(head, Some(commit));
+        bed.push_by_somebody_else("README.md", "by hand\n");
+        // What was made from the old head does not get in; the run does.
+        let parent = repository.find_commit(commit).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let late = repository.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
+        assert!(matches!(
+            runtime.place.advance(&repository, head, late, &Grant::unlimited()).unwrap(),
+            place::Advance::Raced(_)
+        ));
+        apply(&runtime, &config_map("b", "1")).await;
+        finish(&runtime).await.unwrap();
+        assert_eq!(bed.log().len(), 3);
+        assert!(bed.files().contains(&"README.md".to_owned()));
+    }
+}
+
+/// Does something whenever a reference of a copy has been fetched, before it is read.
+struct Meanwhile<F>(F);
+
+impl<F> fmt::Debug for Meanwhile<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Connect for Meanwhile<F> {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        let mut callbacks = git2::RemoteCallbacks::new();
+        callbacks.update_tips(move |_, _, _| {
+            (self.0)();
+            true
+        });
+        callbacks
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+}
+
+#[tokio::test]
+async fn nobody_reads_the_branch_of_another_who_shares_a_copy_and_a_name() {
+    let bed = Bed::remote();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    let main = finish(&first).await.unwrap();
+    bed.push_by_somebody_else("README.md", "by hand\n");
+    let repository = bed.repository();
+    let theirs = repository.refname_to_id("refs/heads/main").unwrap();
+    repository.reference("refs/heads/other", theirs, true, "theirs").unwrap();
+    repository.reference("refs/heads/main", main, true, "as before").unwrap();
+    let copies = Folders::new(bed.directory.path().to_owned()).take("caches", "fresh");
+    let at = |branch: &str, connect: Arc<dyn Connect>| {
+        let config = GitOpsConfig { branch: branch.to_owned(), cache: copies.clone(), ..bed.config("look") };
+        GitOpsRuntime::new(config, connect).unwrap()
+    };
+    let other = at("other", Arc::new(Anonymous));
+    let place = Arc::clone(&other.place);
+    let mine = at("main", Arc::new(Meanwhile(move || assert_eq!(place.head().unwrap().1, Some(theirs)))));
+    let (copy, head) = mine.place.head().unwrap();
+    assert_eq!(head, Some(main));
+
+    // What is left of both is one reference for each branch, which a server is told.
+    let mut left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
+    let mut expected = [main, theirs];
+    left.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    apply(&mine, &config_map("b", "1")).await;
+    let written = finish(&mine).await.unwrap();
+    let left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
+    assert!(left.len() == 2 && left.contains(&written), "{left:?}");
+    repository.find_reference("refs/heads/main").unwrap().delete().unwrap();
+    assert_eq!(mine.place.head().unwrap().1, None);
+    assert_eq!(copy.references().unwrap().count(), 1, "the branch is gone");
+}
+
+/// The same ConfigMap as a file, by whoever is marked.
+fn file(name: &str, mark: &str) -> String {
+    let annotations =
+        if mark.is_empty() { String::new() } else { format!(", annotations: {{stoa.dev/owner: {mark}}}") };
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: shop{annotations}}}\ndata: {{a: theirs}}\n"
+    )
+}
+
+#[tokio::test]
+async fn nothing_of_a_run_is_written_when_one_file_became_anothers_meanwhile() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        finish(&first).await;
+        let second = bed.run("u-2");
+        apply(&second, &config_map("a", "2")).await;
+        apply(&second, &config_map("b", "2")).await;
+        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
+        assert!(
+            !retryable && message.starts_with("ConfigMap b in namespace shop belongs to shop/api/dev"),
+            "{message}"
+        );
+        assert_eq!(bed.log().len(), 2, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn what_became_anothers_meanwhile_is_left_and_the_rest_goes() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        let priors = [apply(&first, &config_map("a", "1")).await, apply(&first, &config_map("b", "1")).await];
+        finish(&first).await;
+        let second = bed.run("u-2");
+        for prior in &priors {
+            assert_eq!(second.delete(prior).await.unwrap(), Deleted::Gone, "nobody knows yet");
+        }
+        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        let finished = second.finish(&Grant::unlimited()).await.unwrap();
+        let left = BTreeMap::from([(priors[1].id.clone(), "shop/api/dev".to_owned())]);
+        assert_eq!(finished.left, left);
+        assert_eq!(bed.files(), ["dev/shop/configmap-b.yaml"]);
+        let again = bed.run("u-2");
+        for prior in &priors {
+            again.delete(prior).await.unwrap();
+        }
+        assert_eq!(
+            again.finish(&Grant::unlimited()).await.unwrap(),
+            finished,
+            "a second try finds the commit of the first"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_a_mark_is_what_its_run_wrote_or_others() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        let prior = apply(&first, &config_map("a", "1")).await;
+        finish(&first).await;
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file("a", ""));
+        let look = async |run: &str| {
+            let found = bed.run("u-2").look_for(&[LostCall { resource: &prior, run }]).await.unwrap().remove(0);
+            found.unwrap()
+        };
+        assert!(matches!(look("u-1").await, Found::Ours(_)), "as before there were marks");
+        assert_eq!(look("u-0").await, Found::Foreign);
+        assert_eq!(bed.run("u-2").delete(&prior).await.unwrap(), Deleted::Gone);
+        // What has no mark yet gets one with its next change.
+        let second = bed.run("u-2");
+        apply(&second, &config_map("a", "2")).await;
+        finish(&second).await.unwrap();
+        assert!(matches!(look("u-0").await, Found::Ours(_)));
+    }
+}

@@ -1,0 +1,199 @@
+//! What is refused, and in which words.
+
+use super::*;
+
+#[tokio::test]
+async fn what_no_cluster_would_take_is_refused_and_what_nobody_knows_is_told() {
+    let bed = Bed::local();
+    let runtime = bed.run("u-1");
+    let mut desired = config_map("a", "1");
+    desired.attributes.insert("data".to_owned(), json!({"a": 1, "b": true}));
+    desired.attributes.insert("dta".to_owned(), json!({}));
+    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
+    let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
+    assert_eq!(field.as_deref(), Some("attributes.data.a"));
+    assert_eq!(message, "text is wanted here, not a number; attributes.data.b: text is wanted here, not a boolean");
+    let told = runtime.warnings(&desired);
+    assert_eq!(told, ["v1:ConfigMap:shop:a: attributes.dta: no field is known that is called so"]);
+    assert_eq!(runtime.warnings(&config_map("a", "1")), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_kind_that_nobody_knows_is_refused_where_no_cluster_is_asked() {
+    let runtime = Bed::local().run("u-1");
+    let mut desired = config_map("a", "1");
+    desired.attributes.insert("kind".to_owned(), json!("ConfigMapSet"));
+    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::UnknownKind(message) if message == "v1 has no kind \"ConfigMapSet\""));
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_push_is_not_asked_again() {
+    let bed = Bed::remote();
+    bed.refuse_pushes();
+    let runtime = bed.run("u-1");
+    apply(&runtime, &config_map("a", "1")).await;
+    let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
+    assert!(!retryable && message.contains("refuses the push: pre-receive hook declined"), "{message}");
+}
+
+#[tokio::test]
+async fn a_name_that_no_file_can_have_is_refused() {
+    let bed = Bed::local();
+    let runtime = bed.run("u-1");
+    let role = |name: String| {
+        let mut role = config_map("a", "1");
+        role.attributes.insert("metadata".to_owned(), json!({"name": name, "namespace": "shop"}));
+        role
+    };
+    let most = 255 - "configmap-.yaml".len();
+    runtime.preview(&ApplyRequest::new(&role("a".repeat(most)), None), None).await.unwrap();
+    for name in ["a".repeat(most + 1), ":".repeat(most / 3 + 1)] {
+        let refused = runtime.preview(&ApplyRequest::new(&role(name), None), None).await.unwrap_err();
+        let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
+        assert_eq!(field.as_deref(), Some("attributes.metadata.name"));
+        assert!(message.starts_with("the file would have a longer name"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_where_a_folder_should_be_is_told() {
+    let bed = Bed::local();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    bed.push_by_somebody_else("dev/other", "a file\n");
+    let mut desired = config_map("b", "1");
+    desired.attributes["metadata"]["namespace"] = json!("other");
+    let second = bed.run("u-2");
+    apply(&second, &desired).await;
+    let err = second.finish(&Grant::unlimited()).await.unwrap_err();
+    assert_eq!(
+        err.to_string(),
+        "dev/other/configmap-b.yaml cannot be written: a file stands where a folder should be, or a folder where a file should"
+    );
+}
+
+#[tokio::test]
+async fn a_folder_where_a_file_should_be_is_told_and_stays() {
+    let bed = Bed::local();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    let prior = apply(&bed.run("u-0"), &config_map("b", "1")).await;
+    let theirs = "dev/shop/configmap-b.yaml/theirs.yaml";
+    bed.push_by_somebody_else(theirs, "a: 1\n");
+    let second = bed.run("u-2");
+    apply(&second, &config_map("b", "2")).await;
+    let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
+    assert!(!retryable && message.starts_with("dev/shop/configmap-b.yaml cannot be written"), "{message}");
+    let third = bed.run("u-3");
+    third.delete(&prior).await.unwrap();
+    assert_eq!(finish(&third).await, None, "there is no such file");
+    assert_eq!(bed.files(), ["dev/shop/configmap-a.yaml", theirs]);
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_there_is_told() {
+    let bed = Bed::local();
+    let at = |repository: String| {
+        GitOpsRuntime::new(GitOpsConfig { repository, ..bed.config("u") }, Arc::new(Anonymous)).unwrap()
+    };
+    let (retryable, message) = told(at("file:///nowhere/deploy.git".to_owned()).read(&[]).await);
+    assert_eq!((retryable, message.as_str()), (false, "repository file:///nowhere/deploy.git does not exist"));
+
+    let plain = bed.directory.path().join("plain");
+    std::fs::create_dir(&plain).unwrap();
+    let (retryable, message) = told(at(plain.display().to_string()).read(&[]).await);
+    assert!(!retryable && message.contains("does not exist"), "{message}");
+
+    // Nothing listens on port 1.
+    let (retryable, message) = told(at("http://bot:hunter2@127.0.0.1:1/deploy.git".to_owned()).read(&[]).await);
+    assert!(
+        retryable && message.starts_with("repository http://127.0.0.1:1/deploy.git cannot be reached"),
+        "{message}"
+    );
+    assert!(!message.contains("hunter2"), "{message}");
+}
+
+/// Shows a token, as far as messages go.
+#[derive(Debug)]
+struct Token(&'static str);
+
+impl Connect for Token {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        [("token".to_owned(), self.0.as_bytes().to_vec())].into_iter().collect()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let repository = format!("git://{}/deploy.git", listener.local_addr().unwrap());
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let said = "ERR nobody is called s3cr3t";
+        std::io::Write::write_all(&mut stream, format!("{:04x}{said}", said.len() + 4).as_bytes()).unwrap();
+        // Until it is read, lest it be reset.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let bed = Bed::local();
+    let config = GitOpsConfig { repository, ..bed.config("u") };
+    let (_, message) = told(GitOpsRuntime::new(config, Arc::new(Token("s3cr3t"))).unwrap().read(&[]).await);
+    answer.join().unwrap();
+    assert!(message.ends_with("remote error: nobody is called (sensitive)"), "{message}");
+
+    // So is a hook that refuses a push.
+    let bed = Bed::remote();
+    bed.refuse_pushes();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Token("declined"))).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let (_, message) = told(runtime.finish(&Grant::unlimited()).await);
+    assert!(message.ends_with("pre-receive hook (sensitive)"), "{message}");
+}
+
+#[tokio::test]
+async fn a_branch_that_is_checked_out_is_left_alone() {
+    let bed = Bed::local();
+    let path: &Path = &bed.directory.path().join("work");
+    Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
+    let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
+    let (retryable, message) =
+        told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish(&Grant::unlimited()).await);
+    assert!(!retryable && message.ends_with("has refs/heads/main checked out; use a bare repository"), "{message}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_by_field() {
+    let bed = Bed::local();
+    let check = |change: fn(&mut GitOpsConfig), expected: &str| {
+        let mut config = bed.config("u");
+        change(&mut config);
+        let Err(RuntimeError::Invalid { field, .. }) = GitOpsRuntime::new(config, Arc::new(Anonymous)) else {
+            panic!("{expected} is accepted")
+        };
+        assert_eq!(field.as_deref(), Some(expected));
+    };
+    check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
+    check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
+    check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
+    check(|config| config.repository.clear(), "spec.gitops.repository");
+}
+
+#[tokio::test]
+async fn nobody_makes_up_a_trailer_or_an_author() {
+    let bed = Bed::local();
+    let mut config = bed.config("u-1");
+    config.run.requester = "eve <x@y>\nStoa-Run: u-2".to_owned();
+    let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let commit = finish(&runtime).await.unwrap();
+    let repository = bed.repository();
+    let commit = repository.find_commit(commit).unwrap();
+    assert!(!commit.message().unwrap().lines().any(|line| line == "Stoa-Run: u-2"));
+    assert_eq!(commit.author().name().unwrap(), "eve x@yStoa-Run: u-2");
+}
