@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use stoa_machinery::log::{Change, Key, Record};
 use stoa_storage::git::{Document, Layout, LayoutError, Location};
 use stoa_types::{config, platform};
@@ -70,6 +70,12 @@ impl Layout for ControlLayout {
         }
     }
 
+    fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
+        let authored = |value| serde_json::from_slice::<Texts<'_>>(value).ok();
+        Identity::of_key(key).is_some()
+            && authored(old).is_some_and(|old| Some(old.parts()) == authored(new).map(|new| new.parts()))
+    }
+
     fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String {
         let what = match Identity::of_key(&record.key) {
             Some(identity) => format!("{} {identity}", identity.kind.singular()),
@@ -111,6 +117,34 @@ struct HeadMetadata {
 struct HeadSpec<'a> {
     #[serde(borrow)]
     project: Option<Cow<'a, str>>,
+}
+
+/// All that a file or its place can depend on, as it is stored.
+#[derive(Deserialize)]
+struct Texts<'a> {
+    #[serde(borrow)]
+    metadata: MetadataTexts<'a>,
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetadataTexts<'a> {
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    deletion_timestamp: Option<&'a RawValue>,
+}
+
+impl<'a> Texts<'a> {
+    fn parts(&self) -> [Option<&'a str>; 4] {
+        let metadata = &self.metadata;
+        [metadata.labels, metadata.annotations, metadata.deletion_timestamp, self.spec]
+            .map(|text| text.map(RawValue::get))
+    }
 }
 
 /// What is read of a stored object.

@@ -25,6 +25,8 @@ struct Projected {
     /// `None` of a value that does not say where it is, until that is [found](Index::find).
     path: Option<String>,
     value: Bytes,
+    /// Whether the file is what the value reads like, letter by letter, as of the index's tip.
+    is_canonical: bool,
 }
 
 /// The objects that have files, as of some version.
@@ -32,6 +34,8 @@ struct Projected {
 pub(super) struct Index {
     objects: HashMap<Key, Projected>,
     paths: HashMap<String, Key>,
+    /// The commit as of which it is known which files are canonical.
+    tip: Option<Oid>,
 }
 
 impl Index {
@@ -51,7 +55,7 @@ impl Index {
                 Location::Nowhere => return None,
                 Location::Unknown => self.path(key).map(str::to_owned),
             };
-            Some(Projected { path, value: value.clone() })
+            Some(Projected { path, value: value.clone(), is_canonical: false })
         });
         let old = match &new {
             Some(new) => self.objects.insert(key.clone(), new.clone()),
@@ -90,6 +94,34 @@ impl Index {
     fn take(&mut self, layout: &dyn Layout, record: &Record) -> (Option<Projected>, Option<Projected>) {
         let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
         self.set(&record.key, value, layout)
+    }
+
+    /// Notes what a record says that changes nothing of the file of its object; false of any other, of which nothing is
+    /// noted.
+    fn take_alike(&mut self, layout: &dyn Layout, record: &Record) -> bool {
+        let (Change::Put(value), Some(object)) = (&record.change, self.objects.get_mut(&record.key)) else {
+            return false;
+        };
+        let is_alike = object.path.is_some() && layout.reads_alike(&record.key, &object.value, value);
+        if is_alike {
+            object.value = value.clone();
+        }
+        is_alike
+    }
+
+    /// Begins to write on top of a commit. Which files are canonical is forgotten if others made it, and as long as what
+    /// is written is not [published](Self::published).
+    fn begin(&mut self, tip: Oid) {
+        if self.tip.take() != Some(tip) {
+            for object in self.objects.values_mut() {
+                object.is_canonical = false;
+            }
+        }
+    }
+
+    /// Notes that what was written last is in the repository.
+    pub(super) fn published(&mut self, commit: Oid) {
+        self.tip = Some(commit);
     }
 
     /// The object whose file this is.
@@ -202,17 +234,23 @@ pub(super) fn drafts(
         projected: RefCell::default(),
     };
     let (mut drafts, mut steps) = (Vec::new(), Vec::new());
+    index.begin(tip);
     for record in records {
+        if index.take_alike(layout, record) {
+            continue;
+        }
         let (old, new) = index.take(layout, record);
         let write = Written::of(layout, record, old.as_ref(), new.as_ref());
-        let now = write.now();
-        steps.extend(write.step(now.as_ref()));
-        let edits = edits(&files, layout, &write)?;
+        steps.extend(write.step());
+        let (edits, is_canonical) = edits(&files, layout, &write)?;
+        if let Some(object) = index.objects.get_mut(&record.key) {
+            object.is_canonical = is_canonical;
+        }
         if edits.is_empty() {
             continue;
         }
         files.apply(&edits);
-        let subject = layout.subject(record, write.previously().as_ref(), now.as_ref());
+        let subject = layout.subject(record, write.previously(), write.now());
         drafts.push(Draft {
             edits,
             author: Person::user(&record.origin.user),
@@ -225,25 +263,27 @@ pub(super) fn drafts(
 
 /// What one record changed of what was authored, if anything. The index is brought up to it.
 pub(super) fn step(layout: &dyn Layout, index: &mut Index, record: &Record) -> Option<Step> {
+    if index.take_alike(layout, record) {
+        return None;
+    }
     let (old, new) = index.take(layout, record);
-    let write = Written::of(layout, record, old.as_ref(), new.as_ref());
-    write.step(write.now().as_ref())
+    Written::of(layout, record, old.as_ref(), new.as_ref()).step()
 }
 
-/// What a value reads like in Git.
+/// What people wrote of an object.
 struct Read {
     document: Box<dyn Document>,
-    yaml: String,
+    json: Value,
 }
 
 impl Read {
     fn of(layout: &dyn Layout, key: &Key, object: &Projected) -> Option<Self> {
-        let read = |document: Box<dyn Document>| Ok(Self { yaml: document.yaml()?, document });
+        let read = |document: Box<dyn Document>| Ok(Self { json: document.json()?, document });
         logged(key, layout.read(key, &object.value).and_then(read))
     }
 }
 
-/// A record of an object that has or had a file, and how that reads.
+/// A record of an object that has or had a file, and what was and is authored of it.
 struct Written<'a> {
     record: &'a Record,
     old: Option<&'a Projected>,
@@ -259,34 +299,37 @@ impl<'a> Written<'a> {
     }
 
     /// What was authored before.
-    fn previously(&self) -> Option<Value> {
-        self.authored(self.before.as_ref())
+    fn previously(&self) -> Option<&Value> {
+        Some(&self.before.as_ref()?.json)
     }
 
     /// What is authored now.
-    fn now(&self) -> Option<Value> {
-        self.authored(self.after.as_ref())
+    fn now(&self) -> Option<&Value> {
+        Some(&self.after.as_ref()?.json)
     }
 
-    fn authored(&self, read: Option<&Read>) -> Option<Value> {
-        logged(&self.record.key, read?.document.json())
-    }
-
-    /// What it changed of what was authored, if anything, now that it is `now`.
-    fn step(&self, now: Option<&Value>) -> Option<Step> {
-        let value = match (self.new, &self.after) {
-            (Some(_), Some(after)) if self.before.as_ref().is_none_or(|before| before.yaml != after.yaml) => {
-                Some(now?.to_string().into_bytes())
+    /// What it changed of what was authored, if anything.
+    fn step(&self) -> Option<Step> {
+        let value = match self.new {
+            Some(_) if self.now().is_some() && self.previously() != self.now() => {
+                Some(self.now()?.to_string().into_bytes())
             }
-            (None, _) if self.old.is_some() => None,
+            None if self.old.is_some() => None,
             _ => return None,
         };
         Some(Step { version: self.record.version, key: self.record.key.clone(), value })
     }
+
+    /// What is read like in the file, unless it cannot be written.
+    fn yaml(&self, read: &Read) -> Option<String> {
+        logged(&self.record.key, read.document.yaml())
+    }
 }
 
-fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<Vec<Edit>, GitError> {
+/// What a record changes in the files, and whether its object's is canonical then.
+fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<(Vec<Edit>, bool), GitError> {
     let Written { record, old, new, before, after } = write;
+    let was_canonical = old.is_some_and(|old| old.is_canonical);
     let [old, new] = [*old, *new].map(|object| object?.path.as_deref());
     let mut edits = Vec::new();
     if let Some(old) = old
@@ -296,21 +339,27 @@ fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<
     {
         edits.push(Edit { path: old.to_owned(), content: None });
     }
-    let (Some(new), Some(after)) = (new, after) else { return Ok(edits) };
-    let (before, after) = (before.as_ref().map(|before| before.yaml.as_str()), after.yaml.as_str());
-    let before = before.filter(|_| old == Some(new));
-    if before == Some(after) {
-        return Ok(edits);
+    let (Some(new), Some(after)) = (new, after) else { return Ok((edits, false)) };
+    let is_in_place = old == Some(new);
+    let before = before.as_ref().filter(|_| is_in_place);
+    if before.is_some_and(|before| before.json == after.json) {
+        return Ok((edits, was_canonical));
+    }
+    let Some(content) = write.yaml(after) else { return Ok((edits, false)) };
+    // Nobody but the projection has written it, so that it need not be read.
+    if was_canonical && is_in_place && before.is_some() && record.origin.user != layout.ingest_user() {
+        edits.push(Edit { path: new.to_owned(), content: Some(content) });
+        return Ok((edits, true));
     }
     let current = files.read(new)?;
     if files.are_pushed(layout, record, new, true)? {
-        return Ok(edits);
+        return Ok((edits, false));
     }
-    let before = before.filter(|_| !files.invalid.contains_key(new));
-    if let Some(content) = text::updated(current.as_deref(), before, after) {
-        edits.push(Edit { path: new.to_owned(), content: Some(content) });
-    }
-    Ok(edits)
+    let before = before.filter(|_| !files.invalid.contains_key(new)).and_then(|before| write.yaml(before));
+    let updated = text::updated(current.as_deref(), before.as_deref(), &content);
+    let is_canonical = updated.as_ref().map_or(current.as_deref() == Some(content.as_bytes()), |text| *text == content);
+    edits.extend(updated.map(|text| Edit { path: new.to_owned(), content: Some(text) }));
+    Ok((edits, is_canonical))
 }
 
 /// The one commit that makes the files what the index says, wherever they differ.

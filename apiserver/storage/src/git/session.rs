@@ -328,6 +328,9 @@ impl Session {
     /// else moved main.
     async fn publish(&mut self, drafts: Vec<Draft>, batch: Batch) -> Result<bool, GitError> {
         if drafts.is_empty() && batch.is_empty() && self.progress.at.history.is_some() {
+            if let Some(tip) = self.tip()? {
+                self.index.published(tip);
+            }
             return Ok(true);
         }
         let count = drafts.len() as u64;
@@ -358,6 +361,7 @@ impl Session {
             return Ok(false);
         }
         self.account(commit).await?;
+        self.index.published(commit);
         self.progress.at = next;
         self.show_history(history.index).await?;
         // Otherwise the record says so when it is saved next; until then main does, and what was moved from here.

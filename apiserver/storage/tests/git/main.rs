@@ -88,6 +88,24 @@ async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_comment_that_is_pushed_alone_survives_what_is_written_after_it() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.write("things/web.yaml", "# mind the weekend\nreplicas: 2\n");
+    clone.commit_and_push("say why");
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    for replicas in [3, 4] {
+        let last = bench.write(put("web", &format!("replicas: {replicas}"), "anna")).await;
+        bench.projected(last).await;
+        let expected = format!("# mind the weekend\nreplicas: {replicas}");
+        assert_eq!(bench.git(&["show", "main:things/web.yaml"]), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_revert_undoes_and_a_removed_file_deletes() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;

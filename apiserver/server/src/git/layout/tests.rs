@@ -222,6 +222,23 @@ fn what_does_not_decode_is_where_its_key_says_or_nobody_knows_where() {
 }
 
 #[test]
+fn what_differs_in_what_people_do_not_write_reads_alike() {
+    let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
+    let alike = |pointer: &str, value: Value| {
+        let mut other = stack();
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        other.pointer_mut(parent).unwrap()[name] = value;
+        ControlLayout.reads_alike(&key, stack().to_string().as_bytes(), other.to_string().as_bytes())
+    };
+    assert!(alike("/status/observedCommit", json!("def")) && alike("/metadata/generation", json!(4)));
+    assert!(!alike("/spec/path", json!("apps")) && !alike("/metadata/labels/env", json!("prod")));
+    assert!(!alike("/metadata/annotations/note", json!("")));
+    assert!(!alike("/metadata/deletionTimestamp", json!("2026-01-02T00:00:00Z")), "it has no file any more");
+    assert!(!ControlLayout.reads_alike(&key, b"{", b"{"), "nobody knows");
+    assert!(!ControlLayout.reads_alike(&Key::new("/registry/delivery.stoa.dev/runs/shop/a"), b"{}", b"{}"));
+}
+
+#[test]
 fn subject_says_what_was_decided() {
     let before = json!({"spec": {"desiredVersion": "v1"}});
     let subject = |key: &str, verb: &str, now: Option<Value>| {
