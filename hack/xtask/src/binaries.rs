@@ -199,6 +199,27 @@ pub(crate) enum Profile {
     Debug,
     /// Quick to run.
     Release,
+    /// Quickest to run, as it is shipped, and slow to build.
+    Dist,
+}
+
+impl Profile {
+    /// What cargo calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "dev",
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+
+    /// The folder with what is built so, in cargo's.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Release | Self::Dist => self.name(),
+        }
+    }
 }
 
 /// The two processes of Stoa.
@@ -219,15 +240,9 @@ pub(crate) fn stoa(profile: Profile, built: Option<&Path>) -> Result<StoaBinarie
     }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(paths::repository()).args(["build", "--package=stoa-apiserver", "--package=function-runner"]);
-    let folder = match profile {
-        Profile::Debug => "debug",
-        Profile::Release => {
-            cargo.arg("--release");
-            "release"
-        }
-    };
-    let binaries = in_folder(&paths::cargo_target().join(folder));
-    if matches!(profile, Profile::Release) && !(binaries.apiserver.exists() && binaries.runner.exists()) {
+    cargo.args(["--profile", profile.name()]);
+    let binaries = in_folder(&paths::cargo_target().join(profile.folder()));
+    if profile != Profile::Debug && !(binaries.apiserver.exists() && binaries.runner.exists()) {
         eprintln!("building Stoa with optimization; the first time this takes some minutes …");
     }
     // What a script prints on stdout is for its caller.

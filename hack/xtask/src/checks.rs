@@ -4,7 +4,8 @@
 //! what cargo says about them.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -241,17 +242,24 @@ fn dependencies() -> Result<()> {
 }
 
 fn each_crate_alone() -> Result<()> {
-    let output = Command::new("cargo")
-        .current_dir(paths::repository())
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .output();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
-    for name in packages.iter().filter_map(|package| package["name"].as_str()) {
+    for name in packages()?.iter().filter_map(|package| package["name"].as_str()) {
         eprintln!("{name}");
         cargo(&["check", "--quiet", "--package", name])?;
     }
     Ok(())
+}
+
+/// What cargo knows of the workspace's crates.
+fn packages() -> Result<Vec<serde_json::Value>> {
+    let output = Command::new("cargo")
+        .current_dir(paths::repository())
+        .args(["metadata", "--no-deps", "--format-version=1"])
+        .output();
+    let mut metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
+    match metadata["packages"].take() {
+        serde_json::Value::Array(packages) => Ok(packages),
+        _ => bail!("cargo metadata lists no packages"),
+    }
 }
 
 /// The folder where cargo leaves what it has built.
@@ -265,16 +273,60 @@ fn benchmark(bed: &Path) -> Result<()> {
     execute(&[&text(&program)?, "--small", "--dir", &text(bed)?], &[])
 }
 
+/// The crate of the end-to-end tests.
+const END_TO_END: &str = "stoa-e2e";
 /// The features with the tests that need the test bed.
 const REAL: &[&str] =
     &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
 
-/// Runs every test.
+/// Runs every test. Those of one crate wait for processes where those of another compute, so that two runs of cargo's share
+/// the machine: the end-to-end tests are shown as they go, the others once those are through.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let environment = environment(work, bed, xtask)?;
+    let environment = borrowed(&environment);
     let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
-    let arguments = ["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"];
-    execute(&[&arguments, REAL].concat(), &borrowed(&environment))
+    let arguments = [&["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"], REAL].concat();
+    let run_of = |selection: &[&str], targets: &[String]| {
+        let mut run = command(&arguments, &environment);
+        run.args(selection).args(targets.iter().map(|name| format!("--test={name}")));
+        run
+    };
+    let targets = Targets::of_workspace()?;
+    let shown_later = work.join("tests.log");
+    let log = File::create(&shown_later).context("making the log of tests")?;
+    let mut beside = run_of(&["--lib", "--bins", "--examples"], &targets.others);
+    let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
+    let end_to_end = run_of(&[], &targets.end_to_end).status().context("running cargo");
+    let others = beside.wait().context("waiting for cargo");
+    io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing the log of tests")?;
+    let documented = run_of(&["--doc"], &[]).status().context("running cargo");
+    for (tests, status) in [("end-to-end tests", end_to_end?), ("other tests", others?), ("documentation", documented?)]
+    {
+        ensure!(status.success(), "{tests} failed");
+    }
+    Ok(())
+}
+
+/// The programs of integration tests, by their names.
+struct Targets {
+    end_to_end: Vec<String>,
+    others: Vec<String>,
+}
+
+impl Targets {
+    fn of_workspace() -> Result<Self> {
+        let mut targets = Self { end_to_end: Vec::new(), others: Vec::new() };
+        for package in packages()? {
+            let into = if package["name"] == END_TO_END { &mut targets.end_to_end } else { &mut targets.others };
+            let tests = package["targets"].as_array().into_iter().flatten();
+            let tests = tests.filter(|target| target["kind"][0] == "test");
+            into.extend(tests.filter_map(|target| target["name"].as_str()).map(str::to_owned));
+        }
+        let Self { end_to_end, others } = &targets;
+        let twice = end_to_end.iter().find(|name| others.contains(name));
+        ensure!(twice.is_none(), "{END_TO_END} and another crate have tests of the same name, {twice:?}");
+        Ok(targets)
+    }
 }
 
 /// What tests are told in the environment, the test bed's address above all:
@@ -322,12 +374,16 @@ fn cargo(args: &[&str]) -> Result<()> {
 
 /// Runs a command at the root of the repository.
 pub(crate) fn execute(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    let (program, args) = words.split_first().context("no command")?;
-    let mut command = Command::new(program);
-    command.current_dir(paths::repository()).args(args).envs(environment.iter().copied()).stdin(Stdio::null());
-    let status = command.status().with_context(|| format!("running {program}"))?;
+    let status = command(words, environment).status().with_context(|| format!("running {}", words[0]))?;
     ensure!(status.success(), "{} failed", words.join(" "));
     Ok(())
+}
+
+/// A command at the root of the repository, to which nothing is said.
+fn command(words: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.current_dir(paths::repository()).args(&words[1..]).envs(environment.iter().copied()).stdin(Stdio::null());
+    command
 }
 
 /// Whether a command can be run and succeeds; its output is dropped.

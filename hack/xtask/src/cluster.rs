@@ -69,8 +69,11 @@ pub(crate) struct Up {
     /// Build Stoa optimized
     #[arg(long, requires = "stoa")]
     release: bool,
+    /// Build Stoa as it is shipped: optimized as a whole, which takes three times as long
+    #[arg(long, requires = "stoa", conflicts_with = "release")]
+    dist: bool,
     /// Start the programs in this folder rather than build them
-    #[arg(long, value_name = "DIR", conflicts_with = "release")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["release", "dist"])]
     built: Option<PathBuf>,
     /// Build, start and register Go's sample-apiserver and the example wardle, which serve the same kinds. What wardle is told
     /// is kept in this log, on local files if none is named
@@ -173,7 +176,11 @@ pub(crate) struct Options {
 
 impl Up {
     fn options(&self) -> Options {
-        let profile = if self.release { Profile::Release } else { Profile::Debug };
+        let profile = match (self.dist, self.release) {
+            (true, _) => Profile::Dist,
+            (false, true) => Profile::Release,
+            (false, false) => Profile::Debug,
+        };
         Options {
             stoa: self.stoa.then_some(profile),
             built: self.built.clone(),

@@ -1,6 +1,6 @@
 //! Measures Stoa against kube-apiserver and kubectl, both sides in one run, and prints both.
 //!
-//! `stoa-bench --dir BED` wants a running test bed (`hack/cluster up --stoa --release`); `hack/bench` makes one. Start
+//! `stoa-bench --dir BED` wants a running test bed (`hack/cluster up --stoa --dist`); `hack/bench` makes one. Start
 //! at [`measure()`]. Slow is no failure here; an answer that is wrong or missing is.
 //!
 //! The sides take turns and each works alone: stoa-apiserver asked directly, the same through kube-apiserver's

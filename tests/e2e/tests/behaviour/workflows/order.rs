@@ -16,6 +16,15 @@ spec:
     name
 }
 
+/// Makes workspaces whose names end so, each of a folder of one repository: a cluster would have each object once.
+fn folders<const N: usize>(kubectl: &Kubectl, organization: &Organization, suffixes: [&str; N]) -> [String; N] {
+    suffixes.map(|suffix| {
+        let deploy = organization.deploy.display();
+        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
+        workspace(kubectl, organization, suffix, &target)
+    })
+}
+
 /// Makes a stack that is for these workspaces.
 fn stack_for(kubectl: &Kubectl, organization: &Organization, stack: &str, workspaces: &[String], spec: &str) {
     let name = &organization.name;
@@ -37,6 +46,13 @@ fn decide(by: &Kubectl, organization: &Organization, run: &str, decision: &str) 
     let patch = format!("--patch={}", json!({ "status": { "approval": approval } }));
     let args = ["patch", "run", run, "--subresource=approval", "--type=merge", &patch];
     by.run(&[&args[..], &["--namespace", &organization.name]].concat());
+}
+
+/// Decides about the plan of the run of `release` that is in this workspace.
+fn decide_in(by: &Kubectl, organization: &Organization, workspace: &str, decision: &str) {
+    let made = runs(by, organization, "release");
+    let run = made.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
+    decide(by, organization, run["metadata"]["name"].as_str().unwrap(), decision);
 }
 
 /// Waits until the runs of the first step of `release` are in these phases.
@@ -134,12 +150,7 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
-    let workspaces = ["canary", "eu", "us", "zone"].map(|suffix| {
-        // One cluster has each object once; a repository has a folder for each of them.
-        let deploy = organization.deploy.display();
-        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
-        workspace(&admin, &organization, suffix, &target)
-    });
+    let workspaces = folders(&admin, &organization, ["canary", "eu", "us", "zone"]);
     let [canary, eu, us, zone] = &workspaces;
     stack_for(&admin, &organization, "web", &workspaces, &config_maps("web", 1, "a"));
     organization.stack("next", &config_maps(&format!("{}-next", organization.name), 1, "a"));
@@ -168,16 +179,11 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
         assert_eq!(places, expected);
         made
     };
-    let decide_in = |workspace: &str, decision: &str| {
-        let made = runs(&admin, &organization, "release");
-        let run = made.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
-        decide(&admin, &organization, run["metadata"]["name"].as_str().unwrap(), decision);
-    };
     let waits = ran(&admin, &organization, &[("canary", "AwaitingApproval")]);
     assert_eq!(waits["status"]["steps"][0]["wave"], 1);
     made(&[canary]);
 
-    decide_in(canary, "Approved");
+    decide_in(&admin, &organization, canary, "Approved");
     let second = [("canary", "Succeeded"), ("eu", "AwaitingApproval"), ("us", "AwaitingApproval")];
     let waits = ran(&admin, &organization, &second);
     assert_eq!(waits["status"]["steps"][0]["wave"], 2);
@@ -190,13 +196,13 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
     }
 
     // One of two is not the wave.
-    decide_in(eu, "Approved");
+    decide_in(&admin, &organization, eu, "Approved");
     let one = [("canary", "Succeeded"), ("eu", "Succeeded"), ("us", "AwaitingApproval")];
     let waits = ran(&admin, &organization, &one);
     assert_eq!((&waits["status"]["steps"][0]["wave"], phases(&waits)[1]), (&json!(2), "Pending"));
     made(&[canary, eu, us]);
 
-    decide_in(us, "Rejected");
+    decide_in(&admin, &organization, us, "Rejected");
     wait(&admin, &organization, "release", "Failed");
     let ended = workflow(&admin, &organization, "release");
     assert_eq!(phases(&ended), ["Failed", "Skipped"]);
@@ -212,11 +218,7 @@ fn wave_by_labels_is_made_of_what_had_them_and_so_many_may_fail() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
-    let workspaces = ["canary", "eu", "us", "zone"].map(|suffix| {
-        let deploy = organization.deploy.display();
-        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
-        workspace(&admin, &organization, suffix, &target)
-    });
+    let workspaces = folders(&admin, &organization, ["canary", "eu", "us", "zone"]);
     let [canary, eu, us, zone] = &workspaces;
     let tier = format!("tier={}", organization.name);
     let label = |workspace: &str, label: &str| {
@@ -247,16 +249,11 @@ fn wave_by_labels_is_made_of_what_had_them_and_so_many_may_fail() {
     // Another is labelled, and one no more: what the step began with counts.
     label(zone, &tier);
     label(us, "tier-");
-    let decide_in = |workspace: &str, decision: &str| {
-        let made = runs(&admin, &organization, "release");
-        let run = made.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
-        decide(&admin, &organization, run["metadata"]["name"].as_str().unwrap(), decision);
-    };
-    decide_in(canary, "Approved");
+    decide_in(&admin, &organization, canary, "Approved");
     ran(&admin, &organization, &[("canary", "Succeeded"), ("eu", "AwaitingApproval"), ("us", "AwaitingApproval")]);
-    decide_in(eu, "Rejected");
+    decide_in(&admin, &organization, eu, "Rejected");
     ran(&admin, &organization, &[("canary", "Succeeded"), ("eu", "Failed"), ("us", "AwaitingApproval")]);
-    decide_in(us, "Approved");
+    decide_in(&admin, &organization, us, "Approved");
     wait(&admin, &organization, "release", "Complete");
     let ended = workflow(&admin, &organization, "release");
     assert_eq!(phases(&ended), ["Succeeded"]);
