@@ -166,6 +166,9 @@ func init() {
 	})
 	addDirect("server", "names of metrics", func(s *session) {
 		s.create("m")
+		s.do("PATCH", s.flunder("m"), `{"metadata":{"labels":{"l":"1"}}}`, contentType(merge), quiet)
+		s.do("GET", s.flunders(), nil, quiet)
+		s.do("GET", s.flunders(), nil, as("nobody"), quiet)
 		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1", nil, quiet)
 		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", nil, quiet)
 		s.metrics()

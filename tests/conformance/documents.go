@@ -55,15 +55,29 @@ func (s *session) verbose(path string) {
 	}
 }
 
-var metricName = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
+var (
+	metricName = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
+	metricHelp = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)$`)
+)
 
-// wanted are the metrics that reference/kubernetes-api.md names.
+// wanted are the metrics that reference/kubernetes-api.md names, and the others that any server of upstream's has after a few requests.
 var wanted = []string{
 	"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds",
 	"apiserver_response_sizes", "apiserver_current_inflight_requests", "apiserver_longrunning_requests", "apiserver_watch_events_total",
 	"apiserver_watch_events_sizes", "apiserver_watch_list_duration_seconds", "field_validation_request_duration_seconds", "authentication_attempts", "authenticated_user_requests",
 	"authentication_duration_seconds", "authorization_attempts_total", "authorization_duration_seconds", "process_cpu_seconds_total",
 	"process_resident_memory_bytes", "process_start_time_seconds", "process_open_fds",
+	"apiserver_request_body_size_bytes", "apiserver_request_filter_duration_seconds", "apiserver_request_timestamp_comparison_time",
+	"apiserver_tls_handshake_errors_total", "apiserver_audit_event_total", "apiserver_audit_level_total", "apiserver_audit_requests_rejected_total",
+	"apiserver_admission_controller_admission_duration_seconds", "apiserver_admission_step_admission_duration_seconds",
+	"apiserver_admission_step_admission_duration_seconds_summary",
+	"apiserver_cache_list_total", "apiserver_cache_list_fetched_objects_total", "apiserver_cache_list_returned_objects_total",
+	"apiserver_init_events_total", "apiserver_watch_cache_events_received_total", "apiserver_watch_cache_events_dispatched_total",
+	"apiserver_watch_cache_initializations_total", "apiserver_watch_cache_read_wait_seconds", "apiserver_watch_cache_consistent_read_total",
+	"apiserver_watch_cache_resource_version", "watch_cache_capacity",
+	"apiserver_storage_list_total", "apiserver_storage_list_fetched_objects_total", "apiserver_storage_list_evaluated_objects_total",
+	"apiserver_storage_list_returned_objects_total", "apiserver_storage_objects", "apiserver_resource_objects", "apiserver_resource_size_estimate_bytes",
+	"apiserver_client_certificate_expiration_seconds", "apiserver_delegated_authz_request_total", "apiserver_delegated_authz_request_duration_seconds",
 }
 
 var metricLabels = regexp.MustCompile(`(?m)^([a-z_]+)\{([^}]*)\}`)
@@ -88,6 +102,13 @@ func (s *session) metrics() {
 	}
 	for _, name := range wanted {
 		s.say("%s %s %v", name, kinds[name], sortedKeys(labels[name]))
+	}
+	helps := map[string]string{}
+	for _, match := range metricHelp.FindAllStringSubmatch(string(a.body), -1) {
+		helps[match[1]] = match[2]
+	}
+	for _, name := range wanted {
+		s.say("%s: %s", name, helps[name])
 	}
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct FlunderSpec {
 
 /// What is known of a flunder: nothing yet. It is written through the subresource `status` alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct FlunderStatus {}
 
 /// What a write of a flunder means.

@@ -126,6 +126,7 @@ pub mod http;
 mod json_path;
 pub mod log;
 mod managed_fields;
+pub mod metrics;
 pub mod object;
 pub mod openapi;
 pub mod options;

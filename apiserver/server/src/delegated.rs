@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use stoa_machinery::options::Delegation;
+use stoa_machinery::{auth, metrics::Families, options::Delegation};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,7 +20,9 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let common = &options.server;
     let audit = common.audit.open()?;
     let certificate = common.secure_serving.certificate()?;
-    let Delegation { client, authenticator, authorizer } = common.delegating.connect(&end).await?;
+    let metrics = Families::default();
+    let of_auth = auth::Metrics::new(&metrics)?;
+    let Delegation { client, authenticator, authorizer } = common.delegating.connect(&end, &of_auth).await?;
     let address = common.secure_serving.address();
     let parts = Parts {
         data_dir: options.data_dir.clone(),
@@ -40,6 +42,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         admission: common.admission.chain(&client, &end)?,
         audit,
         runner: runner(&options.runner),
+        metrics,
     };
     let bound = server::bind(parts).await?;
     tracing::info!(address = %bound.address(), "serving");

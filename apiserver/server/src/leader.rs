@@ -6,8 +6,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use prometheus::{IntGaugeVec, Opts, Registry};
-use stoa_machinery::log::{Fence, Log, LogError};
+use prometheus::{IntGaugeVec, Opts};
+use stoa_machinery::{
+    log::{Fence, Log, LogError},
+    metrics::{Families, alpha},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,12 +89,15 @@ impl Candidate {
     /// # Errors
     ///
     /// When the metric is there already.
-    pub(crate) fn replica(log: Arc<dyn Log>, identity: String, registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn replica(log: Arc<dyn Log>, identity: String, families: &Families) -> prometheus::Result<Self> {
         // As `k8s.io/component-base/metrics/prometheus/clientgo/leaderelection` has it.
-        let help = "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
-                    master. 'name' is the string used to identify the lease.";
-        let metric = IntGaugeVec::new(Opts::new("leader_election_master_status", help), &["name"])?;
-        registry.register(Box::new(metric.clone()))?;
+        let help = alpha(
+            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+             'name' is the string used to identify the lease. Please make sure to group by name.",
+        );
+        // A reset leaves it: it is told once for a term, and who leads is to be seen throughout.
+        let metric =
+            families.register(IntGaugeVec::new(Opts::new("leader_election_master_status", help), &["name"])?)?;
         metric.with_label_values(&[LEASE]).set(0);
         Ok(Self::Replica { log, identity, metric, timing: TIMING })
     }
@@ -209,7 +215,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn candidate(log: &Arc<dyn Log>, name: &str) -> Candidate {
-        let mut candidate = Candidate::replica(log.clone(), name.to_owned(), &Registry::new()).unwrap();
+        let mut candidate = Candidate::replica(log.clone(), name.to_owned(), &Families::default()).unwrap();
         if let Candidate::Replica { timing, .. } = &mut candidate {
             *timing = QUICK;
         }

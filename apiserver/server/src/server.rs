@@ -7,6 +7,7 @@ use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
     auth::{AllowAll, Authenticator, Authorizer, register_reviews},
+    metrics::Families,
     registry::{self, Registry},
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
 };
@@ -61,6 +62,8 @@ pub(crate) struct Parts {
     /// Which requests are recorded, and where.
     pub(crate) audit: Option<(Policy, LogFile)>,
     pub(crate) runner: RunnerSettings,
+    /// What is counted already, and all else that will be.
+    pub(crate) metrics: Families,
 }
 
 /// Whose the namespaces are.
@@ -138,12 +141,12 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let shared_dir = parts.storage.shared_dir.clone().unwrap_or_else(|| parts.data_dir.clone());
     let remote = parts.storage.git.remote()?;
     let folder = if remote.is_some() { parts.data_dir.clone() } else { shared_dir.clone() };
-    let metrics = prometheus::Registry::new();
+    let metrics = parts.metrics;
     let repository = git::Repository {
         folder,
         remote,
         patience: parts.storage.git.patience(),
-        metrics: git::Metrics::new(&metrics)?,
+        metrics: git::Metrics::new(metrics.registry())?,
     };
     let health = Arc::new(Health::default());
     let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
@@ -164,7 +167,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
 
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
-        Runner::new(&parts.runner, &metrics).context("the function-runners cannot be called")?;
+        Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
@@ -190,7 +193,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .limits(parts.limits)
         .profiling(parts.profiling)
         .health(health)
-        .registry(metrics.clone())
+        .metrics(metrics.clone())
         .version(version());
     if let Some((policy, file)) = parts.audit {
         // They may come with keys, which are moved to a Secret.
@@ -209,7 +212,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
-        notifications: notifications::Metrics::new(&metrics)?,
+        notifications: notifications::Metrics::new(metrics.registry())?,
         history: parts.storage.history,
         services,
     };

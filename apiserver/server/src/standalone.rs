@@ -17,7 +17,8 @@ use std::{
 use anyhow::Context as _;
 use stoa_machinery::{
     admission,
-    auth::{AnyOf, Authorizer, BasicUser, ClientCertificates, DynamicCa, MastersOnly, Union},
+    auth::{self, AnyOf, Authorizer, BasicUser, ClientCertificates, DynamicCa, MastersOnly, Union},
+    metrics::Families,
     serve::{Limits, ServingCertificate},
 };
 use tokio::process::{Child, Command};
@@ -56,6 +57,8 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
     client_ca.set(certificates.client_authority())?;
     let known = AnyOf::new(vec![Arc::new(BasicUser), Arc::new(MastersOnly)]);
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnyOf::delegating(Arc::new(known)));
+    let metrics = Families::default();
+    let certificates_of_clients = ClientCertificates::new(client_ca).counted(&auth::Metrics::new(&metrics)?);
     let lookup = Lookup::default();
     let parts = Parts {
         data_dir: data_dir.clone(),
@@ -68,7 +71,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         // What is issued again is taken up right after: the server looks into its own files last.
         certificate: serving,
         reloads: vec![certificates.clone()],
-        authenticator: Arc::new(Union::new(vec![Arc::new(ClientCertificates::new(client_ca))])),
+        authenticator: Arc::new(Union::new(vec![Arc::new(certificates_of_clients)])),
         authorizer,
         cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }),
         lookup,
@@ -77,6 +80,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         admission: admission::Chain::default(),
         audit: None,
         runner: runner_client(&certificates, runner_port),
+        metrics,
     };
     let bound = server::bind(parts).await?;
     let server = format!("https://127.0.0.1:{}", bound.address().port());

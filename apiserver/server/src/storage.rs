@@ -10,9 +10,9 @@ use std::{
 use anyhow::Context as _;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prometheus::Registry;
 use stoa_machinery::{
     log::Log,
+    metrics::Families,
     serve::{Health, HealthCheck, Probe, Reload, ReloadError},
 };
 use stoa_storage::{
@@ -51,7 +51,7 @@ pub(crate) async fn open(
     options: &StorageOptions,
     data_dir: &Path,
     health: &Health,
-    metrics: &Registry,
+    metrics: &Families,
 ) -> anyhow::Result<Storage> {
     if options.etcd_servers.is_empty() {
         return open_local(data_dir, health).await;

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector};
+use prometheus::{HistogramVec, IntCounterVec};
 
 use super::{Operation, summary::SummaryVec};
+use crate::metrics::{Families, alpha, beta, stable};
 
 /// The metrics of a server's admission.
 #[derive(Debug)]
@@ -87,117 +88,148 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// When the registry has metrics of the same names already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
-        };
-        let histogram = |name: &str, help: &str, buckets: &[f64], labels: &[&str]| {
-            register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
-        };
+    /// When there are metrics of the same names already.
+    pub fn new(families: &Families) -> prometheus::Result<Self> {
         let long = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
         let of_webhooks = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
         let of_conditions = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
         let of_expressions = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
+        let step_labels = ["type", "operation", "rejected"];
+        let plugin_labels = ["name", "type", "operation", "rejected"];
         let condition_labels = ["name", "kind", "type", "operation"];
+        let validation_labels = ["policy", "policy_binding", "error_type", "enforcement_action"];
+        let mutation_labels = ["policy", "policy_binding", "error_type"];
+        let step_summaries = families.register(SummaryVec::new(
+            "apiserver_admission_step_admission_duration_seconds_summary",
+            &alpha(
+                "Admission sub-step latency summary in seconds, broken out for each operation and API resource and step \
+                 type (validate or admit).",
+            ),
+            &step_labels,
+        )?)?;
+        let summaries = step_summaries.clone();
+        families.on_reset(move || summaries.reset());
         Ok(Self {
-            steps: histogram(
+            steps: families.histograms(
                 "apiserver_admission_step_admission_duration_seconds",
-                "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
-                 step type (validate or admit).",
-                &long,
-                &["type", "operation", "rejected"],
-            )?,
-            step_summaries: register(
-                registry,
-                SummaryVec::new(
-                    "apiserver_admission_step_admission_duration_seconds_summary",
-                    "Admission sub-step latency summary in seconds, broken out for each operation and API resource and \
+                stable(
+                    "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
                      step type (validate or admit).",
-                    &["type", "operation", "rejected"],
-                )?,
-            )?,
-            plugins: histogram(
-                "apiserver_admission_controller_admission_duration_seconds",
-                "Admission controller latency histogram in seconds, identified by name and broken out for each \
-                 operation and API resource and type (validate or admit).",
+                ),
                 &long,
-                &["name", "type", "operation", "rejected"],
+                &step_labels,
             )?,
-            webhooks: histogram(
+            step_summaries,
+            plugins: families.histograms(
+                "apiserver_admission_controller_admission_duration_seconds",
+                stable(
+                    "Admission controller latency histogram in seconds, identified by name and broken out for each \
+                     operation and API resource and type (validate or admit).",
+                ),
+                &long,
+                &plugin_labels,
+            )?,
+            webhooks: families.histograms(
                 "apiserver_admission_webhook_admission_duration_seconds",
-                "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
-                 and API resource and type (validate or admit).",
+                stable(
+                    "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
+                     and API resource and type (validate or admit).",
+                ),
                 &of_webhooks,
-                &["name", "type", "operation", "rejected"],
+                &plugin_labels,
             )?,
-            webhook_rejections: counter(
+            webhook_rejections: families.counters(
                 "apiserver_admission_webhook_rejection_count",
-                "Admission webhook rejection count, identified by name and broken out for each admission type \
-                 (validating or admit) and operation. Additional labels specify an error type and optionally a \
-                 non-zero rejection code.",
+                alpha(
+                    "Admission webhook rejection count, identified by name and broken out for each admission type \
+                     (validating or admit) and operation. Additional labels specify an error type (calling_webhook_error \
+                     or apiserver_internal_error if an error occurred; no_error otherwise) and optionally a non-zero \
+                     rejection code if the webhook rejects the request with an HTTP status code (honored by the apiserver \
+                     when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep the \
+                     metrics cardinality bounded.",
+                ),
                 &["name", "type", "operation", "error_type", "rejection_code"],
             )?,
-            webhook_fail_opens: counter(
+            webhook_fail_opens: families.counters(
                 "apiserver_admission_webhook_fail_open_count",
-                "Admission webhook fail open count, identified by name and broken out for each admission type \
-                 (validating or admit).",
+                alpha(
+                    "Admission webhook fail open count, identified by name and broken out for each admission type \
+                     (validating or admit).",
+                ),
                 &["name", "type"],
             )?,
-            webhook_requests: counter(
+            webhook_requests: families.counters(
                 "apiserver_admission_webhook_request_total",
-                "Admission webhook request total, identified by name and broken out for each admission type \
-                 (validating or admit) and operation, whether the request was rejected, and an HTTP status code.",
+                alpha(
+                    "Admission webhook request total, identified by name and broken out for each admission type \
+                     (validating or admit) and operation. Additional labels specify whether the request was rejected or \
+                     not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics \
+                     cardinality bounded.",
+                ),
                 &["name", "type", "operation", "code", "rejected"],
             )?,
-            condition_errors: counter(
+            condition_errors: families.counters(
                 "apiserver_admission_match_condition_evaluation_errors_total",
-                "Admission match condition evaluation errors count, identified by name of resource containing the \
-                 match condition and broken out for each kind containing matchConditions (webhook or policy), \
-                 operation and admission type (validate or admit).",
+                alpha(
+                    "Admission match condition evaluation errors count, identified by name of resource containing the \
+                     match condition and broken out for each kind containing matchConditions (webhook or policy), \
+                     operation and admission type (validate or admit).",
+                ),
                 &condition_labels,
             )?,
-            condition_exclusions: counter(
+            condition_exclusions: families.counters(
                 "apiserver_admission_match_condition_exclusions_total",
-                "Admission match condition evaluation exclusions count, identified by name of resource containing the \
-                 match condition and broken out for each kind containing matchConditions (webhook or policy), \
-                 operation and admission type (validate or admit).",
+                alpha(
+                    "Admission match condition evaluation exclusions count, identified by name of resource containing the \
+                     match condition and broken out for each kind containing matchConditions (webhook or policy), \
+                     operation and admission type (validate or admit).",
+                ),
                 &condition_labels,
             )?,
-            condition_durations: histogram(
+            condition_durations: families.histograms(
                 "apiserver_admission_match_condition_evaluation_seconds",
-                "Admission match condition evaluation time in seconds, identified by name and broken out for each \
-                 kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
+                alpha(
+                    "Admission match condition evaluation time in seconds, identified by name and broken out for each \
+                     kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
+                ),
                 &of_conditions,
                 &condition_labels,
             )?,
             validations: Checks {
-                count: counter(
+                count: families.counters(
                     "apiserver_validating_admission_policy_check_total",
-                    "Validation admission policy check total, labeled by policy and further identified by binding and \
-                     enforcement action taken.",
-                    &["policy", "policy_binding", "error_type", "enforcement_action"],
+                    beta(
+                        "Validation admission policy check total, labeled by policy and further identified by binding and \
+                         enforcement action taken.",
+                    ),
+                    &validation_labels,
                 )?,
-                durations: histogram(
+                durations: families.histograms(
                     "apiserver_validating_admission_policy_check_duration_seconds",
-                    "Validation admission latency for individual validation expressions in seconds, labeled by policy \
-                     and further including binding and enforcement action taken.",
+                    beta(
+                        "Validation admission latency for individual validation expressions in seconds, labeled by policy \
+                         and further including binding and enforcement action taken.",
+                    ),
                     &of_expressions,
-                    &["policy", "policy_binding", "error_type", "enforcement_action"],
+                    &validation_labels,
                 )?,
             },
             mutations: Checks {
-                count: counter(
+                count: families.counters(
                     "apiserver_mutating_admission_policy_check_total",
-                    "Mutation admission policy check total, labeled by policy and further identified by binding.",
-                    &["policy", "policy_binding", "error_type"],
+                    alpha(
+                        "Mutation admission policy check total, labeled by policy and further identified by binding.",
+                    ),
+                    &mutation_labels,
                 )?,
-                durations: histogram(
+                durations: families.histograms(
                     "apiserver_mutating_admission_policy_check_duration_seconds",
-                    "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and \
-                     binding.",
+                    alpha(
+                        "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and \
+                         binding.",
+                    ),
                     &of_expressions,
-                    &["policy", "policy_binding", "error_type"],
+                    &mutation_labels,
                 )?,
             },
         })
@@ -269,7 +301,7 @@ impl Metrics {
 impl Default for Metrics {
     /// Metrics that nobody sees.
     fn default() -> Self {
-        Self::new(&Registry::new()).expect("a new registry has no metrics yet")
+        Self::new(&Families::default()).expect("new families have no metrics yet")
     }
 }
 
@@ -278,11 +310,6 @@ impl Checks {
         self.count.with_label_values(labels).inc();
         self.durations.with_label_values(labels).observe(took.as_secs_f64());
     }
-}
-
-fn register<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> prometheus::Result<M> {
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
 }
 
 fn yes_or_no(value: bool) -> &'static str {

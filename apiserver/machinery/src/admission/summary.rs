@@ -59,6 +59,11 @@ impl SummaryVec {
         self.observe_at(Instant::now(), values, took);
     }
 
+    /// Forgets all of them.
+    pub(super) fn reset(&self) {
+        self.summaries.lock().clear();
+    }
+
     fn observe_at(&self, now: Instant, values: &[&str], took: Duration) {
         let values = values.iter().map(|&value| value.to_owned()).collect();
         self.summaries.lock().entry(values).or_default().observe(now, took.as_secs_f64());

@@ -15,7 +15,7 @@ mod trail;
 
 use std::{fmt, sync::Arc};
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec};
 
 pub(crate) use self::trail::{Ending, Recorded, Trail, failed_authentication, source_ips};
 pub use self::{
@@ -23,16 +23,21 @@ pub use self::{
     policy::{Policy, PolicyError},
 };
 
+use crate::metrics::{Families, alpha};
+
 /// Kinds whose bodies are never recorded, whatever the policy says: group and resource.
 const WITHOUT_BODIES: [(&str, &str); 3] =
     [("", "secrets"), ("authentication.k8s.io", "tokenreviews"), ("", "serviceaccounts")];
+
+/// What the log is called where errors are counted, as upstream's backend of files.
+const PLUGIN: &str = "log";
 
 /// Records requests as a policy wants it.
 pub struct Auditor {
     policy: Policy,
     log: LogFile,
     events: IntCounter,
-    errors: IntCounter,
+    errors: IntCounterVec,
     rejected: IntCounter,
     levels: IntCounterVec,
 }
@@ -44,37 +49,36 @@ impl fmt::Debug for Auditor {
 }
 
 impl Auditor {
-    /// Writes what `policy` wants to `log`; counts in `registry`.
+    /// Writes what `policy` wants to `log`; counts in `families`.
     ///
     /// # Errors
     ///
-    /// When the registry has metrics of the same names already.
-    pub fn new(policy: Policy, log: LogFile, registry: &Registry) -> prometheus::Result<Arc<Self>> {
-        let counter = |name: &str, help: &str| {
-            let made = IntCounter::new(name, help)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
-        };
-        let levels =
-            Opts::new("apiserver_audit_level_total", "Counter of policy levels for audit events (1 per request).");
-        let levels = IntCounterVec::new(levels, &["level"])?;
-        registry.register(Box::new(levels.clone()))?;
+    /// When there are metrics of the same names already.
+    pub fn new(policy: Policy, log: LogFile, families: &Families) -> prometheus::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             policy,
             log,
-            events: counter(
+            events: families.counter(
                 "apiserver_audit_event_total",
-                "Counter of audit events generated and sent to the audit backend.",
+                alpha("Counter of audit events generated and sent to the audit backend."),
             )?,
-            errors: counter(
+            errors: families.counters(
                 "apiserver_audit_error_total",
-                "Counter of audit events that failed to be audited properly.",
+                alpha(
+                    "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by \
+                     the error.",
+                ),
+                &["plugin"],
             )?,
-            rejected: counter(
+            rejected: families.counter(
                 "apiserver_audit_requests_rejected_total",
-                "Counter of apiserver requests rejected due to an error in audit logging backend.",
+                alpha("Counter of apiserver requests rejected due to an error in audit logging backend."),
             )?,
-            levels,
+            levels: families.counters(
+                "apiserver_audit_level_total",
+                alpha("Counter of policy levels for audit events (1 per request)."),
+                &["level"],
+            )?,
         }))
     }
 
@@ -85,7 +89,7 @@ impl Auditor {
         line.push(b'\n');
         let taken = self.log.write(line);
         if !taken {
-            self.errors.inc();
+            self.errors.with_label_values(&[PLUGIN]).inc();
         }
         taken
     }

@@ -10,13 +10,14 @@ use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes, SubjectAccessReview,
     SubjectAccessReviewSpec,
 };
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 
 use super::{
     Attributes, Authorizer, Decision,
     cache::ExpiringCache,
     chain,
-    delegate::{DelegateError, with_retries},
+    delegate::{DelegateError, reviewed},
+    metrics::Metrics,
 };
 use crate::{request::UserInfo, status::ApiError};
 
@@ -27,9 +28,10 @@ const LARGEST_KEPT: usize = 10_000;
 
 /// Asks the kube-apiserver, by `SubjectAccessReview`; decisions are kept for some time.
 pub struct SubjectAccessReviewer {
-    api: Api<SubjectAccessReview>,
+    client: Client,
     kept: DecisionsKept,
     decisions: ExpiringCache<(UserInfo, Attributes), Decision>,
+    metrics: Metrics,
 }
 
 impl fmt::Debug for SubjectAccessReviewer {
@@ -75,13 +77,20 @@ impl SubjectAccessReviewer {
 
     /// As [`new`](Self::new), with other times for which decisions are kept.
     pub fn keeping(client: Client, kept: DecisionsKept) -> Self {
-        Self { api: Api::all(client), kept, decisions: ExpiringCache::new(kept.longest(), REMEMBERED) }
+        let decisions = ExpiringCache::new(kept.longest(), REMEMBERED);
+        Self { client, kept, decisions, metrics: Metrics::default() }
+    }
+
+    /// Counts in these metrics.
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self { metrics: metrics.clone(), ..self }
     }
 
     async fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, DelegateError> {
         let review = SubjectAccessReview { spec: spec(user, attributes), ..SubjectAccessReview::default() };
-        let params = PostParams::default();
-        let status = with_retries(|| self.api.create(&params, &review)).await?.status.unwrap_or_default();
+        let answer = reviewed(&self.client, &review, &self.metrics.access_reviews).await?;
+        let status = answer.status.unwrap_or_default();
         // Both at once is a contradiction, and a contradiction is no permission.
         if status.allowed && status.denied != Some(true) {
             return Ok(Decision::Allow);

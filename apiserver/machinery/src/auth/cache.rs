@@ -61,7 +61,8 @@ impl<K: Clone + Eq + Hash, V: Clone> ExpiringCache<K, V> {
         answer.get_or_try_init(ask).await.cloned()
     }
 
-    fn entry(&self, key: &K, now: Instant, kept: impl Fn(&V) -> Duration) -> Arc<OnceCell<V>> {
+    /// Where the answer for `key` is, or will be.
+    pub(super) fn entry(&self, key: &K, now: Instant, kept: impl Fn(&V) -> Duration) -> Arc<OnceCell<V>> {
         let mut entries = self.entries.lock();
         while let Some((asked, _)) = entries.by_age.front()
             && (now.saturating_duration_since(*asked) >= self.ttl)

@@ -16,6 +16,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use prometheus::Histogram;
 use rustls::DistinguishedName;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
@@ -23,7 +24,10 @@ use stoa_tls::CaBundle;
 pub use stoa_tls::CaError;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authenticator::{AuthenticationError, Authenticator, Credentials};
+use super::{
+    authenticator::{AuthenticationError, Authenticator, Credentials},
+    metrics::Metrics,
+};
 use crate::request::UserInfo;
 
 /// How long a verification is believed before time and signatures are looked at again.
@@ -46,6 +50,8 @@ pub(crate) struct Subject {
     pub(crate) common_name: String,
     /// The organizations, in order.
     pub(crate) organizations: Vec<String>,
+    /// Until when the certificate is good, in seconds since the epoch.
+    good_until: i64,
 }
 
 impl fmt::Debug for PeerCertificates {
@@ -70,6 +76,7 @@ impl PeerCertificates {
                 // Go keeps the last one of several.
                 common_name: name.iter_common_name().last().map_or(Some(String::new()), text)?,
                 organizations: name.iter_organization().map(text).collect::<Option<_>>()?,
+                good_until: certificate.validity().not_after.timestamp(),
             })
         });
         subject.as_ref().ok_or(AuthenticationError::MalformedCertificate)
@@ -183,12 +190,20 @@ impl DynamicCa {
 #[derive(Debug)]
 pub struct ClientCertificates {
     ca: Arc<DynamicCa>,
+    /// How long they are good for still.
+    remaining: Histogram,
 }
 
 impl ClientCertificates {
     /// Believes what `ca` vouches for.
     pub fn new(ca: Arc<DynamicCa>) -> Self {
-        Self { ca }
+        Self { ca, remaining: Metrics::default().certificates }
+    }
+
+    /// Counts in these metrics.
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self { remaining: metrics.certificates.clone(), ..self }
     }
 }
 
@@ -197,6 +212,9 @@ impl Authenticator for ClientCertificates {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Option<UserInfo>, AuthenticationError> {
         let Some(certificates) = credentials.certificates else { return Ok(None) };
         let Some(verified) = self.ca.verify(certificates) else { return Ok(None) };
+        if let Ok(Subject { good_until, .. }) = certificates.subject() {
+            self.remaining.observe(*good_until as f64 - UnixTime::now().as_secs() as f64);
+        }
         verified?;
         let subject = certificates.subject()?;
         if subject.common_name.is_empty() {

@@ -20,6 +20,7 @@ use super::{
     certificates::{CaError, ClientCertificates, DynamicCa},
     chain,
     delegate::{DelegateError, with_retries},
+    metrics::Metrics,
     request_header::{RequestHeader, RequestHeaderConfig},
 };
 
@@ -106,10 +107,10 @@ impl ClusterAuthentication {
     }
 
     /// Front proxy, then client certificates: the first two of upstream's order.
-    pub fn authenticators(&self) -> Vec<Arc<dyn Authenticator>> {
+    pub fn authenticators(&self, metrics: &Metrics) -> Vec<Arc<dyn Authenticator>> {
         vec![
             Arc::new(RequestHeader::new(self.proxy_ca.clone(), self.proxy.clone())),
-            Arc::new(ClientCertificates::new(self.client_ca.clone())),
+            Arc::new(ClientCertificates::new(self.client_ca.clone()).counted(metrics)),
         ]
     }
 

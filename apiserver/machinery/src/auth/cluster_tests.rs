@@ -40,7 +40,7 @@ async fn who(settings: &ClusterAuthentication, ca: &CertificateAuthority, name: 
     let mut headers = HeaderMap::new();
     headers.insert("x-remote-user", "proxied".parse().unwrap());
     let certificates = presented(ca, &CertificateRequest::client(name));
-    let union = Union::new(settings.authenticators());
+    let union = Union::new(settings.authenticators(&Metrics::default()));
     let found = union.authenticate(Credentials { headers: &headers, certificates: Some(&certificates) }).await;
     match found {
         Ok(user) => Ok(user.map(|user| user.name).unwrap_or_default()),

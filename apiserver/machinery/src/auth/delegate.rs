@@ -2,7 +2,17 @@
 
 use std::{error::Error as StdError, io, time::Duration};
 
+use http_body_util::BodyExt;
+use kube::{
+    Client, Resource,
+    api::PostParams,
+    client::Body,
+    core::{Request, Status},
+};
 use rand::RngExt;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::metrics::Calls;
 
 /// How often a call is made at most.
 const ATTEMPTS: u32 = 5;
@@ -20,6 +30,35 @@ pub enum DelegateError {
     /// The last call took too long.
     #[error("the kube-apiserver did not answer within {} s", CALL_TIMEOUT.as_secs())]
     Timeout,
+}
+
+/// Has something reviewed: the review as the kube-apiserver answers it. Each attempt is counted.
+///
+/// # Errors
+///
+/// [`DelegateError`], as [`with_retries`].
+pub(super) async fn reviewed<K>(client: &Client, review: &K, calls: &Calls) -> Result<K, DelegateError>
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    let failed = |error: kube::Error| DelegateError::Call(Box::new(error));
+    let body = serde_json::to_vec(review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let requests = Request::new(K::url_path(&(), None));
+    with_retries(|| async {
+        let request = requests.create(&PostParams::default(), body.clone()).map_err(kube::Error::BuildRequest)?;
+        let mut call = calls.begin();
+        let answer = client.send(request.map(Body::from)).await?;
+        let code = answer.status();
+        call.answer = Some(code);
+        let text = answer.into_body().collect().await?.to_bytes();
+        if !code.is_client_error() && !code.is_server_error() {
+            return serde_json::from_slice(&text).map_err(kube::Error::SerdeError);
+        }
+        let status = serde_json::from_slice(&text)
+            .unwrap_or_else(|_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code.as_u16()));
+        Err(kube::Error::Api(status.boxed()))
+    })
+    .await
 }
 
 /// Makes a call, and makes it again after failures that pass: a lost connection, 429, 500 `InternalError`, 504, or

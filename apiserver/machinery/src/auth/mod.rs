@@ -21,10 +21,12 @@ mod delegate;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod impersonation;
+mod metrics;
 mod request_header;
 mod review_selectors;
 mod reviews;
 mod reviews_protobuf;
+pub(crate) mod service_account;
 mod token_review;
 
 pub use access_review::{DecisionsKept, SubjectAccessReviewer};
@@ -36,6 +38,7 @@ pub use certificates::{CaError, ClientCertificates, DynamicCa, PeerCertificates}
 pub use cluster::{ClusterAuthentication, ClusterError};
 pub use delegate::DelegateError;
 pub use impersonation::{Impersonated, Impersonation};
+pub use metrics::Metrics;
 pub(crate) use request_header::clear_standard_headers;
 pub use request_header::{RequestHeader, RequestHeaderConfig};
 pub use reviews::register_reviews;

@@ -9,13 +9,14 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderValue, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 use sha2::{Digest, Sha256};
 
 use super::{
     authenticator::{AuthenticationError, Authenticator, Credentials, bearer_token},
     cache::ExpiringCache,
-    delegate::with_retries,
+    delegate::reviewed,
+    metrics::Metrics,
 };
 use crate::{http::websocket, request::UserInfo};
 
@@ -29,11 +30,12 @@ type Review = Result<UserInfo, String>;
 ///
 /// Answers are kept for some time under a salted digest; no token is held in memory for longer than its request.
 pub struct TokenReviewer {
-    api: Api<TokenReview>,
+    client: Client,
     audiences: Vec<String>,
     salt: [u8; 32],
     kept: Duration,
     reviews: ExpiringCache<[u8; 32], Review>,
+    metrics: Metrics,
 }
 
 impl fmt::Debug for TokenReviewer {
@@ -55,12 +57,29 @@ impl TokenReviewer {
     /// As [`new`](Self::new), with another time for which answers are kept.
     pub fn keeping(client: Client, audiences: Vec<String>, kept: Duration) -> Self {
         Self {
-            api: Api::all(client),
+            client,
             audiences,
             salt: rand::random(),
             kept,
             reviews: ExpiringCache::new(kept, REMEMBERED),
+            metrics: Metrics::default(),
         }
+    }
+
+    /// Counts in these metrics.
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self { metrics: metrics.clone(), ..self }
+    }
+
+    /// Has a token reviewed that is not known.
+    async fn fetch(&self, token: &str) -> Result<Review, AuthenticationError> {
+        let _in_flight = self.metrics.tokens.in_flight();
+        let found = self.review(token).await;
+        // Without a reason it is an answer that nobody knows the token.
+        let is_answer = matches!(&found, Ok(review) if review.as_ref().err().is_none_or(String::is_empty));
+        self.metrics.tokens.fetched(is_answer);
+        found
     }
 
     async fn review(&self, token: &str) -> Result<Review, AuthenticationError> {
@@ -69,8 +88,8 @@ impl TokenReviewer {
             spec: TokenReviewSpec { token: token.to_owned(), audiences: asked },
             ..TokenReview::default()
         };
-        let params = PostParams::default();
-        let status = with_retries(|| self.api.create(&params, &review)).await?.status.unwrap_or_default();
+        let answer = reviewed(&self.client, &review, &self.metrics.token_reviews).await?;
+        let status = answer.status.unwrap_or_default();
         if status.authenticated != Some(true) {
             return Ok(Err(status.error.unwrap_or_default()));
         }
@@ -100,8 +119,16 @@ impl Authenticator for TokenReviewer {
             },
         };
         let key = Sha256::new().chain_update(self.salt).chain_update(&token).finalize().into();
-        let review = self.reviews.get_or_ask(&key, Instant::now(), |_| self.kept, || self.review(&token)).await?;
-        review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
+        let (began, tokens) = (Instant::now(), &self.metrics.tokens);
+        let answer = self.reviews.entry(&key, began, |_| self.kept);
+        if let Some(review) = answer.get() {
+            tokens.asked(true, began.elapsed());
+            return found(review.clone());
+        }
+        let _blocked = tokens.blocked();
+        let review = answer.get_or_try_init(|| self.fetch(&token)).await.cloned();
+        tokens.asked(false, began.elapsed());
+        found(review?)
     }
 
     fn clear(&self, headers: &mut HeaderMap) {
@@ -114,6 +141,10 @@ impl Authenticator for TokenReviewer {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, others);
         }
     }
+}
+
+fn found(review: Review) -> Result<Option<UserInfo>, AuthenticationError> {
+    review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
 }
 
 /// What the subprotocol begins with in which a browser, which cannot set headers, carries a token.

@@ -11,6 +11,7 @@
 pub(crate) mod fuzzing;
 mod history;
 mod kept;
+mod metrics;
 mod progress;
 mod stored;
 mod watch;
@@ -20,13 +21,14 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use arc_swap::{ArcSwap, Guard};
 use imbl::OrdMap;
 use parking_lot::RwLock;
-use prometheus::IntGauge;
 use tokio::sync::watch as signal;
 
 pub(crate) use history::CacheEvent;
 pub(crate) use kept::{Kept, Undecodable};
+pub(crate) use metrics::{Counts, Listed, Metrics};
 pub(crate) use progress::Progress;
 pub use stored::Stored;
 pub(crate) use stored::{Encoded, Prepared, Unkept};
@@ -68,13 +70,16 @@ pub(crate) struct WatchCache {
     latest: signal::Sender<Version>,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
-    /// How much of it does not decode.
-    undecodable: IntGauge,
+    counts: ArcSwap<Counts>,
 }
 
 #[derive(Debug)]
 struct State {
     objects: Objects,
+    /// How long they are in all, in bytes.
+    size: usize,
+    /// How many of them do not decode.
+    undecodable: usize,
     history: History,
 }
 
@@ -93,15 +98,34 @@ pub(crate) struct TooOld {
 }
 
 impl WatchCache {
-    /// An empty one. Others may count in `undecodable`, too.
-    pub(crate) fn new(
-        fields: Vec<SelectableField>,
-        window: Window,
-        progress: Arc<Progress>,
-        undecodable: IntGauge,
-    ) -> Self {
-        let state = State { objects: Objects::new(), history: History::new(Version::default()) };
-        Self { fields, window, state: RwLock::new(state), latest: signal::Sender::default(), progress, undecodable }
+    /// An empty one.
+    pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>, counts: Counts) -> Self {
+        let state = RwLock::new(State::new(Version::default(), Objects::new()));
+        let counts = ArcSwap::from_pointee(counts);
+        Self { fields, window, state, latest: signal::Sender::default(), progress, counts }
+    }
+
+    /// What it counts.
+    pub(crate) fn counts(&self) -> Guard<Arc<Counts>> {
+        self.counts.load()
+    }
+
+    /// Counts in these from now on.
+    fn count_in(&self, counts: Counts) {
+        self.counts.store(Arc::new(counts));
+    }
+
+    /// How it is now.
+    fn state(&self) -> metrics::State {
+        let applied = self.progress.applied();
+        let state = self.state.read();
+        metrics::State {
+            version: applied.max(state.history.last()).0,
+            capacity: self.window.events,
+            objects: state.objects.len(),
+            size: state.size,
+            undecodable: state.undecodable,
+        }
     }
 
     /// The fields that are extracted from each object.
@@ -116,11 +140,9 @@ impl WatchCache {
     /// Starts over with these objects: the history before `version` is gone, and watches that
     /// were in it are cut off.
     pub(crate) fn reset(&self, version: Version, objects: Objects) {
-        {
-            let mut state = self.state.write();
-            self.undecodable.add(undecodable_in(objects.values()) - undecodable_in(state.objects.values()));
-            *state = State { objects, history: History::new(version) };
-        }
+        let state = State::new(version, objects);
+        self.counts().initialized(state.objects.len(), state.objects.len() - state.undecodable);
+        *self.state.write() = state;
         self.latest.send_replace(version);
     }
 
@@ -128,6 +150,8 @@ impl WatchCache {
     ///
     /// Versions must grow from call to call. `time_ms` is when the write was made.
     pub(crate) fn apply(&self, key: &Key, version: Version, new: Option<Kept>, time_ms: i64) {
+        let counts = self.counts();
+        counts.received.inc();
         {
             let mut state = self.state.write();
             let old = match &new {
@@ -137,10 +161,12 @@ impl WatchCache {
             if new.is_none() && old.is_none() {
                 return;
             }
-            self.undecodable.add(undecodable_in(&new) - undecodable_in(&old));
+            state.size = state.size + size(&new) - size(&old);
+            state.undecodable = state.undecodable + undecodable_in(&new) - undecodable_in(&old);
             state.history.push(CacheEvent::new(version, time_ms, new, old));
             state.history.trim(&self.window, now_ms());
         }
+        counts.dispatched.inc();
         self.latest.send_replace(version);
     }
 
@@ -191,10 +217,21 @@ impl WatchCache {
     }
 }
 
+impl State {
+    fn new(version: Version, objects: Objects) -> Self {
+        let (size, undecodable) = (size(objects.values()), undecodable_in(objects.values()));
+        Self { objects, size, undecodable, history: History::new(version) }
+    }
+}
+
+/// How long these are in all, in bytes.
+fn size<'a>(kept: impl IntoIterator<Item = &'a Kept>) -> usize {
+    kept.into_iter().map(Kept::len).sum()
+}
+
 /// How many of these do not decode.
-fn undecodable_in<'a>(kept: impl IntoIterator<Item = &'a Kept>) -> i64 {
-    let count = kept.into_iter().filter(|kept| kept.undecodable().is_some()).count();
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn undecodable_in<'a>(kept: impl IntoIterator<Item = &'a Kept>) -> usize {
+    kept.into_iter().filter(|kept| kept.undecodable().is_some()).count()
 }
 
 /// Milliseconds since the Unix epoch, to compare with the times of records.

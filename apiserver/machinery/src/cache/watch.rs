@@ -47,6 +47,8 @@ pub(crate) struct WatchRequest {
     pub(crate) mark_initial_end: bool,
     /// Only what came after this is shown.
     pub(crate) since: Version,
+    /// What whoever watches knows of: a bookmark has to say more.
+    pub(crate) known: Version,
     /// How often a bookmark comes, if at all.
     pub(crate) bookmarks: Option<Duration>,
     pub(crate) timeout: Duration,
@@ -65,6 +67,7 @@ pub(crate) fn watch(
     end: CancellationToken,
 ) -> BoxStream<'static, Event> {
     let now = Instant::now();
+    cache.counts().initial.inc_by(request.initial.len() as u64);
     let deadline = deadline(request.timeout);
     let alarms = Alarms::new();
     alarms.set(sleep_until(deadline).map(|()| Alarm::End));
@@ -80,7 +83,9 @@ pub(crate) fn watch(
         changed: WatchStream::from_changes(cache.subscribe()),
         cache,
         position: request.since,
+        known: request.known,
         behind: true,
+        begun: false,
         prefix: request.prefix,
         labels: request.labels,
         fields: request.fields,
@@ -100,8 +105,11 @@ struct Watcher {
     changed: WatchStream<Version>,
     /// Every event up to here has been looked at.
     position: Version,
+    known: Version,
     /// Whether there may be more events than those. If not, `changed` says when there are.
     behind: bool,
+    /// Whether it ever was where the cache is.
+    begun: bool,
     prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
@@ -166,6 +174,10 @@ impl Stream for Watcher {
             if this.behind {
                 if let Err(TooOld { oldest }) = this.catch_up() {
                     this.ended = true;
+                    // One that begins too far in the past never kept anybody waiting.
+                    if this.begun {
+                        this.cache.counts().terminated.inc();
+                    }
                     return Poll::Ready(Some(Event::Error(too_old(this.position, oldest))));
                 }
                 // One that never catches up ends as well.
@@ -175,7 +187,9 @@ impl Stream for Watcher {
                     this.heard(alarm);
                 }
             } else if std::mem::take(&mut this.bookmark_due) {
-                return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: false }));
+                if this.position > this.known {
+                    return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: false }));
+                }
             } else if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
                 this.heard(alarm);
             } else {
@@ -200,8 +214,12 @@ impl Watcher {
             let change = self.change(event);
             self.pending.extend(change);
         }
+        if !self.begun {
+            self.cache.counts().initial.inc_by(self.pending.len() as u64);
+        }
         if events.len() < BATCH {
             self.behind = false;
+            self.begun = true;
             self.position = self.position.max(applied);
         }
         Ok(())

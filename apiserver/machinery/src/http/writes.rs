@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
 use serde_json::Value;
@@ -49,7 +50,7 @@ impl Call<'_> {
         }
         let form = self.object_form()?;
         let media = negotiate::input(self.headers)?;
-        let body = body::read(body).await?;
+        let body = self.read_body(body, "create").await?;
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         ensure_namespace(self.namespace, &mut object)?;
@@ -63,7 +64,7 @@ impl Call<'_> {
         let form = self.object_form()?;
         let of_protobuf = negotiate::is_protobuf(self.headers) && handler.takes_protobuf();
         let media = if of_protobuf { MediaType::Json } else { negotiate::input(self.headers)? };
-        let mut body = body::read(body).await?;
+        let mut body = self.read_body(body, "create").await?;
         if of_protobuf {
             body = handler.of_protobuf(&body)?.into();
         }
@@ -76,7 +77,7 @@ impl Call<'_> {
 
     pub(crate) async fn update(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let form = self.object_form()?;
-        let body = body::read(body).await?;
+        let body = self.read_body(body, "update").await?;
         let context = self.write_context("UpdateOptions")?;
         let media = negotiate::input(self.headers)?;
         let mut object = self.decode(&context, &body, media)?;
@@ -93,7 +94,7 @@ impl Call<'_> {
     pub(crate) async fn patch(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let kind = PatchType::of(self.headers)?;
         let form = self.object_form()?;
-        let body = body::read(body).await?;
+        let body = self.read_body(body, "patch").await?;
         if let Some(trail) = self.context.trail() {
             // Applied configurations may be YAML, of which JSON is a part.
             trail.requested_change(|| schema::parse(&body, Format::Yaml).ok().map(|parsed| parsed.value));
@@ -175,7 +176,7 @@ impl Call<'_> {
     pub(crate) async fn delete(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let accepted = negotiate::output(self.headers)?;
         let form = Form::of(accepted, &self.query, (self.now)())?;
-        let (context, options) = self.delete_options(body).await?;
+        let (context, options) = self.delete_options(body, "delete").await?;
         let store = &self.resource.store;
         match store.delete(&context, self.namespace, &self.info.name, &options).await? {
             // A Status has no other form than its own.
@@ -198,9 +199,17 @@ impl Call<'_> {
         let selection = self.query.list()?;
         // Which objects is told first, and then how.
         self.resource.store.check_selection(&selection)?;
-        let (context, options) = self.delete_options(body).await?;
+        let (context, options) = self.delete_options(body, "delete_collection").await?;
         let list = self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
         self.answer_list(accepted, form, list)
+    }
+
+    /// Reads the body, and counts how long it is.
+    async fn read_body(&self, body: Body, verb: &'static str) -> Result<Bytes, ApiError> {
+        let body = body::read(body).await?;
+        let store = &self.resource.store;
+        store.metrics().read_body(store.definition(), verb, body.len());
+        Ok(body)
     }
 
     fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
@@ -213,8 +222,12 @@ impl Call<'_> {
     }
 
     /// Reads the options from the body, or from the query when there is no body, as upstream does.
-    async fn delete_options(&self, body: Body) -> Result<(RequestContext, DeleteOptions), ApiError> {
-        let body = body::read(body).await?;
+    async fn delete_options(
+        &self,
+        body: Body,
+        verb: &'static str,
+    ) -> Result<(RequestContext, DeleteOptions), ApiError> {
+        let body = self.read_body(body, verb).await?;
         let options = if body.is_empty() {
             self.query.delete()?
         } else {

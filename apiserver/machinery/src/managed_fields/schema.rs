@@ -277,7 +277,8 @@ impl<'s> Compiler<'s> {
             MapType { atomic: flag_text(schema, "x-kubernetes-map-type") == Some("atomic"), ..MapType::default() };
         self.fields(schema, keeps, &mut map);
         map.element = match schema.get("additionalProperties") {
-            None if keeps || map.fields.is_empty() => Some(DEDUCED),
+            // As of a struct without fields in Go, whose published schema does not tell it from a free object.
+            None | Some(Value::Bool(false)) if keeps || map.fields.is_empty() => Some(DEDUCED),
             None | Some(Value::Bool(false)) => None,
             Some(Value::Bool(true)) => Some(DEDUCED),
             Some(element) => Some(self.type_of(element, keeps)),

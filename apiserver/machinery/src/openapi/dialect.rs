@@ -16,6 +16,8 @@ pub(super) fn convert(schema: &Value) -> Value {
         match key.as_str() {
             "$schema" | "$id" | "$defs" | "definitions" | "title" | "examples" => {}
             "default" if value.is_null() => {}
+            // A structural schema does not say it: fields that it does not name are not there.
+            "additionalProperties" if *value == Value::Bool(false) => {}
             "const" => drop(out.insert("enum".to_owned(), json!([value]))),
             "properties" | "patternProperties" => drop(out.insert(key.clone(), convert_each(value))),
             "not" => drop(out.insert(key.clone(), convert(value))),

@@ -163,8 +163,9 @@ fn move_out(schema: &mut Value, field: &str, name: &str, description: &str, comp
 
 /// Whether a schema is of fields that are known, if of none yet, rather than of any.
 fn is_struct(schema: &Value) -> bool {
-    let is_open =
-        ["additionalProperties", "x-kubernetes-preserve-unknown-fields"].iter().any(|name| schema.get(name).is_some());
+    let is_open = ["additionalProperties", "x-kubernetes-preserve-unknown-fields"]
+        .iter()
+        .any(|name| schema.get(name).is_some_and(|value| *value != Value::Bool(false)));
     schema.get("properties").is_some() || (text(schema, "type") == "object" && !is_open)
 }
 

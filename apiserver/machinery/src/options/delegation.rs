@@ -18,7 +18,7 @@ use super::OptionsError;
 use crate::{
     auth::{
         ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, Authenticator, Authorizer, ClusterAuthentication, DecisionsKept,
-        Masters, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union,
+        Masters, Metrics, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union,
     },
     duration::parse_duration,
 };
@@ -69,29 +69,30 @@ impl fmt::Debug for Delegation {
 }
 
 impl DelegatingOptions {
-    /// Reads whom the cluster trusts, and follows that until `end`.
+    /// Reads whom the cluster trusts, and follows that until `end`. What is asked is counted in `metrics`.
     ///
     /// # Errors
     ///
     /// [`OptionsError`] of the kubeconfigs and of what the cluster says.
-    pub async fn connect(&self, end: &CancellationToken) -> Result<Delegation, OptionsError> {
+    pub async fn connect(&self, end: &CancellationToken, metrics: &Metrics) -> Result<Delegation, OptionsError> {
         let or_main = |path: &'_ Option<PathBuf>| path.clone().or_else(|| self.kubeconfig.clone());
         let authentication = client(or_main(&self.authentication_kubeconfig).as_deref()).await?;
         let authorization = client(or_main(&self.authorization_kubeconfig).as_deref()).await?;
         let trust = Arc::new(ClusterAuthentication::load(authentication.clone()).await?);
-        let mut authenticators = trust.authenticators();
+        let mut authenticators = trust.authenticators(metrics);
         let kept = self.authentication_token_webhook_cache_ttl;
-        authenticators.push(Arc::new(TokenReviewer::keeping(authentication.clone(), Vec::new(), kept)));
+        let tokens = TokenReviewer::keeping(authentication.clone(), Vec::new(), kept);
+        authenticators.push(Arc::new(tokens.counted(metrics)));
         let until = end.clone();
         tokio::spawn(async move { trust.follow(authentication, until).await });
         Ok(Delegation {
             client: client(self.kubeconfig.as_deref()).await?,
             authenticator: Arc::new(OrAnonymous(Union::new(authenticators))),
-            authorizer: Arc::new(self.authorizer(authorization)),
+            authorizer: Arc::new(self.authorizer(authorization, metrics)),
         })
     }
 
-    fn authorizer(&self, cluster: Client) -> AnyOf {
+    fn authorizer(&self, cluster: Client, metrics: &Metrics) -> AnyOf {
         let kept = DecisionsKept {
             allowed: self.authorization_webhook_cache_authorized_ttl,
             denied: self.authorization_webhook_cache_unauthorized_ttl,
@@ -99,7 +100,7 @@ impl DelegatingOptions {
         AnyOf::new(vec![
             Arc::new(Masters),
             Arc::new(AllowPaths::new(self.authorization_always_allow_paths.iter().cloned())),
-            Arc::new(SubjectAccessReviewer::keeping(cluster, kept)),
+            Arc::new(SubjectAccessReviewer::keeping(cluster, kept).counted(metrics)),
         ])
     }
 }

@@ -4,7 +4,7 @@ use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::auth::ALWAYS_ALLOWED_PATHS;
+use crate::auth::{ALWAYS_ALLOWED_PATHS, Metrics};
 
 #[derive(Debug, Parser)]
 struct Flags {
@@ -98,6 +98,6 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("kubeconfig");
     let options = parse(&[&format!("--authorization-kubeconfig={}", missing.display()), "--kubeconfig=none"]);
-    let error = options.delegating.connect(&CancellationToken::new()).await.unwrap_err();
+    let error = options.delegating.connect(&CancellationToken::new(), &Metrics::default()).await.unwrap_err();
     assert!(matches!(&error, OptionsError::Kubeconfig { path, .. } if path.as_os_str() == "none"), "{error}");
 }

@@ -175,8 +175,9 @@ impl RegistryBuilder {
         let store = |(definition, strategy): (Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)| {
             let decoder = Decoder::new(&definition)
                 .map_err(|source| BuildError::Schema { kind: definition.kind.clone(), source })?;
-            let (fields, undecodable) = (definition.selectable_fields.clone(), self.metrics.undecodable(&definition));
-            let cache = WatchCache::new(fields, self.window, progress.clone(), undecodable);
+            let (fields, counts) = (definition.selectable_fields.clone(), self.metrics.of_cache(&definition));
+            let cache = Arc::new(WatchCache::new(fields, self.window, progress.clone(), counts));
+            self.metrics.follow(&definition, &cache);
             Ok(Arc::new(Store {
                 decoder: Arc::new(decoder),
                 field_managers: FieldManagers::new(&definition),
@@ -185,7 +186,8 @@ impl RegistryBuilder {
                 definition,
                 strategy,
                 log: self.log.clone(),
-                cache: Arc::new(cache),
+                cache,
+                metrics: self.metrics.clone(),
                 admission: OnceLock::new(),
                 in_flight: super::in_flight::InFlight::default(),
                 bookmark_interval: self.bookmark_interval,

@@ -120,6 +120,7 @@ pub struct Store {
     decoder: Arc<Decoder>,
     log: Arc<dyn Log>,
     cache: Arc<WatchCache>,
+    metrics: Metrics,
     field_managers: FieldManagers,
     /// Set when the registry is complete.
     admission: OnceLock<Chain>,
@@ -142,6 +143,11 @@ impl Store {
     /// What the resource looks like.
     pub fn definition(&self) -> &Arc<ResourceDefinition> {
         &self.definition
+    }
+
+    /// What all stores of the registry count in.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The beginning of the keys of a namespace, or of all objects.

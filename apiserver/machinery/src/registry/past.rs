@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use super::{List, Store, Stored, read::Selection, token::Continue};
 use crate::{
+    cache::Listed,
     definition::ResourceDefinition,
     log::{Entry, Key, Version},
     status::ApiError,
@@ -100,14 +101,19 @@ impl Store {
         let max = limit.map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(usize::MAX)).min(PAGE);
         let mut after = after.map(|after| Key::new(format!("{}{after}", selection.prefix)));
         let (mut items, mut more) = (Vec::<Arc<Stored>>::new(), false);
+        let (mut fetched, mut evaluated) = (0, 0);
         while !more {
             let past = Past { version, prefix: selection.prefix.clone(), after: after.take(), wanted: CHUNK };
             let entries = self.read_past(past).await?;
             let is_last = entries.len() < CHUNK;
+            fetched += entries.len();
             after = entries.last().map(|entry| entry.key.clone());
             // As from the cache, what does not decode is in no list.
-            let objects = entries.into_iter().filter_map(|entry| self.past_object(entry).ok());
-            for object in objects.filter(|object| selection.matches(object)) {
+            for object in entries.into_iter().filter_map(|entry| self.past_object(entry).ok()) {
+                evaluated += 1;
+                if !selection.matches(&object) {
+                    continue;
+                }
                 if items.len() == max {
                     more = true;
                     break;
@@ -118,6 +124,7 @@ impl Store {
                 break;
             }
         }
+        self.cache.counts().stored_listed(Listed { fetched, evaluated, returned: items.len() });
         let after = items.last().filter(|_| more).map(|last| last.key.as_str()[selection.prefix.len()..].to_owned());
         let next = after.map(|after| Continue { version: Some(version), after, remaining: None, exact: true });
         Ok(List { version, items, continue_token: next.map(|next| next.encode()), remaining_item_count: None })
@@ -143,7 +150,10 @@ impl Store {
     fn past_object(&self, entry: Entry) -> Result<Arc<Stored>, ApiError> {
         match self.decoded(&entry.value) {
             Ok(prepared) => Ok(Arc::new(prepared.stored(entry.key, entry.version).of_the_past())),
-            Err(_) => Err(self.undecodable(&entry.key, entry.version)),
+            Err(_) => {
+                self.cache.counts().decode_errors.inc();
+                Err(self.undecodable(&entry.key, entry.version))
+            }
         }
     }
 }

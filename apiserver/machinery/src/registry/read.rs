@@ -2,7 +2,11 @@
 //!
 //! What `resourceVersion` asks for is decided here, once for all three.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::{StreamExt as _, stream::BoxStream};
 
@@ -112,7 +116,11 @@ impl Store {
         }
         let freshness = Freshness::parse(version)
             .map_err(|error| ApiError::bad_request(format!("invalid resource version: {}", error.message())))?;
-        self.freshen("list", freshness).await?;
+        let fresh = self.freshen("list", freshness).await;
+        if freshness == Freshness::Current {
+            self.cache.counts().read_consistently(fresh.is_ok());
+        }
+        fresh?;
         // A limit asks for an exact version, too, but a client that says nothing else goes on from now when that is gone.
         let exact = options.says_exact() && self.has_history();
         let view = match freshness {
@@ -167,10 +175,12 @@ impl Store {
             Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => {
                 self.freshen("watch", freshness).await?;
                 let view = self.cache.current();
-                let objects = if initial { selection.objects(&view, None).cloned().collect() } else { Vec::new() };
+                let objects = if initial { selection.objects(&view).cloned().collect() } else { Vec::new() };
                 (view.version, objects)
             }
         };
+        // As in upstream's `cacheWatcher`, which counts from the request's version or the objects that it began with.
+        let known = if initial { initial_objects.iter().map(|object| object.version).max() } else { Some(since) };
         let request = WatchRequest {
             prefix: selection.prefix,
             labels: selection.labels,
@@ -178,6 +188,7 @@ impl Store {
             initial: initial_objects,
             mark_initial_end: options.send_initial_events == Some(true) && options.allow_bookmarks,
             since,
+            known: known.unwrap_or_default(),
             bookmarks: options.allow_bookmarks.then_some(self.bookmark_interval),
             timeout: options.timeout,
         };
@@ -198,6 +209,7 @@ impl Store {
             initial: Vec::new(),
             mark_initial_end: false,
             since,
+            known: since,
             bookmarks: Some(self.bookmark_interval),
             timeout,
         };
@@ -222,20 +234,29 @@ impl Store {
             Freshness::Any => Ok(()),
             Freshness::Current => {
                 let head = self.log.head().await.map_err(|error| self.log_failed(operation, &error))?;
-                match self.end.run_until_cancelled(tokio::time::timeout(HEAD_TIMEOUT, progress.reach(head))).await {
+                let reached = self.waited(tokio::time::timeout(HEAD_TIMEOUT, progress.reach(head)));
+                match self.end.run_until_cancelled(reached).await {
                     Some(Ok(())) => Ok(()),
                     Some(Err(_)) => Err(ApiError::timeout("the watch cache has not caught up with the log", 1)),
                     None => Err(ApiError::service_unavailable("the server is shutting down")),
                 }
             }
             Freshness::NotOlderThan(version) => {
-                tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version)).await.map_err(|_| {
+                self.waited(tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version))).await.map_err(|_| {
                     let current = progress.applied();
                     ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), 1)
                         .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
                 })
             }
         }
+    }
+
+    /// Waits, and counts how long.
+    async fn waited<T>(&self, wait: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let reached = wait.await;
+        self.cache.counts().waited(began.elapsed());
+        reached
     }
 
     /// Waits until the cache shows a write that is durable already. A server that ends, or whose
@@ -262,12 +283,17 @@ impl Store {
         exact: bool,
     ) -> List {
         let max = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let mut objects = selection.objects(&view, token.as_ref().map(|token| token.after.as_str()));
+        let after = token.as_ref().map(|token| token.after.as_str());
+        let fetched = Cell::new(0);
+        let objects = selection.all_objects(&view, after).inspect(|_| fetched.set(fetched.get() + 1));
+        let mut objects = objects.filter(|object| selection.matches(object));
         let items: Vec<Arc<Stored>> = objects.by_ref().take(max).cloned().collect();
         // Whatever comes after the page makes another one, selected or not, as upstream.
         let more = items.len() == max && items.last().is_some_and(|last| selection.is_more_after(&view, &last.key));
         let after = items.last().filter(|_| more).map(|last| last.key.as_str()[selection.prefix.len()..].to_owned());
         let Some(after) = after else {
+            drop(objects);
+            self.cache.counts().listed(fetched.get(), items.len());
             return List { version: view.version, items, continue_token: None, remaining_item_count: None };
         };
         let page = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -276,6 +302,7 @@ impl Store {
             None => i64::try_from(objects.count()).unwrap_or(i64::MAX),
         });
         let next = Continue { version: Some(view.version), after, remaining, exact };
+        self.cache.counts().listed(fetched.get(), items.len());
         self.cache.keep(&view);
         List { version: view.version, items, continue_token: Some(next.encode()), remaining_item_count: next.remaining }
     }
@@ -360,8 +387,17 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The objects of a view, after the key `prefix + after` when there is one.
-    fn objects<'a>(&'a self, view: &'a View, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Stored>> {
+    /// The objects of a view that are selected.
+    fn objects<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Arc<Stored>> {
+        self.all_objects(view, None).filter(|object| self.matches(object))
+    }
+
+    /// The objects of a view from which it selects, after the key `prefix + after` when there is one.
+    fn all_objects<'a>(
+        &'a self,
+        view: &'a View,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         // No key ends in a zero byte, so this is the first that can come after.
         let start = Key::new(match after {
             Some(after) => format!("{}{after}\0", self.prefix),
@@ -369,7 +405,7 @@ impl Selection {
         });
         // A bound costs less than a look at the key of each object.
         let end = Key::new(after_all(&self.prefix));
-        view.objects.range(start..end).filter_map(|(_, kept)| kept.object()).filter(|object| self.matches(object))
+        view.objects.range(start..end).filter_map(|(_, kept)| kept.object())
     }
 }
 

@@ -46,6 +46,7 @@ impl Store {
         match prepared {
             Ok(prepared) => Kept::Object(Arc::new(prepared.stored(key, version))),
             Err(error) => {
+                self.cache.counts().decode_errors.inc();
                 let (resource, at) = (&self.definition.plural, place(&error));
                 tracing::error!(resource, %key, %version, at, "what is stored does not decode");
                 Kept::Undecodable(Arc::new(Undecodable { key, version, value: value.clone() }))

@@ -1,7 +1,7 @@
 //! Creates and updates, with the rules and the order of steps of `k8s.io/apiserver`'s generic
 //! registry (`pkg/registry/generic/registry/store.go`).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use serde_json::{Map, Value};
 
@@ -10,6 +10,7 @@ use super::{
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
     erased::Draft,
     metadata::{self, AdmissionPhase},
+    metrics::Comparison,
     read::parse_version,
 };
 use crate::{
@@ -289,8 +290,16 @@ impl Store {
         self.strategy.admit(context, &draft).await?;
         let finished = is_finished(&draft.object, &old);
         self.admit_stored(write, &draft.object, managed_fields.as_ref()).await?;
-        let same_owners = same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref());
-        if !finished && same_owners && draft.object == old {
+        let began = Instant::now();
+        let comparison = if !same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref()) {
+            Comparison::Owners
+        } else if draft.object == old {
+            Comparison::Equal
+        } else {
+            Comparison::Unequal
+        };
+        self.metrics.compared(comparison, began.elapsed());
+        if !finished && comparison == Comparison::Equal {
             return Ok(Outcome::Done(current.clone()));
         }
         put_managed_fields(&mut draft.object, managed_fields);

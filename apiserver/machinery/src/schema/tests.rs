@@ -137,6 +137,17 @@ fn unknown_and_duplicate_fields_are_errors_warnings_or_dropped() {
 }
 
 #[test]
+fn only_of_a_struct_that_refuses_them_fields_are_unknown_where_none_is_known() {
+    let decode = |properties: &Value| {
+        let decoder = decoder_of(&json!({ "type": "object", "properties": properties }));
+        decoder.decode(object(&json!({ "part": { "x": 1 } })).as_bytes(), Format::Json, FieldValidation::Strict)
+    };
+    assert!(decode(&json!({ "part": { "type": "object" } })).is_ok());
+    let refused = decode(&json!({ "part": { "type": "object", "additionalProperties": false } })).unwrap_err();
+    assert!(refused.message().ends_with(r#"strict decoding error: unknown field "spec.part.x""#), "{refused:?}");
+}
+
+#[test]
 fn yaml_reads_like_json_and_tells_lines_of_keys_that_stand_twice() {
     let body = "apiVersion: test.example/v1\nkind: Widget\nmetadata: {name: w}\nspec:\n  size: 1\n  hue: 2\n  size: 0x10\n  \
                 nested: {'on': yes}\n  hue: 3\n";

@@ -29,8 +29,9 @@ use super::{
     gather::LongAnswers,
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
-    metrics::{Metrics, Record},
+    metrics::Metrics,
     pretty::Lines,
+    record::Record,
     statusz::Statusz,
     stream::{Ends, is_short, outgoing},
     streams::Due,
@@ -245,8 +246,11 @@ impl Chain {
                 return Err(error);
             }
         };
+        let authenticated = Instant::now();
         let begun = recorded(&request, &user)?;
         trail.lock().clone_from(&begun);
+        let audited = Instant::now();
+        self.metrics.audited(audited.duration_since(authenticated));
         let attributes = info.attributes();
         match self.impersonation.decide(request.headers_mut(), &user, &attributes, &*self.authorizer).await {
             Ok(None) => {}
@@ -259,6 +263,7 @@ impl Chain {
             }
             Err(error) => return Ok(in_lines(refusal(&error, request.headers()), lines).await),
         }
+        self.metrics.impersonated(audited.elapsed());
         Span::current().record("user", &user.name);
         if !long_running {
             match self.in_flight.begin(&user, &info) {
@@ -378,19 +383,13 @@ impl Chain {
 
     /// What was counted; counting begins anew when that is deleted, which is there for who may take profiles.
     fn metrics(&self, path: &str, request: &Request<Body>) -> Response<Body> {
-        let is_of_health = path == "/metrics/slis";
+        let of_health = self.health.slis().families();
+        let families = if path == "/metrics/slis" { of_health } else { &self.metrics.families };
         if self.profiling && request.method() == Method::DELETE {
-            if is_of_health {
-                self.health.reset_slis()
-            } else {
-                self.metrics.reset()
-            }
+            families.reset();
             return response::text(StatusCode::OK, "metrics reset\n");
         }
-        if is_of_health {
-            return self.metrics.render_others(self.health.slis(), request.headers());
-        }
-        self.metrics.render(request.headers())
+        self.metrics.written(&families.gather(), request.headers())
     }
 
     /// The paths that the server has but for `/statusz`, which is the last to be added.

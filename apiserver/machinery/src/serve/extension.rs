@@ -3,14 +3,15 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use kube::Client;
-use prometheus::Registry as MetricsRegistry;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Api, Limits, ServeError, Server, ServerBuilder, ServingCertificate};
 use crate::{
     admission::{self, Chain},
     audit::Auditor,
+    auth,
     log::Log,
+    metrics::Families,
     options::{Delegation, OptionsError, RecommendedOptions},
     registry::{self, Registry, RegistryBuilder},
 };
@@ -37,7 +38,7 @@ pub struct ExtensionServer {
     delegation: Delegation,
     admission: Chain,
     auditor: Option<Arc<Auditor>>,
-    metrics: MetricsRegistry,
+    metrics: Families,
     of_registries: registry::Metrics,
     /// Cancelled when this is gone, which ends the registries and what follows the cluster.
     end: CancellationToken,
@@ -58,11 +59,11 @@ impl ExtensionServer {
     pub async fn connect(options: &RecommendedOptions) -> Result<Self, OptionsError> {
         let end = CancellationToken::new();
         let guard = end.clone().drop_guard();
-        let metrics = MetricsRegistry::new();
+        let metrics = Families::default();
         let alone = "nobody else has metrics there yet";
         let certificate = options.secure_serving.certificate()?;
         let auditor = options.audit.open()?.map(|(policy, log)| Auditor::new(policy, log, &metrics).expect(alone));
-        let delegation = options.delegating.connect(&end).await?;
+        let delegation = options.delegating.connect(&end, &auth::Metrics::new(&metrics).expect(alone)).await?;
         let admission = options.admission.chain(&delegation.client, &end)?;
         Ok(Self {
             address: options.secure_serving.address(),
@@ -101,7 +102,7 @@ impl ExtensionServer {
             .address(self.address)
             .limits(self.limits.clone())
             .profiling(self.profiling)
-            .registry(self.metrics.clone());
+            .metrics(self.metrics.clone());
         match &self.auditor {
             Some(auditor) => builder.auditor(auditor.clone()),
             None => builder,

@@ -116,13 +116,8 @@ impl Health {
 
 impl Health {
     /// What the checks have found, as metrics.
-    pub(crate) fn slis(&self) -> &prometheus::Registry {
-        self.slis.registry()
-    }
-
-    /// Forgets what the checks have found.
-    pub(crate) fn reset_slis(&self) {
-        self.slis.reset();
+    pub(super) fn slis(&self) -> &Slis {
+        &self.slis
     }
 
     /// The paths of all probes and checks.
@@ -255,16 +250,25 @@ mod tests {
         for target in ["/readyz", "/readyz?exclude=caches", "/livez", "/livez/log"] {
             get(&health, target).await.unwrap();
         }
-        let text = prometheus::TextEncoder::new().encode_to_string(&health.slis().gather()).unwrap();
+        health.slis().started(jiff::Timestamp::from_second(7).unwrap());
+        let families = health.slis().families();
+        let text = || prometheus::TextEncoder::new().encode_to_string(&families.gather()).unwrap();
+        let told = text();
         for line in [
+            "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.",
+            "# HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.",
+            "# HELP process_start_time_seconds [ALPHA] Start time of the process since unix epoch in seconds.",
+            "process_start_time_seconds 7",
             "kubernetes_healthcheck{name=\"caches\",type=\"readyz\"} 0",
             "kubernetes_healthcheck{name=\"log\",type=\"readyz\"} 1",
             "kubernetes_healthchecks_total{name=\"caches\",status=\"error\",type=\"readyz\"} 1",
             "kubernetes_healthchecks_total{name=\"log\",status=\"success\",type=\"livez\"} 1",
             "kubernetes_healthchecks_total{name=\"log\",status=\"success\",type=\"readyz\"} 2",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+            assert!(told.lines().any(|found| found == line), "{line} is not in\n{told}");
         }
+        families.reset();
+        assert_eq!(text(), "");
     }
 
     #[tokio::test]

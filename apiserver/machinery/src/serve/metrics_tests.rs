@@ -1,14 +1,18 @@
+use std::{collections::BTreeSet, time::Duration};
+
 use http_body_util::BodyExt;
 
 use super::*;
+use crate::{metrics::Families, request::UserInfo, serve::metrics::PROCESS_START_TIME};
 
 async fn text(metrics: &Metrics) -> String {
-    let bytes = metrics.render(&HeaderMap::new()).into_body().collect().await.unwrap().to_bytes();
+    let bytes =
+        metrics.written(&metrics.families.gather(), &HeaderMap::new()).into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn metrics() -> Arc<Metrics> {
-    Arc::new(Metrics::new(&Registry::new()).unwrap())
+    Arc::new(Metrics::new(&Families::default()).unwrap())
 }
 
 fn record(metrics: &Arc<Metrics>, method: Method, target: &str) -> Record {
@@ -157,12 +161,12 @@ async fn they_are_compressed_for_those_who_would_rather() {
     ];
     for (accepted, expected) in encodings {
         let request = HeaderMap::from_iter([(header::ACCEPT_ENCODING, accepted.parse().unwrap())]);
-        let response = metrics.render(&request);
+        let response = metrics.written(&metrics.families.gather(), &request);
         assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), expected, "{accepted}");
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(bytes.starts_with(&[0x1f, 0x8b]), expected, "{accepted}");
     }
-    let response = metrics.render(&HeaderMap::new());
+    let response = metrics.written(&[], &HeaderMap::new());
     let started = &response.headers()[PROCESS_START_TIME];
     let metric = format!("process_start_time_seconds {}\n", started.to_str().unwrap());
     assert!(text(&metrics).await.contains(&metric), "{metric}");
@@ -195,17 +199,59 @@ async fn probes_and_dry_runs_have_the_labels_of_upstream() {
 }
 
 #[tokio::test]
-async fn counting_begins_anew_and_what_is_now_stays() {
+async fn counting_begins_anew_also_where_a_watch_goes_on() {
     let metrics = metrics();
-    for kind in ["readOnly", "mutating"] {
-        let line = format!("apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} 0\n");
-        assert!(text(&metrics).await.contains(&line), "before there was any");
-    }
-    metrics.current_inflight.with_label_values(&["mutating"]).set(3);
     record(&metrics, Method::GET, "/apis/g.io/v1/stacks").answered(StatusCode::OK, false);
-    assert!(text(&metrics).await.contains("apiserver_request_total{"));
-    metrics.reset();
+    let mut watch = record(&metrics, Method::GET, "/apis/g.io/v1/stacks?watch=1");
+    watch.answered(StatusCode::OK, true);
+    watch.sent(b"{}\n{");
+    metrics.tls_handshake_errors.inc();
+    let before = text(&metrics).await;
+    for counted in ["apiserver_request_total{", "apiserver_longrunning_requests{", "apiserver_watch_events_total{"] {
+        assert!(before.contains(counted), "{counted}\n{before}");
+    }
+    metrics.families.reset();
+    let after = text(&metrics).await;
+    for family in ["apiserver_request_total", "apiserver_longrunning_requests", "apiserver_watch_events_sizes"] {
+        assert!(!after.contains(family), "{family}\n{after}");
+    }
+    assert!(after.contains("apiserver_tls_handshake_errors_total 0\n"), "{after}");
+    watch.sent(b"}\n");
+    let later = text(&metrics).await;
+    let events = r#"{group="g.io",resource="stacks",version="v1"}"#;
+    assert!(later.contains(&format!("apiserver_watch_events_total{events} 1\n")), "{later}");
+    assert!(later.contains(&format!("apiserver_watch_events_sizes_sum{events} 3\n")), "{later}");
+    drop(watch);
+    let ended = text(&metrics).await;
+    assert!(!ended.contains("apiserver_longrunning_requests{"), "{ended}");
+}
+
+#[tokio::test]
+async fn sizes_are_those_of_reads_and_of_watches() {
+    let metrics = metrics();
+    for (method, target) in [(Method::GET, "stacks/a"), (Method::GET, "stacks"), (Method::GET, "stacks?watch=1")] {
+        record(&metrics, method, &format!("/apis/g.io/v1/{target}")).answered(StatusCode::OK, false);
+    }
+    record(&metrics, Method::POST, "/apis/g.io/v1/stacks").answered(StatusCode::CREATED, false);
     let text = text(&metrics).await;
-    assert!(!text.contains("apiserver_request_total{") && !text.contains("_duration_seconds_count{"), "{text}");
-    assert!(text.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 3\n"), "{text}");
+    let verb = |line: &str| {
+        let labels = line.strip_prefix("apiserver_response_sizes_count{")?;
+        labels.split("verb=\"").nth(1)?.split('"').next().map(str::to_owned)
+    };
+    let verbs: BTreeSet<_> = text.lines().filter_map(verb).collect();
+    assert_eq!(verbs, ["GET", "LIST", "WATCH"].map(str::to_owned).into(), "{text}");
+}
+
+#[tokio::test]
+async fn users_are_told_apart_as_upstream_tells_them() {
+    let metrics = metrics();
+    for name in ["kubelet", "ann", "ann@example.com", "system:serviceaccount:shop:web"] {
+        let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+        metrics.authenticated(Ok(&user), Duration::ZERO);
+    }
+    let text = text(&metrics).await;
+    for (name, count) in [("email_id", 1), ("kubelet", 1), ("other", 2)] {
+        let line = format!("authenticated_user_requests{{username=\"{name}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
 }

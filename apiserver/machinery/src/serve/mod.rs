@@ -17,7 +17,6 @@ use std::{
 
 use async_trait::async_trait;
 use http::{Request, Response};
-use prometheus::Registry;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +25,7 @@ use crate::{
     audit::Auditor,
     auth::{Authenticator, Authorizer, Impersonation},
     http::{Body, RequestInfo},
+    metrics::Families,
     request::{Outlasting, RequestContext},
 };
 
@@ -40,6 +40,7 @@ mod health;
 mod inflight;
 mod metrics;
 mod pretty;
+mod record;
 mod signals;
 mod slis;
 mod stalls;
@@ -168,7 +169,7 @@ pub struct ServerBuilder {
     limits: Limits,
     version: VersionInfo,
     auditor: Option<Arc<Auditor>>,
-    registry: Registry,
+    metrics: Families,
     health: Arc<Health>,
     reloads: Vec<Arc<dyn Reload>>,
     profiling: bool,
@@ -203,10 +204,10 @@ impl ServerBuilder {
         self
     }
 
-    /// The registry that `/metrics` shows, in which others may have theirs. A new one by default.
+    /// What `/metrics` shows, in which others may have theirs. Nothing but the server's by default.
     #[must_use]
-    pub fn registry(mut self, registry: Registry) -> Self {
-        self.registry = registry;
+    pub fn metrics(mut self, metrics: Families) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -239,7 +240,8 @@ impl ServerBuilder {
     ///
     /// [`ServeError`].
     pub async fn bind(self) -> Result<Server, ServeError> {
-        let metrics = Arc::new(Metrics::new(&self.registry)?);
+        let metrics = Arc::new(Metrics::new(&self.metrics)?);
+        self.health.slis().started(metrics.started);
         let tls = Tls::new(self.certificate.clone(), self.authenticator.clone())?;
         let failed = |source| ServeError::Bind { address: self.address, source };
         let listener = TcpListener::bind(self.address).await.map_err(failed)?;
@@ -249,8 +251,8 @@ impl ServerBuilder {
         let chain = Chain {
             authenticator: self.authenticator,
             authorizer: self.authorizer,
-            impersonation: Impersonation::default(),
-            in_flight: InFlight::new(self.limits.reading, self.limits.mutating, metrics.clone()),
+            impersonation: Impersonation::counted(&self.metrics)?,
+            in_flight: InFlight::new(self.limits.reading, self.limits.mutating, &metrics),
             request_timeout: self.limits.request_timeout,
             health: self.health,
             metrics,
@@ -292,7 +294,7 @@ impl Server {
             limits: Limits::default(),
             version: VersionInfo::default(),
             auditor: None,
-            registry: Registry::new(),
+            metrics: Families::default(),
             health: Arc::default(),
             reloads: Vec::new(),
             profiling: true,

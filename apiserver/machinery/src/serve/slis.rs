@@ -1,36 +1,55 @@
 //! `/metrics/slis`: what health checks have found, for service level indicators.
 //!
-//! As `k8s.io/component-base/metrics/prometheus/slis`: a registry of its own, so that it can be scraped more often than
+//! As `k8s.io/component-base/metrics/prometheus/slis`: families of their own, so that they can be scraped more often than
 //! everything else.
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use jiff::Timestamp;
+use prometheus::{IntCounterVec, IntGaugeVec};
+
+use crate::metrics::{Families, alpha, stable};
 
 /// The results of health checks.
 #[derive(Debug)]
 pub(super) struct Slis {
-    registry: Registry,
+    families: Families,
     last: IntGaugeVec,
     total: IntCounterVec,
+    started: IntGaugeVec,
 }
 
 impl Default for Slis {
     fn default() -> Self {
         let made = || {
-            let last = Opts::new("kubernetes_healthcheck", "This metric records the result of a single healthcheck.");
-            let total =
-                Opts::new("kubernetes_healthchecks_total", "This metric records the results of all healthcheck.");
-            let last = IntGaugeVec::new(last, &["name", "type"])?;
-            let total = IntCounterVec::new(total, &["name", "type", "status"])?;
-            let registry = Registry::new();
-            registry.register(Box::new(last.clone()))?;
-            registry.register(Box::new(total.clone()))?;
-            Ok::<_, prometheus::Error>(Self { registry, last, total })
+            let families = Families::default();
+            Ok::<_, prometheus::Error>(Self {
+                last: families.gauges(
+                    "kubernetes_healthcheck",
+                    stable("This metric records the result of a single healthcheck."),
+                    &["name", "type"],
+                )?,
+                total: families.counters(
+                    "kubernetes_healthchecks_total",
+                    stable("This metric records the results of all healthcheck."),
+                    &["name", "type", "status"],
+                )?,
+                started: families.gauges(
+                    "process_start_time_seconds",
+                    alpha("Start time of the process since unix epoch in seconds."),
+                    &[],
+                )?,
+                families,
+            })
         };
         made().expect("names are valid and differ")
     }
 }
 
 impl Slis {
+    /// Tells when the process started, until the next reset, as upstream.
+    pub(super) fn started(&self, at: Timestamp) {
+        self.started.with_label_values::<&str>(&[]).set(at.as_second());
+    }
+
     /// Notes what a check of `/healthz`, `/livez` or `/readyz` found.
     pub(super) fn observe(&self, check: &str, probe: &str, is_well: bool) {
         self.last.with_label_values(&[check, probe]).set(i64::from(is_well));
@@ -38,13 +57,7 @@ impl Slis {
         self.total.with_label_values(&[check, probe, status]).inc();
     }
 
-    /// Forgets what was found.
-    pub(super) fn reset(&self) {
-        self.last.reset();
-        self.total.reset();
-    }
-
-    pub(super) fn registry(&self) -> &Registry {
-        &self.registry
+    pub(super) fn families(&self) -> &Families {
+        &self.families
     }
 }

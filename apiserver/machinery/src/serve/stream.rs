@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{deadline, gather::LongAnswer, metrics::Record};
+use super::{deadline, gather::LongAnswer, record::Record};
 use crate::{alarms::Alarms, http::Body};
 
 /// A body of a known size up to that is handed to the connection whole, and nobody waits for its end.

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
+use stoa_machinery::metrics::{Families, alpha, beta, stable};
 
 const LABELS: [&str; 3] = ["operation", "group", "resource"];
 /// Upstream's, in seconds.
-const BUCKETS: [f64; 21] =
-    [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0];
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
 
 /// The metrics of one log.
 #[derive(Clone, Debug)]
@@ -48,56 +51,44 @@ fn labels(key: &str) -> (&str, &str) {
 }
 
 impl Metrics {
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            let made = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
-        };
-        let durations = HistogramVec::new(
-            HistogramOpts::new(
-                "etcd_request_duration_seconds",
-                "Etcd request latency in seconds for each operation and object type.",
-            )
-            .buckets(BUCKETS.to_vec()),
-            &LABELS,
-        )?;
-        registry.register(Box::new(durations.clone()))?;
-        let bookmarks =
-            IntCounter::new("etcd_bookmark_total", "Number of etcd bookmarks (progress notify events) received.")?;
-        registry.register(Box::new(bookmarks.clone()))?;
-        let size = IntGaugeVec::new(
-            Opts::new(
-                "apiserver_storage_size_bytes",
-                "Size of the storage database file physically allocated in bytes.",
-            ),
-            &["storage_cluster_id"],
-        )?;
-        registry.register(Box::new(size.clone()))?;
+    pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
+        let size = Opts::new(
+            "apiserver_storage_size_bytes",
+            stable("Size of the storage database file physically allocated in bytes."),
+        );
+        let resolved = Opts::new(
+            "stoa_etcd_writes_resolved_total",
+            "Writes whose answer was lost and that were looked up, by what was found.",
+        );
         Ok(Self {
-            requests: counter(
+            requests: families.counters(
                 "etcd_requests_total",
-                "Etcd request counts for each operation and object type.",
+                alpha("Etcd request counts for each operation and object type."),
                 &LABELS,
             )?,
-            errors: counter(
+            errors: families.counters(
                 "etcd_request_errors_total",
-                "Etcd failed request counts for each operation and object type.",
+                alpha("Etcd failed request counts for each operation and object type."),
                 &LABELS,
             )?,
-            durations,
-            events: counter(
+            durations: families.histograms(
+                "etcd_request_duration_seconds",
+                alpha("Etcd request latency in seconds for each operation and object type."),
+                &BUCKETS,
+                &LABELS,
+            )?,
+            events: families.counters(
                 "apiserver_storage_events_received_total",
-                "Number of etcd events received split by kind.",
+                beta("Number of etcd events received split by kind."),
                 &["group", "resource"],
             )?,
-            bookmarks,
-            size,
-            resolved: counter(
-                "stoa_etcd_writes_resolved_total",
-                "Writes whose answer was lost and that were looked up, by what was found.",
-                &["outcome"],
+            bookmarks: families.counter(
+                "etcd_bookmark_total",
+                alpha("Number of etcd bookmarks (progress notify events) split by kind."),
             )?,
+            // A reset leaves these, as upstream's leaves the size.
+            size: families.register(IntGaugeVec::new(size, &["storage_cluster_id"])?)?,
+            resolved: families.register(IntCounterVec::new(resolved, &["outcome"])?)?,
         })
     }
 

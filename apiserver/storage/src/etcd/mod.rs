@@ -27,7 +27,10 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use stoa_machinery::log::{Entry, Key, Lease, Log, LogError, RecordStream, Snapshot, Version, Write};
+use stoa_machinery::{
+    log::{Entry, Key, Lease, Log, LogError, RecordStream, Snapshot, Version, Write},
+    metrics::Families,
+};
 use tonic::Code;
 
 use self::{
@@ -71,7 +74,7 @@ pub struct EtcdOptions {
     /// How long a call may go on looking for a member that answers.
     pub patience: Duration,
     /// Where metrics are registered, under the names that kube-apiserver has for them.
-    pub metrics: prometheus::Registry,
+    pub metrics: Families,
     /// Dates the records.
     pub clock: Arc<dyn Clock>,
 }
@@ -84,7 +87,7 @@ impl EtcdOptions {
             prefix: prefix.into(),
             tls: EtcdTls::default(),
             patience: Duration::from_secs(20),
-            metrics: prometheus::Registry::new(),
+            metrics: Families::default(),
             clock: Arc::new(SystemClock),
         }
     }

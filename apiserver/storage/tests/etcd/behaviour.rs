@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use prometheus::Registry;
-use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Version};
+use stoa_machinery::{
+    log::{Change, Expect, Key, Log, LogError, Version},
+    metrics::Families,
+};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use stoa_storage::{EtcdLog, etcd::EtcdOptions};
 use tempfile::TempDir;
@@ -191,14 +193,15 @@ async fn a_member_that_is_not_there_is_passed_over() {
 #[tokio::test]
 async fn calls_are_counted_as_upstream_counts_them() {
     let etcd = Etcd::start();
-    let metrics = Registry::new();
+    let metrics = Families::default();
     let log = EtcdLog::open(EtcdOptions { metrics: metrics.clone(), ..etcd.options() }).await.unwrap();
     let key = "/registry/config.stoa.dev/stacks/shop/web";
     let first = log.append(put(key, Expect::Absent, "1")).await.unwrap();
     log.append(put(key, Expect::At(first), "2")).await.unwrap();
     log.read(&Key::new(key)).await.unwrap();
     log.probe().await.unwrap();
-    let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+    let told = || prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+    let text = told();
     let labels =
         |operation: &str| format!("{{group=\"config.stoa.dev\",operation=\"{operation}\",resource=\"stacks\"}} 1");
     for operation in ["create", "update", "get"] {
@@ -207,5 +210,10 @@ async fn calls_are_counted_as_upstream_counts_them() {
             assert!(text.contains(&line), "{line} is not in\n{text}");
         }
     }
-    assert!(text.contains("apiserver_storage_size_bytes{storage_cluster_id="), "{text}");
+    let size = "apiserver_storage_size_bytes{storage_cluster_id=";
+    assert!(text.contains(size), "{text}");
+    let help = "etcd_requests_total [ALPHA] Etcd request counts for each operation and object type.";
+    assert!(text.contains(&format!("# HELP {help}\n")), "{text}");
+    metrics.reset();
+    assert!(!told().contains("etcd_requests_total{") && told().contains(size), "{}", told());
 }

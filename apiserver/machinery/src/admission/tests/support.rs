@@ -35,6 +35,7 @@ use crate::{
     },
     auth::AllowAll,
     log::MemoryLog,
+    metrics::Families,
     object::Object,
     registry::{Store, Stored, Target, UpdateSource},
     request::{RequestContext, UserInfo},
@@ -235,7 +236,7 @@ pub(super) struct Configured {
 pub(super) struct Server {
     pub(super) gadgets: Arc<Store>,
     pub(super) context: RequestContext,
-    metrics: prometheus::Registry,
+    metrics: Families,
     end: CancellationToken,
 }
 
@@ -279,7 +280,7 @@ impl Server {
         ];
         let plugins = configured.plugins.into_iter().chain(of_cluster).collect();
         let end = CancellationToken::new();
-        let metrics = prometheus::Registry::new();
+        let metrics = Families::default();
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
             .register(ResourceDefinition::from_crd(&Gadget::crd()), DefaultStrategy::<Gadget>::default())
             .admission(Chain::new(plugins).counted(Metrics::new(&metrics).unwrap()))

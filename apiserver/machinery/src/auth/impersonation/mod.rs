@@ -4,21 +4,25 @@
 //!
 //! Start at [`Impersonation`]. Whom a request wants to be is read in `headers`; the ways in which that can be allowed
 //! are in `modes`: the constrained ones, which also look at what is done, and the one verb `impersonate` for
-//! everything.
+//! everything. `metrics` is what is counted of it.
 
 pub(super) mod headers;
+mod metrics;
 mod modes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use self::modes::{Mode, Wanted};
+use self::{
+    metrics::Metrics,
+    modes::{Mode, Wanted},
+};
 use super::{Attributes, Authorizer};
-use crate::{request::UserInfo, status::ApiError};
+use crate::{metrics::Families, request::UserInfo, status::ApiError};
 
 /// How many users are remembered with the mode that last was allowed to them; as many as upstream remembers.
 const REMEMBERED: usize = 10_000;
@@ -26,9 +30,17 @@ const REMEMBERED: usize = 10_000;
 /// Decides on impersonation, and remembers how each user may do it, so that this is asked for first.
 ///
 /// Follows `WithConstrainedImpersonation` in `k8s.io/apiserver/pkg/endpoints/filters/impersonation`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Impersonation {
     last: Mutex<HashMap<String, Mode>>,
+    metrics: Metrics,
+}
+
+impl Default for Impersonation {
+    /// Counts where nobody reads it.
+    fn default() -> Self {
+        Self::counted(&Families::default()).expect("new families have no metrics yet")
+    }
 }
 
 /// Whom a request is made as.
@@ -41,6 +53,15 @@ pub struct Impersonated {
 }
 
 impl Impersonation {
+    /// Counts what it decides.
+    ///
+    /// # Errors
+    ///
+    /// When there are metrics of the same names already.
+    pub fn counted(families: &Families) -> prometheus::Result<Self> {
+        Ok(Self { last: Mutex::default(), metrics: Metrics::new(families)? })
+    }
+
     /// Whom the request wants to act as, as far as one of the modes allows it to `user`; `None` when it wants to be
     /// nobody else. `attributes` is what it wants to do. The headers are removed.
     ///
@@ -56,17 +77,27 @@ impl Impersonation {
         authorizer: &dyn Authorizer,
     ) -> Result<Option<Impersonated>, ApiError> {
         let Some(requested) = headers::take_requested(headers)? else { return Ok(None) };
-        let wanted = Wanted { requested: &requested, user, attributes, authorizer };
-        let last = self.last.lock().get(&user.name).copied();
+        let began = Instant::now();
+        let found =
+            self.allowed(&Wanted { requested: &requested, user, attributes, authorizer, metrics: &self.metrics }).await;
+        let mode = found.as_ref().ok().map(|(mode, _)| mode.label());
+        self.metrics.attempted(mode, began.elapsed());
+        found.map(|(mode, user)| Some(Impersonated { user, constraint: mode.constraint() }))
+    }
+
+    /// The user that results, and the first mode that allows it.
+    async fn allowed(&self, wanted: &Wanted<'_>) -> Result<(Mode, UserInfo), ApiError> {
+        let user = &wanted.user.name;
+        let last = self.last.lock().get(user).copied();
         let mut refusal = None;
         for mode in last.into_iter().chain(Mode::ALL.into_iter().filter(|mode| Some(*mode) != last)) {
-            if !mode.applies(&wanted) {
+            if !mode.applies(wanted) {
                 continue;
             }
-            match mode.check(&wanted).await {
+            match mode.check(wanted).await {
                 Ok(allowed) => {
-                    self.remember(&user.name, mode);
-                    return Ok(Some(Impersonated { user: allowed, constraint: mode.constraint() }));
+                    self.remember(user, mode);
+                    return Ok((mode, allowed));
                 }
                 Err(error) => drop(refusal.get_or_insert(error)),
             }

@@ -1,11 +1,14 @@
 //! The ways in which impersonation can be allowed.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
-use super::super::{
-    Attributes, Authorizer, Decision, MASTERS,
-    authenticator::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
-    forbidden,
+use super::{
+    super::{
+        Attributes, Authorizer, Decision, MASTERS,
+        authenticator::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
+        forbidden, service_account,
+    },
+    metrics::Metrics,
 };
 use crate::{
     content,
@@ -33,6 +36,8 @@ pub(super) struct Wanted<'a> {
     /// What is to be done.
     pub(super) attributes: &'a Attributes,
     pub(super) authorizer: &'a dyn Authorizer,
+    /// Count what it is asked.
+    pub(super) metrics: &'a Metrics,
 }
 
 /// A way in which impersonation can be allowed, in the order in which they are tried. All but the last are
@@ -65,6 +70,11 @@ impl Mode {
         }
     }
 
+    /// What it is called where it is counted.
+    pub(super) fn label(self) -> &'static str {
+        if self.is_constrained() { self.name() } else { "legacy" }
+    }
+
     fn is_constrained(self) -> bool {
         self != Self::Legacy
     }
@@ -88,8 +98,8 @@ impl Mode {
         match self {
             Self::AssociatedNode => only_name && node(name).is_some_and(|node| runs_on(wanted.user, node)),
             Self::ArbitraryNode => only_name && node(name).is_some(),
-            Self::ServiceAccount => only_name && service_account(name).is_some(),
-            Self::UserInfo => node(name).is_none() && service_account(name).is_none(),
+            Self::ServiceAccount => only_name && service_account::of_user(name).is_some(),
+            Self::UserInfo => node(name).is_none() && service_account::of_user(name).is_none(),
             Self::Legacy => true,
         }
     }
@@ -132,12 +142,12 @@ impl Mode {
             node.clone_into(&mut asked.name);
             *groups = vec![NODES.to_owned()];
         }
-        if let Some((namespace, account)) = service_account(name) {
+        if let Some((namespace, account)) = service_account::of_user(name) {
             "serviceaccounts".clone_into(&mut asked.resource);
             namespace.clone_into(&mut asked.namespace);
             account.clone_into(&mut asked.name);
             if groups.is_empty() {
-                *groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+                *groups = service_account::groups(namespace);
             }
         }
         self.may(wanted, asked).await
@@ -205,7 +215,10 @@ impl Mode {
 
     async fn may(self, wanted: &Wanted<'_>, attributes: Attributes) -> Result<(), ApiError> {
         let (user, attributes) = self.as_told(wanted.user, attributes);
-        match wanted.authorizer.authorize(&user, &attributes).await? {
+        let began = Instant::now();
+        let decision = wanted.authorizer.authorize(&user, &attributes).await;
+        wanted.metrics.asked(self.label(), matches!(decision, Ok(Decision::Allow)), began.elapsed());
+        match decision? {
             Decision::Allow => Ok(()),
             Decision::Deny(reason) => Err(forbidden(&user, &attributes, &reason)),
         }
@@ -237,17 +250,10 @@ fn node(user: &str) -> Option<&str> {
     user.strip_prefix(NODE_PREFIX).filter(|name| content::dns_subdomain(name).is_empty())
 }
 
-/// The namespace and name in `system:serviceaccount:<namespace>:<name>`.
-fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let good = content::dns_label(namespace).is_empty() && content::dns_subdomain(name).is_empty();
-    good.then_some((namespace, name))
-}
-
 /// Whether a service account says that it runs on a node.
 fn runs_on(user: &UserInfo, node: &str) -> bool {
     let on = user.extra.get(NODE_NAME).map(Vec::as_slice);
-    service_account(&user.name).is_some() && matches!(on, Some([name]) if name == node)
+    service_account::of_user(&user.name).is_some() && matches!(on, Some([name]) if name == node)
 }
 
 /// What is wrong with extras, which the verb `impersonate` alone does not look at.

@@ -26,6 +26,7 @@ use crate::{
     auth::AllowAll,
     definition::SelectableField,
     log::{Change, Expect, MemoryLog, Origin, Write},
+    metrics::Families,
     object::Object,
     request::{RequestContext, UserInfo},
     status::FieldError,
@@ -140,7 +141,7 @@ struct Fixture {
     gadgets: Arc<Store>,
     widgets: Arc<Store>,
     context: RequestContext,
-    metrics: prometheus::Registry,
+    metrics: Families,
     end: CancellationToken,
 }
 
@@ -157,7 +158,7 @@ impl Fixture {
 
     async fn over(log: Arc<dyn Log>, window: Window) -> Self {
         let end = CancellationToken::new();
-        let metrics = prometheus::Registry::new();
+        let metrics = Families::default();
         let registry = Registry::builder(log)
             .metrics(Metrics::new(&metrics).expect("registered"))
             .register(ResourceDefinition::from_crd(&Gadget::crd()).selectable(FIELDS), Gadgets)

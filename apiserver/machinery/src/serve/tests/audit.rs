@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::audit::{Auditor, LogFile, LogOptions, Policy};
+use crate::{
+    audit::{Auditor, LogFile, LogOptions, Policy},
+    metrics::Families,
+};
 
 /// A log in a folder of its own, by a policy.
 struct Log {
@@ -19,7 +22,7 @@ impl Log {
         let options = LogOptions { path: path.clone(), ..LogOptions::default() };
         let log = LogFile::open(options).unwrap();
         let policy = Policy::parse(policy.as_bytes()).unwrap();
-        setup.auditor = Some(Auditor::new(policy, log, &Registry::new()).unwrap());
+        setup.auditor = Some(Auditor::new(policy, log, &Families::default()).unwrap());
         Self { _folder: folder, path }
     }
 

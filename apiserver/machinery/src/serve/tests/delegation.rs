@@ -1,7 +1,7 @@
 //! Identity and permission that the kube-apiserver decides, against a small fake of it.
 
 use super::{fake_cluster::FakeCluster, *};
-use crate::auth::{ANONYMOUS, AnyOf, ClusterAuthentication, SubjectAccessReviewer, TokenReviewer};
+use crate::auth::{ANONYMOUS, AnyOf, ClusterAuthentication, Metrics, SubjectAccessReviewer, TokenReviewer};
 
 const STACKS: &str = "/apis/g.io/v1/namespaces/shop/stacks";
 
@@ -157,7 +157,10 @@ async fn the_clusters_trust_is_read_at_the_start_and_followed() {
         let (trust, client, stop) = (trust.clone(), fake.client.clone(), stop.clone());
         async move { trust.follow(client, stop).await }
     });
-    let setup = Setup { authenticator: Some(Arc::new(Union::new(trust.authenticators()))), ..Setup::default() };
+    let setup = Setup {
+        authenticator: Some(Arc::new(Union::new(trust.authenticators(&Metrics::default())))),
+        ..Setup::default()
+    };
     let server = setup.start().await;
     let (of_old, of_new) = (old.client("ann"), new.client("ann"));
     let mut with_old = server.connect(Identity::Certificate(&of_old)).await;

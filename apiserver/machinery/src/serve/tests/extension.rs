@@ -13,11 +13,11 @@ use crate::{ResourceDefinition, log::MemoryLog, options::RecommendedOptions, str
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "fleet.example.com", version = "v1", kind = "Net", namespaced)]
-struct NetSpec {
-    mesh: i32,
+pub(super) struct NetSpec {
+    pub(super) mesh: i32,
 }
 
-const NETS: &str = "/apis/fleet.example.com/v1/namespaces/shop/nets";
+pub(super) const NETS: &str = "/apis/fleet.example.com/v1/namespaces/shop/nets";
 
 #[derive(Parser)]
 struct Flags {
@@ -25,8 +25,15 @@ struct Flags {
     server: RecommendedOptions,
 }
 
+/// A net in the namespace `shop`.
+pub(super) fn net(name: &str, mesh: i32) -> Net {
+    let mut net = Net::new(name, NetSpec { mesh });
+    net.metadata = ObjectMeta { namespace: Some("shop".to_owned()), ..net.metadata };
+    net
+}
+
 /// The flags of a server with all its files in this folder, behind a cluster.
-fn flags(folder: &Path, cas: &Cas, cluster: &FakeCluster) -> RecommendedOptions {
+pub(super) fn flags(folder: &Path, cas: &Cas, cluster: &FakeCluster) -> RecommendedOptions {
     let issued = cas.serving.issue(&CertificateRequest::server("nets").loopback()).unwrap();
     let write = |flag: &str, name: &str, text: &str| {
         let path = folder.join(name);
@@ -65,9 +72,7 @@ async fn flags_and_a_definition_make_a_server_whose_users_are_the_clusters() {
         .build()
         .await
         .unwrap();
-    let mut net = Net::new("trawl", NetSpec { mesh: 40 });
-    net.metadata = ObjectMeta { namespace: Some("shop".to_owned()), ..net.metadata };
-    registry.api::<Net>().create(&net).await.unwrap();
+    registry.api::<Net>().create(&net("trawl", 40)).await.unwrap();
 
     let running = Running::of(extension.builder(&registry).bind().await.unwrap(), &cas, Arc::default());
     let mut client = running.connect(Identity::Nobody).await;

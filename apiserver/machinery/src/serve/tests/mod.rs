@@ -36,6 +36,7 @@ use crate::auth::{AllowAll, ClientCertificates, DynamicCa, OrAnonymous, RequestH
 mod access;
 mod audit;
 mod connections;
+mod counted;
 mod debug;
 mod delegation;
 mod extension;

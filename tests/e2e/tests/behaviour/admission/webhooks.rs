@@ -192,6 +192,9 @@ async fn calls_of_webhooks_are_counted() {
          rejection_code=\"403\",type=\"validating\"}} 1"
     );
     assert!(metrics.contains(&rejections), "{rejections}");
+    let help =
+        "# HELP apiserver_admission_webhook_rejection_count [ALPHA] Admission webhook rejection count, identified by";
+    assert!(metrics.contains(help), "{help}");
     for name in [
         "apiserver_admission_controller_admission_duration_seconds",
         "apiserver_admission_step_admission_duration_seconds",
