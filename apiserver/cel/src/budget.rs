@@ -33,6 +33,11 @@ impl Budget {
     }
 }
 
+/// How often each of so many is looked at where they are put in order, as far as it counts.
+pub(super) fn rounds(count: usize) -> usize {
+    1 + count.checked_ilog2().unwrap_or(0) as usize
+}
+
 /// Refuses a text of so many bytes if that is more than an expression may make.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ const MOST_PROBLEMS: usize = 10;
 /// The longest line that is shown with a problem, in bytes.
 const LONGEST_LINE: usize = 4 << 10;
 /// How many steps it may take to see whether texts are patterns, all those of an expression.
-const PATTERN_BUDGET: u64 = 200_000;
+const PATTERN_BUDGET: u64 = 20_000;
 
 /// Finds names that nothing has, calls that cannot be, and expressions that are too deep.
 ///

@@ -31,41 +31,73 @@ pub enum DurationError<'a> {
 ///
 /// [`DurationError`], for the first thing that is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError<'_>> {
+    nanoseconds(text).map(|nanoseconds| Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
+}
+
+/// The same in nanoseconds, negative ones too.
+///
+/// # Errors
+///
+/// As for [`parse_duration`].
+pub(crate) fn nanoseconds(text: &str) -> Result<i64, DurationError<'_>> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if rest == "0" {
-        return Ok(Duration::ZERO);
+        return Ok(0);
     }
-    let mut seconds = 0.0;
     if rest.is_empty() {
         return Err(DurationError::Invalid);
     }
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let mut sum: u64 = 0;
     while !rest.is_empty() {
-        let mut end = digits(rest);
-        if rest[end..].starts_with('.') {
-            end += 1 + digits(&rest[end + 1..]);
+        let (whole, after) = rest.split_at(digits(rest));
+        let (fraction, after) = match after.strip_prefix('.') {
+            Some(after) => after.split_at(digits(after)),
+            None => ("", after),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(DurationError::Invalid);
         }
-        let number: f64 = rest[..end].parse().map_err(|_| DurationError::Invalid)?;
-        rest = &rest[end..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "ns" => 1e-9,
-                "us" | "µs" | "μs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                "" => return Err(DurationError::MissingUnit),
-                unknown => return Err(DurationError::UnknownUnit(unknown)),
-            };
-        rest = &rest[unit..];
+        let whole: Option<u64> = if whole.is_empty() { Some(0) } else { whole.parse().ok() };
+        let whole = whole.filter(|whole| *whole <= MOST_NEGATIVE).ok_or(DurationError::Invalid)?;
+        let (unit, after) = after.split_at(after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len()));
+        let unit = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "" => return Err(DurationError::MissingUnit),
+            unknown => return Err(DurationError::UnknownUnit(unknown)),
+        };
+        let added = whole.checked_mul(unit).and_then(|added| added.checked_add(part_of(unit, fraction)));
+        let added = added.and_then(|added| sum.checked_add(added)).filter(|sum| *sum <= MOST_NEGATIVE);
+        sum = added.ok_or(DurationError::Invalid)?;
+        rest = after;
     }
-    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| DurationError::Invalid)?;
-    Ok(if negative { Duration::ZERO } else { duration })
+    let signed = if negative { 0_i64.checked_sub_unsigned(sum) } else { i64::try_from(sum).ok() };
+    signed.ok_or(DurationError::Invalid)
+}
+
+/// How many nanoseconds a negative duration has at most; others have one less.
+const MOST_NEGATIVE: u64 = 1 << 63;
+
+/// What the digits behind a point are of a unit, in nanoseconds that are whole: rounded as Go does, with no more digits
+/// than 63 bits hold.
+fn part_of(unit: u64, digits: &str) -> u64 {
+    let (mut number, mut scale) = (0_u64, 1.0);
+    for digit in digits.bytes() {
+        let longer = number.checked_mul(10).and_then(|number| number.checked_add(u64::from(digit - b'0')));
+        match longer.filter(|longer| *longer <= MOST_NEGATIVE) {
+            Some(longer) => (number, scale) = (longer, scale * 10.0),
+            None => break,
+        }
+    }
+    (number as f64 * (unit as f64 / scale)) as u64
 }
 
 /// The parameters in what stands after the `?` of a URL, in their order. A pair with a semicolon or a broken escape is none.
@@ -112,8 +144,24 @@ mod tests {
             ("1s ", Err(UnknownUnit("s "))),
             ("1..5s", Err(MissingUnit)),
             ("99999999999999999999h", Err(Invalid)),
+            ("9999999999999999999999999x", Err(Invalid)),
         ] {
             assert_eq!(parse_duration(text), millis.map(Duration::from_millis), "{text:?}");
+        }
+        for (text, read) in [
+            ("1000000h1ns", Ok(3_600_000_000_000_000_001)),
+            ("2562047h47m16.854775807s", Ok(i64::MAX)),
+            ("-2562047h47m16.854775808s", Ok(i64::MIN)),
+            ("2562047h47m16.854775808s", Err(Invalid)),
+            ("-2562047h47m16.854775809s", Err(Invalid)),
+            ("18446744073709551616ns", Err(Invalid)),
+            ("1.9ns", Ok(1)),
+            ("1.99999999999999999999999ns", Ok(2)),
+            ("0.33333333333333333333333333h", Ok(1_200_000_000_000)),
+            ("0.1ms0.1us", Ok(100_100)),
+            ("-+1s", Err(Invalid)),
+        ] {
+            assert_eq!(nanoseconds(text), read, "{text:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn apply<'a>(name: &str, args: &[Value<'a>], budget: &mut Budget) -> 
         (op::MODULO, [a, b]) => arithmetic(a, b, i64::checked_rem, u64::checked_rem, |a, _| a),
         (op::NEGATE, [Value::Int(a)]) => a.checked_neg().map(Value::Int).ok_or_else(overflow),
         (op::NEGATE, [Value::Double(a)]) => Ok(Value::Double(-a)),
-        (op::NEGATE, [Value::Duration(a)]) => a.checked_neg().map(Value::Duration).ok_or_else(overflow),
+        (op::NEGATE, [Value::Duration(a)]) => in_range(a.checked_neg()),
         (op::LOGICAL_NOT, [Value::Bool(a)]) => Ok(Value::Bool(!a)),
         (op::NEGATE | op::LOGICAL_NOT, [_]) => Err(Error::no_such_overload()),
         (op::INDEX, [operand, index]) => element(operand, index),
@@ -45,6 +45,12 @@ pub(super) fn apply<'a>(name: &str, args: &[Value<'a>], budget: &mut Budget) -> 
 
 fn overflow() -> Error {
     Error::new("integer overflow")
+}
+
+/// A duration, of which there are none but those whose nanoseconds 64 bits count.
+fn in_range<'a>(made: Option<SignedDuration>) -> Outcome<'a> {
+    let made = made.filter(|made| i64::try_from(made.as_nanos()).is_ok());
+    made.map(Value::Duration).ok_or_else(overflow)
 }
 
 fn ordered<'a>(a: &Value<'a>, b: &Value<'a>, holds: fn(Ordering) -> bool) -> Outcome<'a> {
@@ -78,7 +84,7 @@ fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
         (Value::List(a), Value::List(b)) => {
             held::room(a.len() + b.len()).map(|()| Value::list(a.iter().chain(b.iter()).collect()))
         }
-        (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(overflow),
+        (Value::Duration(a), Value::Duration(b)) => in_range(a.checked_add(*b)),
         (Value::Timestamp(time), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(time)) => {
             time.checked_add(*d).map_err(late).and_then(in_time)
         }
@@ -88,13 +94,9 @@ fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
 
 fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     match (a, b) {
-        (Value::Duration(a), Value::Duration(b)) => a.checked_sub(*b).map(Value::Duration).ok_or_else(overflow),
-        (Value::Timestamp(time), Value::Duration(d)) => {
-            time.checked_sub(*d).map_err(|_| Error::new("timestamp overflow")).and_then(in_time)
-        }
-        (Value::Timestamp(a), Value::Timestamp(b)) => {
-            Ok(Value::Duration(SignedDuration::from_nanos_i128(a.as_nanosecond() - b.as_nanosecond())))
-        }
+        (Value::Duration(a), Value::Duration(b)) => in_range(a.checked_sub(*b)),
+        (Value::Timestamp(_), Value::Duration(d)) => in_range(d.checked_neg()).and_then(|negated| add(a, &negated)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => in_range(Some(a.duration_since(*b))),
         _ => arithmetic(a, b, i64::checked_sub, u64::checked_sub, |a, b| a - b),
     }
 }

@@ -52,6 +52,10 @@ const DIGITS: i64 = 18;
 /// The exponent of the smallest part that there is.
 const NANO: i32 = -9;
 
+/// What no mantissa is as large as. Of two that begin at the same digit, the one with fewer can so be written with as
+/// many as the other.
+const TOO_MANY: u128 = 10_u128.pow(38);
+
 /// What a suffix stands for.
 #[derive(Clone, Copy)]
 enum Factor {
@@ -140,7 +144,7 @@ impl Quantity {
             }
         }
         let (a, b, exponent) = self.aligned(other).ok_or(TooLarge)?;
-        let mantissa = a.checked_add(b).ok_or(TooLarge)?;
+        let mantissa = a.checked_add(b).filter(|sum| has_room(*sum)).ok_or(TooLarge)?;
         let fits = [a, b, mantissa].iter().all(|part| i64::try_from(*part).is_ok());
         Ok(Self { mantissa, exponent, is_long: self.is_long || other.is_long || !fits })
     }
@@ -182,6 +186,10 @@ impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
         self.compare(*other).is_eq()
     }
+}
+
+fn has_room(mantissa: i128) -> bool {
+    mantissa.unsigned_abs() < TOO_MANY
 }
 
 /// Reads a suffix.
@@ -244,6 +252,9 @@ fn long(whole: &str, fraction: &str, factor: Factor) -> Option<Quantity> {
         Factor::Ten(exponent) => (mantissa, exponent.checked_sub(places)?),
         Factor::Two(bits) => (mantissa.checked_mul(1_i128 << bits)?, -places),
     };
+    if !has_room(mantissa) {
+        return None;
+    }
     while exponent < NANO && mantissa > 0 {
         mantissa = mantissa / 10 + i128::from(mantissa % 10 != 0);
         exponent += 1;
@@ -257,7 +268,7 @@ fn long(whole: &str, fraction: &str, factor: Factor) -> Option<Quantity> {
     let made = if is_capped { Quantity { is_long: true, ..most } } else { made };
     // Upstream keeps all of these in billionths.
     Some(match made.exponent.checked_sub(NANO).and_then(|power| 10_i128.checked_pow(u32::try_from(power).ok()?)) {
-        Some(power) if !is_capped => match made.mantissa.checked_mul(power) {
+        Some(power) if !is_capped => match made.mantissa.checked_mul(power).filter(|mantissa| has_room(*mantissa)) {
             Some(mantissa) => Quantity { mantissa, exponent: NANO, ..made },
             None => made,
         },
@@ -309,6 +320,7 @@ mod tests {
             ("1Gi1", Unreadable::Suffix),
             ("1ki", Unreadable::Suffix),
             ("1e", Unreadable::Suffix),
+            (&"1".repeat(39), Unreadable::Numeric),
             (&"1".repeat(50), Unreadable::Numeric),
         ] {
             assert_eq!(Quantity::parse(text), Err(error), "{text}");
@@ -325,6 +337,10 @@ mod tests {
         assert_eq!(quantity("1G").compare(quantity("1Gi")), Ordering::Less);
         assert_eq!(quantity("-1e100").compare(quantity("-1e99")), Ordering::Less);
         assert_eq!(quantity("0").compare(quantity("-1")), Ordering::Greater);
+        let most = "9".repeat(38);
+        assert_eq!(quantity(&most).add(quantity("1")), Err(TooLarge));
+        assert_eq!(quantity(&most).compare(quantity("9.1e37")), Ordering::Greater);
+        assert_eq!(quantity(&format!("-{most}")).compare(quantity("-9.1e37")), Ordering::Less);
     }
 
     #[test]

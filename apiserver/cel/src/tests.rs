@@ -160,11 +160,15 @@ fn functions_of_lists_and_sets() {
 /// What is no number has no order, and sorting by none can panic.
 #[test]
 fn what_is_no_number_is_sorted_to_an_end() {
-    let numbers = ["2.0", "0.0 / 0.0", "1.0"].repeat(33).join(", ");
+    let numbers = ["0.0 / 0.0", "2.0", "1.0"].repeat(33).join(", ");
     hold(&[
         &format!("[{numbers}].sort().filter(n, n == n).isSorted() && [{numbers}].sort().size() == 99"),
         "[duration('2s'), duration('1s')].sort()[0] == duration('1s')",
+        "[3, 2].sortBy(e, 0.0 / 0.0) == [3, 2] && [0.0 / 0.0].sort().size() == 1",
     ]);
+    for none in ["[1]", "{}", "quantity('1')", "optional.of(1)"] {
+        fails(&format!("[{none}].sort()"), "list elements must be comparable");
+    }
     // As both are equal to the float, the integers could be in any order.
     fails("[9007199254740993, 9007199254740992.0, 9007199254740992].sort()", "list elements must have the same type");
 }
@@ -255,6 +259,15 @@ fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
     }
     assert!(error("object.spec ==").is_some_and(|error| error.starts_with("compilation failed: ERROR: <input>:1:")));
     assert_eq!(error("object.spec.ports.all(p, p.port > 1)"), None);
+}
+
+/// To read a policy must not take as long as to compile whatever patterns have room in it.
+#[test]
+fn no_more_than_some_patterns_are_looked_at_when_an_expression_is_read() {
+    for (before, is_refused) in [(10, true), (20, false)] {
+        let source = "''.matches('a') || ".repeat(before) + "''.matches('(')";
+        assert_eq!(compile(&source).compile_error().is_some(), is_refused, "{before}");
+    }
 }
 
 #[test]
@@ -362,6 +375,20 @@ async fn each_item_with_each_is_paid_for() {
         assert!((least..least + 2_000).contains(&cost), "{source} costs {cost}");
         let spent = evaluate(&batch, &inputs, &Answers::new(), least - 1).await;
         assert_eq!(spent.unwrap_err(), Interrupted::OutOfBudget, "{source}");
+    }
+}
+
+#[test]
+fn what_is_put_in_order_is_paid_for_by_its_length() {
+    let names: Vec<String> = (0..1_000).map(|n| format!("{n:0100}")).collect();
+    let map: serde_json::Map<String, serde_json::Value> = names.iter().map(|name| (name.clone(), json!(1))).collect();
+    let inputs = Policy { object: json!({ "names": names, "map": map }), ..Policy::default() };
+    for source in ["object.names.sort() == object.names", "'%s'.format([object.map]) != ''"] {
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+        let Ok(outcomes) = run(&batch, &inputs, &Answers::new(), WHOLE) else { panic!("{source}") };
+        assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
+        let cost = BUDGET - outcomes.budget;
+        assert!((101_000..140_000).contains(&cost), "{source} costs {cost}");
     }
 }
 

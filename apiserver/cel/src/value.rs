@@ -304,7 +304,7 @@ impl fmt::Display for Key {
 
 impl Key {
     /// What it costs to go through it, in steps.
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         match self {
             Self::String(text) => text.len() / 10,
             Self::Bool(_) | Self::Number(_) => 0,

@@ -4,13 +4,12 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use stoa_engine::given_up::left_in;
-use stoa_engine::held::DELETE_CONTENTS;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
 use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
-    Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
+    Action, Contents, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
     problem::reason,
 };
 use stoa_runtime::{
@@ -363,18 +362,9 @@ impl Caller {
             }
         }
         // What turns out to be another's here is refused when it is applied.
-        if ready.desired.is_set(DELETE_CONTENTS) {
-            // The records are of what it was before it said so.
-            let says_so = |record: &StateResource| {
-                let mut record = record.clone();
-                record.extensions.insert(DELETE_CONTENTS.to_owned(), true.into());
-                record
-            };
-            let records: Vec<StateResource> = records.iter().map(says_so).collect();
-            self.delete(&records, sensitive, course).await?;
-        } else {
-            self.delete(records, sensitive, course).await?;
-        }
+        let records: Vec<StateResource> =
+            records.iter().map(|record| Contents::replaced(record, &ready.desired)).collect();
+        self.delete(&records, sensitive, course).await?;
         Ok(None)
     }
 

@@ -11,9 +11,7 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
     Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
-    given_up,
-    held::DELETE_CONTENTS,
-    namespaced,
+    given_up, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -328,9 +326,12 @@ async fn refuse_held(
             // Nobody can look there either.
             Some(Live::Unverified(_)) | None => continue,
         };
-        let is_let = desired.get(id).is_some_and(|wanted| wanted.is_set(DELETE_CONTENTS));
-        let Some(contents) = Contents::at_stake(record, live).filter(|_| !is_let) else { continue };
-        match runtime.held(record, &contents).await {
+        let record = match desired.get(id) {
+            Some(wanted) => Cow::Owned(Contents::replaced(record, wanted)),
+            None => Cow::Borrowed(*record),
+        };
+        let Some(contents) = Contents::at_stake(&record, live) else { continue };
+        match runtime.held(&record, &contents).await {
             Ok(held) => match held.refusal() {
                 Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
                 None => notes.extend(held.warning(id)),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::object::{ObjectRef, is_going, uid_of};
 use crate::owner::Owner;
-use crate::spec::{ResourceId, ResourceType, setting};
+use crate::spec::{Resource, ResourceId, ResourceType, setting};
 use crate::state::StateResource;
 
 /// The extension, or annotation, of a namespace or definition that lets it be deleted with what others own in it. As it is
@@ -62,17 +62,26 @@ impl Contents {
         if record.kind != ResourceType::Kubernetes {
             return None;
         }
-        let is_let = |extensions: &Map<String, Value>, attributes: &Map<String, Value>| {
-            setting(extensions, attributes, DELETE_CONTENTS).is_some_and(|it| *it == Value::Bool(true) || it == "true")
+        let is_it = |live: &&Map<String, Value>| record.uid().is_none_or(|uid| uid_of(live) == Some(uid));
+        let deleted = live.filter(is_it);
+        let none = Map::new();
+        let said = |object: &Map<String, Value>| setting(&none, object, DELETE_CONTENTS).is_some_and(is_true);
+        // An extension has the last word.
+        let is_let = match record.extensions.get(DELETE_CONTENTS) {
+            Some(extension) => is_true(extension),
+            None => said(&record.attributes) || deleted.is_some_and(said),
         };
-        if is_let(&record.extensions, &record.attributes) || live.is_some_and(|live| is_let(&Map::new(), live)) {
+        if is_let {
             return None;
         }
-        let is_it = |live: &&Map<String, Value>| record.uid().is_none_or(|uid| uid_of(live) == Some(uid));
-        live.filter(is_it)
-            .and_then(Self::of)
-            .or_else(|| Self::of(&record.attributes))
-            .or_else(|| live.and_then(Self::of))
+        deleted.and_then(Self::of).or_else(|| Self::of(&record.attributes)).or_else(|| live.and_then(Self::of))
+    }
+
+    /// The record of what is made anew as `wanted`, which says whether it may go with what others own, whatever was said before.
+    pub fn replaced(record: &StateResource, wanted: &Resource) -> StateResource {
+        let mut record = record.clone();
+        record.extensions.insert(DELETE_CONTENTS.to_owned(), wanted.is_set(DELETE_CONTENTS).into());
+        record
     }
 
     /// Whether a whole object is among it.
@@ -140,9 +149,13 @@ impl Held {
         }
         let kinds = listed(self.unseen.iter().cloned());
         Some(format!(
-            "{id}: the cluster does not let this workspace list {kinds}; what others own of that goes with it unseen"
+            "{id}: this workspace cannot list {kinds} in the cluster; what others own of that goes with it unseen"
         ))
     }
+}
+
+fn is_true(said: &Value) -> bool {
+    *said == Value::Bool(true) || said == "true"
 }
 
 /// The first few of them.
@@ -225,6 +238,9 @@ mod tests {
         assert!(!at_stake(&yes, &none, &none));
         assert!(!at_stake(&none, &json!({DELETE_CONTENTS: true}), &none));
         assert!(!at_stake(&none, &none, &yes));
+        assert!(at_stake(&yes, &json!({DELETE_CONTENTS: false}), &yes), "an extension has the last word");
+        let another = record(namespace(none.clone()), none).with_uid("u-2");
+        assert!(Contents::at_stake(&another, Some(&namespace(yes))).is_some(), "it is not what is deleted");
     }
 
     #[test]
@@ -282,6 +298,6 @@ mod tests {
         let mut held = Held::of(&Contents::of(&live).unwrap());
         ["secrets", "roles.rbac.authorization.k8s.io"].into_iter().for_each(|kind| held.note_unseen(kind.to_owned()));
         assert_eq!(held.refusal(), None);
-        assert_snapshot!(held.warning(&"v1:Namespace:shop".into()).unwrap(), @"v1:Namespace:shop: the cluster does not let this workspace list roles.rbac.authorization.k8s.io, secrets; what others own of that goes with it unseen");
+        assert_snapshot!(held.warning(&"v1:Namespace:shop".into()).unwrap(), @"v1:Namespace:shop: this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; what others own of that goes with it unseen");
     }
 }

@@ -185,6 +185,9 @@ async fn refuse_held(
     let Some(contents) = Contents::at_stake(prior, Some(object)) else { return Ok(()) };
     let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
     let held = held::look(cluster, &runtime.owner, &contents).await.map_err(explain)?;
+    if let Some(warning) = held.warning(&prior.id) {
+        tracing::warn!("{warning}");
+    }
     held.refusal().map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
 }
 

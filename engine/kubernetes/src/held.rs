@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use stoa_engine::{Contents, Held, Owner, Sensitive, StateResource};
 use stoa_runtime::RuntimeError;
@@ -46,7 +46,7 @@ pub(crate) async fn look(cluster: &Cluster, owner: &Owner, contents: &Contents) 
         Contents::Namespace(_) => match namespaced(cluster).await? {
             Some(kinds) => kinds,
             None => {
-                held.note_unseen("what there is (before Kubernetes 1.27)".to_owned());
+                held.note_unseen("anything (it is older than Kubernetes 1.27)".to_owned());
                 return Ok(held);
             }
         },
@@ -55,7 +55,7 @@ pub(crate) async fn look(cluster: &Cluster, owner: &Owner, contents: &Contents) 
             vec![(Gvk { group, version, kind }, Api { plural: plural.clone(), namespaced: true })]
         }
         Contents::Kind { group, version: None, plural, .. } => {
-            held.note_unseen(format!("{plural}.{group}"));
+            held.note_unseen(format!("{plural}.{group} (in no version that is served)"));
             return Ok(held);
         }
     };
@@ -136,11 +136,16 @@ async fn namespaced(cluster: &Cluster) -> Result<Option<Vec<(Gvk, Api)>>, CallEr
     Ok(Some(kinds))
 }
 
+/// What Go leaves empty it writes as null, such as the verbs of an API that has subresources alone.
+fn or_null<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
 #[derive(Deserialize)]
 struct Served {
     #[serde(default)]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     items: Vec<ServedGroup>,
 }
 
@@ -148,7 +153,7 @@ struct Served {
 struct ServedGroup {
     #[serde(default)]
     metadata: Named,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     versions: Vec<ServedVersion>,
 }
 
@@ -164,7 +169,7 @@ struct ServedVersion {
     version: String,
     #[serde(default)]
     freshness: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     resources: Vec<ServedResource>,
 }
 
@@ -173,9 +178,9 @@ struct ServedVersion {
 struct ServedResource {
     resource: String,
     scope: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     verbs: HashSet<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     response_kind: ServedKind,
 }
 
@@ -257,6 +262,8 @@ mod tests {
                 {"version": "v2", "resources": [resource("webs", "Web", "Namespaced", &all)]},
                 {"version": "v1", "resources": [resource("webs", "Web", "Namespaced", &all),
                     resource("olds", "Old", "Namespaced", &all)]}]},
+            {"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1", "resources": [
+                {"resource": "pods", "scope": "Namespaced", "verbs": null, "responseKind": null}]}, {"version": "v0", "resources": null}]},
             {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale",
                 "resources": [resource("pods", "PodMetrics", "Namespaced", &["get", "list"])]}]}]);
         [("/api", 200, groups(&core)), ("/apis", 200, groups(&others))]

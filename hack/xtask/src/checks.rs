@@ -273,14 +273,14 @@ fn benchmark(bed: &Path) -> Result<()> {
     execute(&[&text(&program)?, "--small", "--dir", &text(bed)?], &[])
 }
 
-/// The crate of the end-to-end tests.
-const END_TO_END: &str = "stoa-e2e";
+/// The crates whose integration tests share the test bed, where some of them switch APIs off and on.
+const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
 /// The features with the tests that need the test bed.
 const REAL: &[&str] =
     &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
 
-/// Runs every test. Those of one crate wait for processes where those of another compute, so that two runs of cargo's share
-/// the machine: the end-to-end tests are shown as they go, the others once those are through.
+/// Runs every test. Some wait for processes where others compute, so that two runs of cargo's share the machine: the tests on
+/// the test bed are shown as they go, the others once those are through.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let environment = environment(work, bed, xtask)?;
     let environment = borrowed(&environment);
@@ -296,11 +296,12 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let log = File::create(&shown_later).context("making the log of tests")?;
     let mut beside = run_of(&["--lib", "--bins", "--examples"], &targets.others);
     let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
-    let end_to_end = run_of(&[], &targets.end_to_end).status().context("running cargo");
+    let on_bed = run_of(&[], &targets.on_bed).status().context("running cargo");
     let others = beside.wait().context("waiting for cargo");
     io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing the log of tests")?;
     let documented = run_of(&["--doc"], &[]).status().context("running cargo");
-    for (tests, status) in [("end-to-end tests", end_to_end?), ("other tests", others?), ("documentation", documented?)]
+    for (tests, status) in
+        [("tests on the test bed", on_bed?), ("other tests", others?), ("documentation", documented?)]
     {
         ensure!(status.success(), "{tests} failed");
     }
@@ -309,22 +310,23 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
 
 /// The programs of integration tests, by their names.
 struct Targets {
-    end_to_end: Vec<String>,
+    on_bed: Vec<String>,
     others: Vec<String>,
 }
 
 impl Targets {
     fn of_workspace() -> Result<Self> {
-        let mut targets = Self { end_to_end: Vec::new(), others: Vec::new() };
+        let mut targets = Self { on_bed: Vec::new(), others: Vec::new() };
         for package in packages()? {
-            let into = if package["name"] == END_TO_END { &mut targets.end_to_end } else { &mut targets.others };
+            let is_on_bed = package["name"].as_str().is_some_and(|name| ON_THE_TEST_BED.contains(&name));
+            let into = if is_on_bed { &mut targets.on_bed } else { &mut targets.others };
             let tests = package["targets"].as_array().into_iter().flatten();
             let tests = tests.filter(|target| target["kind"][0] == "test");
             into.extend(tests.filter_map(|target| target["name"].as_str()).map(str::to_owned));
         }
-        let Self { end_to_end, others } = &targets;
-        let twice = end_to_end.iter().find(|name| others.contains(name));
-        ensure!(twice.is_none(), "{END_TO_END} and another crate have tests of the same name, {twice:?}");
+        let Self { on_bed, others } = &targets;
+        let twice = on_bed.iter().find(|name| others.contains(name));
+        ensure!(twice.is_none(), "a test on the test bed has the name of another: {twice:?}");
         Ok(targets)
     }
 }

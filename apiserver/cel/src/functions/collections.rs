@@ -1,10 +1,10 @@
 //! Functions of lists, and of lists as sets.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, mem};
 
 use super::{
     super::{
-        budget::Budget,
+        budget::{Budget, rounds},
         eval::{Error, Outcome},
         held, operators,
         value::{List, Value, all},
@@ -161,16 +161,31 @@ fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str, budget: &mut Budge
 
 /// The items of a list in the order of others, one for each.
 pub(in super::super) fn sort<'a>(list: &List<'a>, keys: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
-    let mut items: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
-    if let Some((first, _)) = items.first() {
-        first.compare(first).ok_or_else(|| Error::new("list elements must be comparable"))?;
-        if items.iter().any(|(key, _)| key.type_name() != first.type_name()) {
+    let count = keys.len();
+    held::room(count)?;
+    // Paid for in advance: an order that an empty budget breaks off would be none.
+    budget.spend(rounds(count) * (count / 10))?;
+    if let Some(first) = keys.get(0) {
+        let has_order = matches!(
+            first,
+            Value::Bool(_)
+                | Value::Int(_)
+                | Value::Uint(_)
+                | Value::Double(_)
+                | Value::String(_)
+                | Value::Bytes(_)
+                | Value::Duration(_)
+                | Value::Timestamp(_)
+        );
+        if !has_order {
+            return Err(Error::new("list elements must be comparable"));
+        }
+        if keys.iter().any(|key| mem::discriminant(&key) != mem::discriminant(&first)) {
             return Err(Error::new("list elements must have the same type"));
         }
     }
-    // Paid for in advance: an order that an empty budget breaks off would be none.
-    let rounds = 1 + items.len().checked_ilog2().unwrap_or(0) as usize;
-    budget.spend(rounds * (items.len() / 10 + items.iter().map(|(key, _)| key.size()).sum::<usize>()))?;
+    budget.spend(rounds(count) * keys.iter().map(|key| key.size()).sum::<usize>())?;
+    let mut items: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
     items.sort_by(|(a, _), (b, _)| a.order(b));
     Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
 }

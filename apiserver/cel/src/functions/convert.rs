@@ -1,7 +1,5 @@
 //! Types, conversions between them, and optional values.
 
-use std::time::Duration;
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::{SignedDuration, Timestamp, civil::date, tz::TimeZone};
 
@@ -9,7 +7,7 @@ use super::{
     super::{
         budget::{Budget, Writer},
         eval::{Error, Outcome},
-        go::{text::shortest, time},
+        go::{nanoseconds, text::shortest, time},
         held,
         value::{List, Map, Value},
     },
@@ -239,17 +237,8 @@ pub(in super::super) fn timestamp<'a>(text: &str) -> Outcome<'a> {
 ///
 /// [`Error::Message`].
 pub(in super::super) fn duration<'a>(text: &str) -> Outcome<'a> {
-    let (negative, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    // There is one sign at most.
-    let parsed: Option<Duration> =
-        crate::go::parse_duration(unsigned).ok().filter(|_| !unsigned.starts_with(['+', '-']));
-    let parsed = parsed.and_then(|duration| SignedDuration::try_from(duration).ok());
-    let parsed = parsed.filter(|duration| i64::try_from(duration.as_nanos()).is_ok());
-    let parsed = parsed.ok_or_else(|| unreadable("google.protobuf.Duration"))?;
-    Ok(Value::Duration(if negative { -parsed } else { parsed }))
+    let nanoseconds = nanoseconds(text).map_err(|_| unreadable("google.protobuf.Duration"))?;
+    Ok(Value::Duration(SignedDuration::from_nanos(nanoseconds)))
 }
 
 /// A value as `string()` and `format()` show it.
@@ -284,7 +273,7 @@ pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<
         Value::List(list) => show_list(list, out),
         Value::Map(map) => show_map(map, out),
         Value::Duration(duration) => {
-            let seconds = format!("{}.{:09}", duration.as_secs().abs(), duration.subsec_nanos().abs());
+            let seconds = format!("{}.{:09}", duration.as_secs().unsigned_abs(), duration.subsec_nanos().abs());
             out.push(if duration.is_negative() { "-" } else { "" })?;
             out.push(seconds.trim_end_matches('0').trim_end_matches('.'))?;
             out.push("s")

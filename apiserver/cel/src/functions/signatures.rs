@@ -148,6 +148,9 @@ const FUNCTIONS: &[(&str, &[usize])] = &[
     ("url", &[1]),
 ];
 
+/// The namespaces that functions are in.
+const NAMESPACES: [&str; 7] = ["format", "ip", "jsonpatch", "lists", "optional", "sets", "strings"];
+
 /// How many arguments a method takes; nothing where there is none of that name.
 pub(in super::super) fn method(name: &str) -> Option<&'static [usize]> {
     find(METHODS, |known| known == name)
@@ -160,9 +163,27 @@ pub(in super::super) fn function(name: &str) -> Option<&'static [usize]> {
 
 /// How many arguments a function of a namespace takes; nothing where it has none of that name.
 pub(in super::super) fn namespaced(namespace: &str, name: &str) -> Option<&'static [usize]> {
+    // Most of what stands before a dot is none, and this is asked wherever something does.
+    if !NAMESPACES.contains(&namespace) {
+        return None;
+    }
     find(FUNCTIONS, |known| known.split_once('.') == Some((namespace, name)))
 }
 
 fn find(table: &'static [(&str, &[usize])], is_wanted: impl Fn(&str) -> bool) -> Option<&'static [usize]> {
     table.iter().find(|(known, _)| is_wanted(known)).map(|(_, counts)| *counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_those_that_functions_are_in() {
+        let mut found: Vec<&str> =
+            FUNCTIONS.iter().filter_map(|(name, _)| name.split_once('.')).map(|(namespace, _)| namespace).collect();
+        found.dedup();
+        assert_eq!(found, NAMESPACES);
+        assert_eq!((namespaced("lists", "range"), namespaced("lists", "none")), (Some(&[1][..]), None));
+    }
 }

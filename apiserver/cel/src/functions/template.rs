@@ -5,7 +5,7 @@
 
 use super::{
     super::{
-        budget::{Budget, Writer, fits},
+        budget::{Budget, Writer, fits, rounds},
         eval::{Error, Outcome},
         go::text::{quote, shortest},
         value::{Key, List, Map, Value},
@@ -217,9 +217,11 @@ fn list_of(list: &List<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
 
 /// In the order of the keys as they are written.
 fn map_of(map: &Map<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
+    let rounds = rounds(map.len());
+    out.spend(rounds * (map.len() / 10))?;
     let mut entries = Vec::with_capacity(map.len());
     for (key, value) in map.entries() {
-        out.spend(1)?;
+        out.spend(1 + rounds * key.size())?;
         let key = match &key {
             Key::String(text) => quote(text),
             key => key.to_string(),

@@ -253,7 +253,7 @@ impl Metrics {
         let Call { webhook, step, operation, took, code } = call;
         let (operation, rejected) = (operation.as_str(), yes_or_no(rejection.is_some()));
         // Not a series for every number that a webhook makes up.
-        let code = code.min(600).to_string();
+        let code = code.clamp(0, 600).to_string();
         if let Some(rejection) = rejection {
             let error_type = match rejection {
                 Rejection::CallingWebhook => "calling_webhook_error",

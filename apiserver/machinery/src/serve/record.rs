@@ -168,12 +168,14 @@ impl Record {
         if self.events.as_ref().is_none_or(|events| events.generation == generation) {
             return;
         }
-        let [_, group, version, resource, ..] = self.labels();
+        let [_, group, version, resource, _, scope, _] = self.labels();
         let labels = [group, version, resource];
         let count = self.metrics.watch_events.with_label_values(&labels);
         let sizes = self.metrics.watch_event_sizes.with_label_values(&labels);
+        let lists = self.metrics.watch_lists.with_label_values(&[group, version, resource, scope]);
         if let Some(events) = &mut self.events {
-            *events = Events { count, sizes, generation, begun: events.begun, initial: events.initial.take() };
+            let initial = events.initial.take().map(|_| lists);
+            *events = Events { count, sizes, generation, begun: events.begun, initial };
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{
-    Deserialize, Serialize,
+    Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
 use serde_json::{Value, value::RawValue};
@@ -72,8 +72,7 @@ impl Layout for ControlLayout {
 
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
         let authored = |value| serde_json::from_slice::<Texts<'_>>(value).ok();
-        Identity::of_key(key).is_some()
-            && authored(old).is_some_and(|old| Some(old.parts()) == authored(new).map(|new| new.parts()))
+        Identity::of_key(key).is_some() && authored(old).is_some_and(|old| Some(old) == authored(new))
     }
 
     fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String {
@@ -119,31 +118,37 @@ struct HeadSpec<'a> {
     project: Option<Cow<'a, str>>,
 }
 
-/// All that a file or its place can depend on, as it is stored.
-#[derive(Deserialize)]
+/// All that a file or its place can depend on, as it is stored: null is not what is not there.
+#[derive(PartialEq, Deserialize)]
 struct Texts<'a> {
     #[serde(borrow)]
     metadata: MetadataTexts<'a>,
-    #[serde(borrow)]
-    spec: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    spec: Text<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct MetadataTexts<'a> {
-    #[serde(borrow)]
-    labels: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-    #[serde(borrow)]
-    deletion_timestamp: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    namespace: Text<'a>,
+    #[serde(borrow, default)]
+    labels: Text<'a>,
+    #[serde(borrow, default)]
+    annotations: Text<'a>,
+    #[serde(borrow, default)]
+    deletion_timestamp: Text<'a>,
 }
 
-impl<'a> Texts<'a> {
-    fn parts(&self) -> [Option<&'a str>; 4] {
-        let metadata = &self.metadata;
-        [metadata.labels, metadata.annotations, metadata.deletion_timestamp, self.spec]
-            .map(|text| text.map(RawValue::get))
+/// JSON as it stands there, or nothing.
+#[derive(Default, PartialEq)]
+struct Text<'a>(&'a str);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&'a RawValue>::deserialize(deserializer).map(|text| Self(text.get()))
     }
 }
 

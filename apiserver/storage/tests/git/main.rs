@@ -91,13 +91,15 @@ async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
 async fn a_comment_that_is_pushed_alone_survives_what_is_written_after_it() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
-    let last = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.write(put("web", "replicas: 2", "anna")).await;
+    let last = bench.write(support::status("web", "replicas: 2", "Ready")).await;
     bench.projected(last).await;
     let clone = bench.clone_repository();
     clone.write("things/web.yaml", "# mind the weekend\nreplicas: 2\n");
     clone.commit_and_push("say why");
     bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
     for replicas in [3, 4] {
+        bench.write(support::status("web", &format!("replicas: {}", replicas - 1), "Ready")).await;
         let last = bench.write(put("web", &format!("replicas: {replicas}"), "anna")).await;
         bench.projected(last).await;
         let expected = format!("# mind the weekend\nreplicas: {replicas}");

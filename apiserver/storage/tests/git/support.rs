@@ -119,6 +119,11 @@ impl Layout for Things {
         Ok(Box::new(Thing(format!("{}\n", std::str::from_utf8(spec)?))))
     }
 
+    fn reads_alike(&self, _key: &Key, old: &[u8], new: &[u8]) -> bool {
+        let spec = |value: &[u8]| value.split(|byte| *byte == 0).next().map(<[u8]>::to_vec);
+        old != UNREADABLE && new != UNREADABLE && spec(old) == spec(new)
+    }
+
     fn subject(&self, record: &Record, before: Option<&Value>, _now: Option<&Value>) -> String {
         let verb = match (&record.change, before) {
             (Change::Delete, _) => "delete",

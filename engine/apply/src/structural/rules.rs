@@ -21,6 +21,8 @@ const DECLARED: Declarations = Declarations { variables: &["self"], constructs: 
 const BUDGET: usize = 1_000_000;
 /// How many it takes to read one.
 const COMPILING: usize = 2_000;
+/// How many more where it may have patterns in it, which are compiled as it is read.
+const PATTERNS: usize = 20_000;
 
 /// Rules that are to be asked of what is at a path.
 #[derive(Debug)]
@@ -76,7 +78,8 @@ impl<'s> Rules<'s> {
     /// Whether a rule holds. `None` when that is not found out.
     async fn holds(&mut self, source: &'s str, seen: &Arc<Seen>, steps: &mut Steps) -> Option<bool> {
         if !self.compiled.contains_key(source) {
-            if !steps.take(COMPILING + source.len()) {
+            let patterns = if source.contains("matches") { PATTERNS } else { 0 };
+            if !steps.take(COMPILING + patterns + source.len()) {
                 return None;
             }
             let programs = Arc::new(vec![Some(Program::compile(source, &DECLARED))]);

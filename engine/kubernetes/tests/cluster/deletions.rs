@@ -299,7 +299,7 @@ async fn kinds_that_the_credentials_may_not_list_are_told_with_the_plan() {
     let contents = stoa_engine::Contents::Namespace(name);
     let held = limited.held(&prior, &contents).await.unwrap();
     let warning = held.warning(&prior.id).unwrap();
-    assert!(held.refusal().is_none() && warning.contains("does not let this workspace list "), "{warning}");
+    assert!(held.refusal().is_none() && warning.contains("this workspace cannot list "), "{warning}");
     assert!(!warning.contains("configmaps"), "{warning}");
     assert_eq!(bed.runtime.held(&prior, &contents).await.unwrap().warning(&prior.id), None);
     for prior in [prior].iter().chain(&grants) {

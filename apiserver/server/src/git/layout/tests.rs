@@ -233,6 +233,12 @@ fn what_differs_in_what_people_do_not_write_reads_alike() {
     assert!(alike("/status/observedCommit", json!("def")) && alike("/metadata/generation", json!(4)));
     assert!(!alike("/spec/path", json!("apps")) && !alike("/metadata/labels/env", json!("prod")));
     assert!(!alike("/metadata/annotations/note", json!("")));
+    assert!(!alike("/metadata/name", json!("other")) && !alike("/metadata/namespace", json!("other")));
+    let mut bare = stack();
+    bare["metadata"].as_object_mut().unwrap().remove("labels");
+    let mut null = bare.clone();
+    null["metadata"]["labels"] = Value::Null;
+    assert!(!ControlLayout.reads_alike(&key, null.to_string().as_bytes(), bare.to_string().as_bytes()));
     assert!(!alike("/metadata/deletionTimestamp", json!("2026-01-02T00:00:00Z")), "it has no file any more");
     assert!(!ControlLayout.reads_alike(&key, b"{", b"{"), "nobody knows");
     assert!(!ControlLayout.reads_alike(&Key::new("/registry/delivery.stoa.dev/runs/shop/a"), b"{}", b"{}"));
