@@ -322,7 +322,7 @@ mod tests {
         let [core, others] = served();
         let held = looked(vec![core.clone(), others.clone(), secrets(403)]).await.unwrap();
         assert_eq!(held.refusal(), None);
-        assert!(held.warning(&"a".into()).unwrap().contains("workspace list secrets; "), "{held:?}");
+        assert!(held.warning(&"a".into()).unwrap().contains("cannot list secrets in the cluster; "), "{held:?}");
         assert_eq!(looked(vec![core.clone(), others.clone(), secrets(404)]).await.unwrap().warning(&"a".into()), None);
         looked(vec![core.clone(), others, secrets(503)]).await.unwrap_err();
 

@@ -136,8 +136,6 @@ async fn what_is_made_anew_needs_leave_for_what_others_own_besides() {
     // What was said for the last time does not count for the next.
     let mut third = definition();
     third["extensions"] = json!({ RECREATE: "true" });
-    let (_, second) = (first.cloud.live(DEFINITION).unwrap(), first.beside("third"));
-    second.bring(&spec(vec![widget()])).await;
     let problems = first.refusal(first.runtime(), &spec(vec![third])).await;
     assert_eq!((problems.len(), &*problems[0].reason), (1, reason::HOLDS_OTHERS));
 }
