@@ -38,6 +38,7 @@ pub(crate) struct Checks {
 /// When any of them failed; by then each has said why.
 pub(crate) fn run(args: &Checks) -> Result<()> {
     prerequisites()?;
+    let targets = Targets::of_workspace()?;
     let work = paths::make_folder(&args.work)?;
     let xtask = keep_this_program(&work)?;
     let mut phases = Phases::default();
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     phases.report();
 
     heading("tests");
-    let tests = tests(&work, &bed, &xtask);
+    let tests = tests(&work, &bed, &xtask, &targets);
     match (phases.failed.is_empty(), tests) {
         (true, tests) => tests,
         (false, Ok(())) => bail!("failed: {}", phases.failed.join(", ")),
@@ -279,9 +280,9 @@ const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
 const REAL: &[&str] =
     &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
 
-/// Runs every test. Some wait for processes where others compute, so that two runs of cargo's share the machine: the tests on
-/// the test bed are shown as they go, the others once those are through.
-fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
+/// Runs every test. Some wait for processes where others compute, so that two runs of cargo's share the machine: the
+/// tests on the test bed are shown as they go, the others once those are through.
+fn tests(work: &Path, bed: &Path, xtask: &Path, targets: &Targets) -> Result<()> {
     let environment = environment(work, bed, xtask)?;
     let environment = borrowed(&environment);
     let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
@@ -291,7 +292,6 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
         run.args(selection).args(targets.iter().map(|name| format!("--test={name}")));
         run
     };
-    let targets = Targets::of_workspace()?;
     let shown_later = work.join("tests.log");
     let log = File::create(&shown_later).context("making the log of tests")?;
     let mut beside = run_of(&["--lib", "--bins", "--examples"], &targets.others);
@@ -308,7 +308,8 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The programs of integration tests, by their names.
+/// The programs of integration tests, by their names: all of the workspace are chosen from by name, since a choice of
+/// packages would have other features and build anew.
 struct Targets {
     on_bed: Vec<String>,
     others: Vec<String>,
