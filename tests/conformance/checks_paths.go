@@ -63,6 +63,7 @@ func init() {
 	const beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 	for _, form := range []struct{ name, accept string }{
 		{"aggregated", aggregated},
+		{"aggregated and in YAML", "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"},
 		{"of a version that is gone", beta},
 		{"the beta or the aggregated", beta + "," + aggregated},
 		{"as client-go asks", aggregated + "," + beta + ",application/json"},

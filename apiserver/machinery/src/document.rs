@@ -5,6 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 
+use crate::json;
+
 /// An encoded document.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -16,7 +18,7 @@ pub(crate) struct Document {
 impl Document {
     /// Encodes a value.
     pub(crate) fn new(value: &impl Serialize) -> Self {
-        let json = serde_json::to_vec(value).expect("a document has text keys only, so it serializes");
+        let json = json::to_vec(value).expect("a document has text keys only, so it serializes");
         let hash = hexadecimal(&Sha512::digest(&json));
         Self { body: json.into(), hash }
     }

@@ -123,6 +123,7 @@ mod duration;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod http;
+mod json;
 mod json_path;
 pub mod log;
 mod managed_fields;

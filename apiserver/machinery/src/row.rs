@@ -1,15 +1,13 @@
 //! What a table shows of an object: its cells, encoded once, but for the ages, which change as time goes by.
 
-use std::{
-    fmt::{self, Write as _},
-    io::Write as _,
-};
+use std::{fmt, io::Write as _};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
     definition::{Cell, Column},
+    json,
     object::Object,
 };
 
@@ -25,13 +23,13 @@ pub(crate) struct Row {
 impl Row {
     /// The cells of an object: its name, and then the columns.
     pub(crate) fn new(columns: &[Column], object: &Object) -> Self {
-        let mut text = format!("[{}", Value::from(object.name()));
+        let mut text = format!("[{}", json::text(&Value::from(object.name())));
         let mut ages = Vec::new();
         for column in columns {
             text.push(',');
             match cell(column, object) {
                 Shown::Always(value) => {
-                    let _ = write!(text, "{value}");
+                    text.push_str(&json::text(&value));
                 }
                 Shown::Age(since) => {
                     text.push('"');

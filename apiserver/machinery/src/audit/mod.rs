@@ -23,7 +23,10 @@ pub use self::{
     policy::{Policy, PolicyError},
 };
 
-use crate::metrics::{Families, alpha};
+use crate::{
+    json,
+    metrics::{Families, alpha},
+};
 
 /// Kinds whose bodies are never recorded, whatever the policy says: group and resource.
 const WITHOUT_BODIES: [(&str, &str); 3] =
@@ -85,7 +88,7 @@ impl Auditor {
     /// Sends an event to the log; whether it was taken.
     fn send(&self, event: &event::Event<'_>) -> bool {
         self.events.inc();
-        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        let mut line = json::to_vec(event).unwrap_or_default();
         line.push(b'\n');
         let taken = self.log.write(line);
         if !taken {

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     definition::{Column, SelectableField},
+    json,
     log::{Key, Version},
     object::Object,
     row::Row,
@@ -308,7 +309,7 @@ fn encoded(object: &Object) -> Result<Bytes, Unkept> {
     if levels > MAX_DEPTH {
         return Err(Unkept::TooDeep(levels));
     }
-    Ok(serde_json::to_vec(&TypeFirst(&object.0))?.into_boxed_slice().into())
+    Ok(json::to_vec(&TypeFirst(&object.0))?.into_boxed_slice().into())
 }
 
 /// The fields of an object, those of its type first: lists leave these out, and look for them there.
@@ -461,6 +462,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::tests::json_value;
 
     const FIELDS: &[SelectableField] = &[
         SelectableField { name: "spec.project", path: &["spec", "project"] },
@@ -537,22 +539,6 @@ mod tests {
             let stored = prepared.stored(Key::new("/k"), Version(7));
             assert_eq!(stored.json(), r#"{"metadata":{"resourceVersion":"7","name":"b"}}"#, "{text}");
         }
-    }
-
-    fn json_value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            "[ -~é\"\\\\{}\\[\\],:]{0,8}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(3, 16, 4, |inner| {
-            prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                proptest::collection::btree_map("[a-z\"\\\\]{0,4}", inner, 0..4)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
-            ]
-        })
     }
 
     proptest! {

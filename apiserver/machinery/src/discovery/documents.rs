@@ -3,9 +3,14 @@
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use base64::Engine;
-use serde_json::{Value, json};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::types::{
+    APIGroup, APIGroupDiscovery, APIGroupDiscoveryList, APIGroupList, APIResource, APIResourceDiscovery,
+    APIResourceList, APISubresourceDiscovery, APIVersionDiscovery, APIVersions, GroupVersionForDiscovery,
+    GroupVersionKind, Metadata, TypeMeta,
+};
 use crate::{
     definition::{ResourceDefinition, Scope, Subresource},
     document::Document,
@@ -60,7 +65,7 @@ fn priority(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     (stability, major, minor, Reverse(version))
 }
 
-fn line(value: &Value) -> Document {
+fn line(value: &impl Serialize) -> Document {
     Document::new(value).with_line_end()
 }
 
@@ -80,103 +85,78 @@ pub(super) fn legacy(definitions: &[Arc<ResourceDefinition>]) -> HashMap<String,
             documents.insert(path, line(&resource_list(group.name, version, resources)));
         }
         if group.name.is_empty() {
-            let versions: Vec<&str> = group.versions.iter().map(|(version, _)| *version).collect();
-            let root = json!({ "kind": "APIVersions", "apiVersion": "v1", "versions": versions, "serverAddressByClientCIDRs": [] });
+            let versions = group.versions.iter().map(|(version, _)| *version).collect();
+            let root =
+                APIVersions { type_meta: TypeMeta::v1("APIVersions"), versions, server_address_by_client_cidrs: [] };
             documents.insert("/api".to_owned(), line(&root));
         } else {
-            let mut document = api_group(group);
-            document["kind"] = "APIGroup".into();
-            document["apiVersion"] = "v1".into();
+            let document = APIGroup { type_meta: Some(TypeMeta::v1("APIGroup")), ..api_group(group) };
             documents.insert(format!("/apis/{}", group.name), line(&document));
         }
     }
-    let listed: Vec<Value> = groups.iter().filter(|group| !group.name.is_empty()).map(api_group).collect();
-    let root = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": listed });
+    let listed = groups.iter().filter(|group| !group.name.is_empty()).map(api_group).collect();
+    let root = APIGroupList { type_meta: TypeMeta::v1("APIGroupList"), groups: listed };
     documents.insert("/apis".to_owned(), line(&root));
     documents
 }
 
-fn api_group(group: &Group<'_>) -> Value {
-    let version = |version: &str| json!({ "groupVersion": group_version(group.name, version), "version": version });
-    let versions: Vec<Value> = group.versions.iter().map(|(name, _)| version(name)).collect();
-    json!({ "name": group.name, "versions": versions, "preferredVersion": versions.first() })
+fn api_group<'a>(group: &Group<'a>) -> APIGroup<'a> {
+    let version =
+        |version: &'a str| GroupVersionForDiscovery { group_version: group_version(group.name, version), version };
+    let versions: Vec<_> = group.versions.iter().map(|(name, _)| version(name)).collect();
+    let preferred_version = versions.first().cloned();
+    APIGroup { type_meta: None, name: group.name, versions, preferred_version }
 }
 
-fn resource_list(group: &str, version: &str, resources: &[&ResourceDefinition]) -> Value {
-    let mut rows: Vec<Value> = resources.iter().flat_map(|definition| rows(definition)).collect();
-    rows.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group_version(group, version),
-        "resources": rows,
-    })
+fn resource_list<'a>(group: &str, version: &str, resources: &[&'a ResourceDefinition]) -> APIResourceList<'a> {
+    let mut rows: Vec<_> = resources.iter().flat_map(|definition| rows(definition)).collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    APIResourceList {
+        type_meta: TypeMeta::v1("APIResourceList"),
+        group_version: group_version(group, version),
+        resources: rows,
+    }
 }
 
 /// The rows of a resource and its subresources.
-fn rows(definition: &ResourceDefinition) -> Vec<Value> {
-    let namespaced = definition.scope == Scope::Namespaced;
-    let mut row = json!({
-        "name": definition.plural,
-        "singularName": definition.singular,
-        "namespaced": namespaced,
-        "kind": definition.kind,
-        "verbs": sorted(&definition.verbs),
-    });
-    // What is not kept is not stored in any version.
-    if definition.answered_by.is_none() {
-        row["storageVersionHash"] = storage_version_hash(definition).into();
-    }
-    add_names(&mut row, definition);
-    let mut rows = vec![row];
+fn rows(definition: &ResourceDefinition) -> Vec<APIResource<'_>> {
+    let row = APIResource {
+        name: definition.plural.clone(),
+        singular_name: &definition.singular,
+        namespaced: definition.scope == Scope::Namespaced,
+        kind: &definition.kind,
+        verbs: sorted(&definition.verbs),
+        short_names: &definition.short_names,
+        categories: &definition.categories,
+        // What is not kept is not stored in any version.
+        storage_version_hash: definition.answered_by.is_none().then(|| storage_version_hash(definition)),
+        ..APIResource::default()
+    };
+    let subresource = |name: &str| APIResource {
+        name: format!("{}/{name}", definition.plural),
+        namespaced: row.namespaced,
+        kind: &definition.kind,
+        verbs: STATUS_VERBS.to_vec(),
+        ..APIResource::default()
+    };
     let parts = definition.parts.iter().map(|part| part.name);
-    for name in definition.has_status.then_some("status").into_iter().chain(parts) {
-        rows.push(json!({
-            "name": format!("{}/{name}", definition.plural),
-            "singularName": "",
-            "namespaced": namespaced,
-            "kind": definition.kind,
-            "verbs": STATUS_VERBS,
-        }));
-    }
+    let mut subresources: Vec<_> =
+        definition.has_status.then_some("status").into_iter().chain(parts).map(subresource).collect();
     if definition.scale.is_some() {
-        rows.push(json!({
-            "name": format!("{}/scale", definition.plural),
-            "singularName": "",
-            "namespaced": namespaced,
-            "group": "autoscaling",
-            "version": "v1",
-            "kind": "Scale",
-            "verbs": STATUS_VERBS,
-        }));
+        let GroupVersionKind { group, version, kind } = SCALE;
+        subresources.push(APIResource { group, version, kind, ..subresource("scale") });
     }
-    for subresource in &definition.subresources {
-        let (group, version, kind) = subresource.kind;
-        let mut row = json!({
-            "name": format!("{}/{}", definition.plural, subresource.name),
-            "singularName": "",
-            "namespaced": namespaced,
-            "kind": kind,
-            "verbs": sorted(subresource.verbs),
-        });
-        if (group, version) != (definition.group.as_str(), definition.version.as_str()) {
-            row["group"] = group.into();
-            row["version"] = version.into();
-        }
-        rows.push(row);
+    for Subresource { name, kind, verbs, .. } in &definition.subresources {
+        let (group, version, kind) = *kind;
+        let own = (group, version) == (definition.group.as_str(), definition.version.as_str());
+        let (group, version) = if own { ("", "") } else { (group, version) };
+        subresources.push(APIResource { group, version, kind, verbs: sorted(verbs), ..subresource(name) });
     }
-    rows
+    std::iter::once(row).chain(subresources).collect()
 }
 
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
-
-fn add_names(row: &mut Value, definition: &ResourceDefinition) {
-    for (field, names) in [("shortNames", &definition.short_names), ("categories", &definition.categories)] {
-        if !names.is_empty() {
-            row[field] = names.as_slice().into();
-        }
-    }
-}
+const SCALE: GroupVersionKind<'static> = GroupVersionKind { group: "autoscaling", version: "v1", kind: "Scale" };
 
 fn sorted(verbs: &[&'static str]) -> Vec<&'static str> {
     let mut verbs = verbs.to_vec();
@@ -194,66 +174,56 @@ fn storage_version_hash(definition: &ResourceDefinition) -> String {
 pub(super) fn aggregated(definitions: &[Arc<ResourceDefinition>]) -> HashMap<&'static str, Document> {
     let groups = groups(definitions);
     let list = |core: bool| {
-        let items: Vec<Value> =
-            groups.iter().filter(|group| group.name.is_empty() == core).map(group_discovery).collect();
-        line(&json!({
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": "apidiscovery.k8s.io/v2",
-            "metadata": {},
-            "items": items,
-        }))
+        let type_meta = TypeMeta { kind: "APIGroupDiscoveryList", api_version: "apidiscovery.k8s.io/v2" };
+        let items = groups.iter().filter(|group| group.name.is_empty() == core).map(group_discovery).collect();
+        line(&APIGroupDiscoveryList { type_meta, metadata: Metadata::default(), items })
     };
     HashMap::from([("/api", list(true)), ("/apis", list(false))])
 }
 
-fn group_discovery(group: &Group<'_>) -> Value {
-    let versions: Vec<Value> = group
-        .versions
-        .iter()
-        .map(|(version, resources)| {
-            let resources: Vec<Value> = resources.iter().map(|definition| resource_discovery(definition)).collect();
-            json!({ "version": version, "resources": resources, "freshness": "Current" })
-        })
-        .collect();
-    let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
-    json!({ "metadata": metadata, "versions": versions })
+fn group_discovery<'a>(group: &Group<'a>) -> APIGroupDiscovery<'a> {
+    let version = |(version, resources): &(&'a str, Vec<&'a ResourceDefinition>)| APIVersionDiscovery {
+        version,
+        resources: resources.iter().map(|definition| resource_discovery(definition)).collect(),
+        freshness: "Current",
+    };
+    APIGroupDiscovery {
+        metadata: Metadata { name: group.name },
+        versions: group.versions.iter().map(version).collect(),
+    }
 }
 
-fn resource_discovery(definition: &ResourceDefinition) -> Value {
+fn resource_discovery(definition: &ResourceDefinition) -> APIResourceDiscovery<'_> {
     // Typed servers leave out what the group and version above say already.
-    let kind = json!({ "group": "", "version": "", "kind": definition.kind });
-    let mut row = json!({
-        "resource": definition.plural,
-        "responseKind": kind,
-        "scope": match definition.scope {
+    let own = GroupVersionKind { group: "", version: "", kind: &definition.kind };
+    let subresource = |subresource, response_kind, verbs| APISubresourceDiscovery { subresource, response_kind, verbs };
+    let parts = definition.parts.iter().map(|part| part.name);
+    let mut subresources: Vec<_> = definition
+        .has_status
+        .then_some("status")
+        .into_iter()
+        .chain(parts)
+        .map(|name| subresource(name, own, STATUS_VERBS.to_vec()))
+        .chain(definition.subresources.iter().map(|Subresource { name, kind, verbs, .. }| {
+            let (group, version, kind) = *kind;
+            subresource(name, GroupVersionKind { group, version, kind }, sorted(verbs))
+        }))
+        .collect();
+    if definition.scale.is_some() {
+        subresources.push(subresource("scale", SCALE, STATUS_VERBS.to_vec()));
+    }
+    subresources.sort_by_key(|subresource| subresource.subresource);
+    APIResourceDiscovery {
+        resource: &definition.plural,
+        response_kind: own,
+        scope: match definition.scope {
             Scope::Cluster => "Cluster",
             Scope::Namespaced => "Namespaced",
         },
-        "singularResource": definition.singular,
-        "verbs": sorted(&definition.verbs),
-    });
-    add_names(&mut row, definition);
-    let mut subresources: Vec<Value> = definition.subresources.iter().map(subresource_discovery).collect();
-    let parts = definition.parts.iter().map(|part| part.name);
-    for name in definition.has_status.then_some("status").into_iter().chain(parts) {
-        subresources.push(json!({ "subresource": name, "responseKind": kind, "verbs": STATUS_VERBS }));
+        singular_resource: &definition.singular,
+        verbs: sorted(&definition.verbs),
+        short_names: &definition.short_names,
+        categories: &definition.categories,
+        subresources,
     }
-    if definition.scale.is_some() {
-        let kind = json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" });
-        subresources.push(json!({ "subresource": "scale", "responseKind": kind, "verbs": STATUS_VERBS }));
-    }
-    if !subresources.is_empty() {
-        subresources.sort_by(|a, b| a["subresource"].as_str().cmp(&b["subresource"].as_str()));
-        row["subresources"] = subresources.into();
-    }
-    row
-}
-
-fn subresource_discovery(subresource: &Subresource) -> Value {
-    let (group, version, kind) = subresource.kind;
-    json!({
-        "subresource": subresource.name,
-        "responseKind": { "group": group, "version": version, "kind": kind },
-        "verbs": sorted(subresource.verbs),
-    })
 }

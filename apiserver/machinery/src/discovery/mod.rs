@@ -10,6 +10,7 @@
 mod documents;
 #[cfg(test)]
 pub(crate) mod tests;
+mod types;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -29,7 +30,8 @@ use crate::{
 const PRODUCED: [&str; 2] = [MediaType::Json.as_str(), MediaType::Yaml.as_str()];
 /// What a request may say that it sends, though nothing reads it.
 const CONSUMED: [&str; 3] = [PRODUCED[0], PRODUCED[1], "application/vnd.kubernetes.protobuf"];
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// What aggregated documents add to their media type.
+const AGGREGATED: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The discovery documents of a server.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ pub struct Discovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Legacy(MediaType),
-    Aggregated,
+    Aggregated(MediaType),
 }
 
 impl Discovery {
@@ -95,8 +97,8 @@ impl Discovery {
     ) -> Result<Response<Bytes>, ApiError> {
         negotiate::check_route(headers, &CONSUMED, &PRODUCED)?;
         match form(document::accept(headers), aggregates) {
-            Some(Form::Legacy(media)) => Ok(respond_legacy(legacy, media, aggregates)),
-            Some(Form::Aggregated) => Ok(self.respond_aggregated(path, headers)),
+            Some(Form::Legacy(media)) => Ok(respond_legacy(legacy, media)),
+            Some(Form::Aggregated(media)) => Ok(self.respond_aggregated(path, media, headers)),
             None => Err(negotiate::none_accepted(headers)),
         }
     }
@@ -111,27 +113,28 @@ impl Discovery {
         path.rsplit_once('/').is_some_and(|(group, _)| self.legacy.contains_key(group))
     }
 
-    fn respond_aggregated(&self, path: &str, headers: &HeaderMap) -> Response<Bytes> {
+    fn respond_aggregated(&self, path: &str, media: MediaType, headers: &HeaderMap) -> Response<Bytes> {
         match self.aggregated.get(path) {
             Some(document) => {
-                let extra = [(header::CONTENT_TYPE, AGGREGATED), (header::CACHE_CONTROL, "public")];
-                document.respond(headers, &extra)
+                let content_type = format!("{}{AGGREGATED}", media.as_str());
+                let extra = [(header::CONTENT_TYPE, content_type.as_str()), (header::CACHE_CONTROL, "public")];
+                match media {
+                    MediaType::Json => document.respond(headers, &extra),
+                    MediaType::Yaml => document.in_another_form(yaml(&document.body).into()).respond(headers, &extra),
+                }
             }
             None => document::not_found(),
         }
     }
 }
 
-fn respond_legacy(legacy: &Document, media: MediaType, varies: bool) -> Response<Bytes> {
+fn respond_legacy(legacy: &Document, media: MediaType) -> Response<Bytes> {
     let body = match media {
         MediaType::Json => legacy.body.clone(),
         MediaType::Yaml => yaml(&legacy.body),
     };
     let mut response = Response::new(body);
     document::set(&mut response, header::CONTENT_TYPE, media.as_str());
-    if varies {
-        document::set(&mut response, header::VARY, "Accept");
-    }
     response
 }
 
@@ -149,10 +152,8 @@ fn clause_form(clause: &Clause<'_>, aggregates: bool) -> Option<Form> {
     let media = [MediaType::Json, MediaType::Yaml].into_iter().find(|media| clause.covers(*media))?;
     match (clause.param("g"), clause.param("v"), clause.param("as")) {
         (None, None, None) => Some(Form::Legacy(media)),
-        (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
-            if aggregates && media == MediaType::Json =>
-        {
-            Some(Form::Aggregated)
+        (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) if aggregates => {
+            Some(Form::Aggregated(media))
         }
         _ => None,
     }

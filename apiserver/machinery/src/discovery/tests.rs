@@ -15,6 +15,8 @@ use crate::{
     status::ApiError,
 };
 
+const AS_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 #[derive(Debug)]
 struct NoHandler;
 
@@ -113,7 +115,12 @@ fn roots_name_groups_and_versions_the_stable_ones_first() {
 
 #[test]
 fn versions_list_resources_and_subresources() {
-    insta::assert_json_snapshot!(json_of(&get("/apis/test.example/v1", "")));
+    let response = get("/apis/test.example/v1", "");
+    insta::assert_json_snapshot!(json_of(&response));
+    assert!(!response.headers().contains_key(header::VARY));
+    // The fields are in the order of Go's types, which people see with `kubectl get --raw`.
+    let beginning = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"test.example/v1","resources":[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["#;
+    assert!(response.body().starts_with(beginning.as_bytes()), "{:?}", response.body());
     assert_eq!(json_of(&get("/api/v1", ""))["resources"][0]["name"], "namespaces");
 }
 
@@ -122,15 +129,28 @@ fn aggregated_documents_say_everything_at_once() {
     let response = get(
         "/apis",
         &format!(
-            "{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+            "{AS_AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
         ),
     );
-    assert_eq!(response.headers()[header::CONTENT_TYPE], AGGREGATED);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], AS_AGGREGATED);
     assert_eq!(response.headers()[header::VARY], "Accept");
     insta::assert_json_snapshot!(json_of(&response));
-    let core = json_of(&get("/api", AGGREGATED));
+    let core = json_of(&get("/api", AS_AGGREGATED));
     assert_eq!(core["items"][0]["versions"][0]["resources"][0]["resource"], "namespaces");
     assert_eq!(core["items"][0]["metadata"], json!({}));
+}
+
+#[test]
+fn aggregated_documents_are_had_as_yaml() {
+    let accept = AS_AGGREGATED.replace("json", "yaml");
+    let (yaml, json) = (get("/apis", &accept), get("/apis", AS_AGGREGATED));
+    assert_eq!(yaml.headers()[header::CONTENT_TYPE], accept);
+    assert_eq!(
+        (&yaml.headers()[header::ETAG], &yaml.headers()[header::VARY]),
+        (&json.headers()[header::ETAG], &json.headers()[header::VARY])
+    );
+    let read: Value = serde_saphyr::from_slice(yaml.body()).unwrap();
+    assert_eq!(read, json_of(&json));
 }
 
 #[test]
@@ -147,14 +167,14 @@ fn what_is_not_kept_has_no_storage_version() {
 #[test]
 fn a_client_that_has_the_document_is_told_so() {
     let discovery = Discovery::new(&definitions());
-    let tag = get_from(&discovery, "/apis", AGGREGATED, "").headers()[header::ETAG].to_str().unwrap().to_owned();
-    let again = get_from(&discovery, "/apis", AGGREGATED, &tag);
+    let tag = get_from(&discovery, "/apis", AS_AGGREGATED, "").headers()[header::ETAG].to_str().unwrap().to_owned();
+    let again = get_from(&discovery, "/apis", AS_AGGREGATED, &tag);
     assert_eq!((again.status(), again.body().len()), (StatusCode::NOT_MODIFIED, 0));
     assert_eq!(again.headers()[header::ETAG], tag);
-    assert_eq!(get_from(&discovery, "/apis", AGGREGATED, "\"other\"").status(), StatusCode::OK);
+    assert_eq!(get_from(&discovery, "/apis", AS_AGGREGATED, "\"other\"").status(), StatusCode::OK);
     // The same definitions make the same documents, in every process.
     let other = Discovery::new(&definitions());
-    assert_eq!(get_from(&other, "/apis", AGGREGATED, &tag).status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(get_from(&other, "/apis", AS_AGGREGATED, &tag).status(), StatusCode::NOT_MODIFIED);
 }
 
 #[test]
@@ -164,7 +184,7 @@ fn unknown_forms_fall_back_or_are_refused() {
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     assert_eq!(json_of(&response)["kind"], "APIGroupList");
     assert_eq!(get("/apis", unknown).status(), StatusCode::NOT_ACCEPTABLE);
-    assert_eq!(get("/apis/test.example", AGGREGATED).status(), StatusCode::NOT_ACCEPTABLE);
+    assert_eq!(get("/apis/test.example", AS_AGGREGATED).status(), StatusCode::NOT_ACCEPTABLE);
     let yaml = get("/apis/test.example", "application/yaml");
     assert!(std::str::from_utf8(yaml.body()).unwrap().contains("kind: APIGroup\n"));
 }
@@ -217,7 +237,7 @@ fn routes_are_go_restfuls() {
 #[test]
 fn documents_end_with_a_line() {
     for (path, accept) in
-        [("/apis", ""), ("/apis/test.example", ""), ("/apis/test.example/v1", ""), ("/apis", AGGREGATED)]
+        [("/apis", ""), ("/apis/test.example", ""), ("/apis/test.example/v1", ""), ("/apis", AS_AGGREGATED)]
     {
         assert!(get(path, accept).body().ends_with(b"}\n"), "{path}");
     }

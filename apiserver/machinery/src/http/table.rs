@@ -1,10 +1,10 @@
 //! Tables: what kubectl prints, one row of cells per object.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{partial, query::IncludeObject};
-use crate::{cache::Encoded, definition::ResourceDefinition, row::Row};
+use crate::{cache::Encoded, definition::ResourceDefinition, json, row::Row};
 
 /// What upstream says of the first column of every table.
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -29,7 +29,7 @@ pub(crate) fn write_head(
     metadata: &str,
     headers: bool,
 ) {
-    let columns = if headers { column_definitions(definition) } else { Value::Null };
+    let columns = if headers { column_definitions(definition) } else { "null".to_owned() };
     let head = format!(
         r#"{{"kind":"Table","apiVersion":"meta.k8s.io/{}","metadata":{metadata},"columnDefinitions":{columns},"rows":["#,
         style.version
@@ -40,19 +40,27 @@ pub(crate) fn write_head(
 /// What follows a table's rows.
 pub(crate) const TAIL: &str = "]}";
 
-fn column_definitions(definition: &ResourceDefinition) -> Value {
+/// `metav1.TableColumnDefinition`, in the order of its fields.
+#[derive(Serialize)]
+struct ColumnDefinition<'a> {
+    name: &'a str,
+    r#type: &'a str,
+    format: &'a str,
+    description: &'a str,
+    priority: i32,
+}
+
+fn column_definitions(definition: &ResourceDefinition) -> String {
     let name =
-        json!({"name": "Name", "type": "string", "format": "name", "description": NAME_DESCRIPTION, "priority": 0});
-    let others = definition.columns.iter().map(|column| {
-        json!({
-            "name": column.name,
-            "type": column.kind,
-            "format": column.format,
-            "description": column.description,
-            "priority": column.priority,
-        })
+        ColumnDefinition { name: "Name", r#type: "string", format: "name", description: NAME_DESCRIPTION, priority: 0 };
+    let others = definition.columns.iter().map(|column| ColumnDefinition {
+        name: column.name,
+        r#type: column.kind,
+        format: column.format,
+        description: column.description,
+        priority: column.priority,
     });
-    Value::Array(std::iter::once(name).chain(others).collect())
+    json::text(&std::iter::once(name).chain(others).collect::<Vec<_>>())
 }
 
 /// Appends a row: its cells, and of the object what the style asks for, of which the metadata and the whole are given

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     definition::ResourceDefinition,
+    json,
     registry::{Event, Stored},
     status::ApiError,
 };
@@ -240,5 +241,5 @@ fn kind(event: &Event) -> &'static str {
 }
 
 fn write_status(out: &mut Vec<u8>, error: &ApiError) {
-    serde_json::to_writer(out, &error.0).expect("a Status serializes");
+    out.extend_from_slice(&json::status(&error.0));
 }

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     definition::ResourceDefinition,
+    json,
     object::Object,
     registry::{self, AdmissionPhase, Apply, CreateHandler, DeleteOptions, Deleted, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
@@ -280,8 +281,7 @@ impl Call<'_> {
             }),
             ..Status::default()
         };
-        let body = serde_json::to_vec(&status).expect("a Status serializes");
-        response::json(StatusCode::OK, accepted.media, self.headers, body::once(body))
+        response::json(StatusCode::OK, accepted.media, self.headers, body::once(json::status(&status)))
     }
 }
 

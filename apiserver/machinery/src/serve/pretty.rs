@@ -3,7 +3,10 @@
 use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt as _;
 
-use crate::http::{Body, body, negotiate, query::Query, response};
+use crate::{
+    http::{Body, body, negotiate, query::Query, response},
+    json,
+};
 
 /// A client's wish to have JSON in lines.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +43,7 @@ impl Lines {
             // An answer that broke off breaks off here too.
             Err(error) => return Response::from_parts(parts, body::failed(error)),
         };
-        let text = serde_json::from_slice::<serde_json::Value>(&bytes)
-            .and_then(|value| serde_json::to_vec_pretty(&value))
-            .map_or(bytes, Into::into);
-        response::whole(parts, text, self.gzip)
+        response::whole(parts, json::in_lines(&bytes).into(), self.gzip)
     }
 }
 

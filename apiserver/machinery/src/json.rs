@@ -1,0 +1,289 @@
+//! JSON as Go's `encoding/json` writes it, which is what clients of kube-apiserver get.
+
+use std::io;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ShardInfo, Status, StatusCause, StatusDetails};
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter};
+
+/// Encodes a value, safe to be put into HTML, as Go's encoder does unless it is told not to.
+///
+/// # Errors
+///
+/// When the value does not serialize, such as a map whose keys are no text.
+pub(crate) fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
+    let mut json = Vec::with_capacity(128);
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, SafeInHtml))?;
+    Ok(json)
+}
+
+/// The text of what is texts, numbers, lists and maps by text, and so always has one.
+pub(crate) fn text<T: Serialize + ?Sized>(value: &T) -> String {
+    let json = to_vec(value).expect("texts and numbers serialize");
+    String::from_utf8(json).expect("JSON is UTF-8")
+}
+
+/// Writes `<`, `>`, `&` and the two line ends of JavaScript that are none in JSON as `\u` escapes.
+struct SafeInHtml;
+
+impl Formatter for SafeInHtml {
+    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | LINE_END_START)) {
+            let (before, from) = rest.split_at(at);
+            let special = from.chars().next().unwrap_or_default();
+            CompactFormatter.write_string_fragment(writer, before)?;
+            match special {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(writer, "\\u{:04x}", u32::from(special))?,
+                other => write!(writer, "{other}")?,
+            }
+            rest = &from[special.len_utf8()..];
+        }
+        CompactFormatter.write_string_fragment(writer, rest)
+    }
+}
+
+/// The first byte of U+2028 and U+2029, and of many others.
+const LINE_END_START: u8 = 0xe2;
+
+/// The same JSON in lines, each level two spaces deeper; strings, numbers and the order of fields stay as they are.
+///
+/// Follows `json.Indent`. What is given has to be JSON.
+pub(crate) fn in_lines(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    let mut level = 0_usize;
+    let line = |out: &mut Vec<u8>, level: usize| {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', level * 2));
+    };
+    let mut at = 0;
+    while let Some(&byte) = json.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' if matches!(json.get(at), Some(b'}' | b']')) => {
+                out.extend_from_slice(&[byte, json[at]]);
+                at += 1;
+            }
+            b'{' | b'[' => {
+                level += 1;
+                out.push(byte);
+                line(&mut out, level);
+            }
+            b'}' | b']' => {
+                level = level.saturating_sub(1);
+                line(&mut out, level);
+                out.push(byte);
+            }
+            b',' => {
+                out.push(byte);
+                line(&mut out, level);
+            }
+            b':' => out.extend_from_slice(b": "),
+            b'"' => {
+                let end = end_of_string(json, at);
+                out.extend_from_slice(&json[at - 1..end]);
+                at = end;
+            }
+            b' ' | b'\n' | b'\r' | b'\t' => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Where a string ends that began before `at`, its closing quote included.
+fn end_of_string(json: &[u8], mut at: usize) -> usize {
+    while let Some(&byte) = json.get(at) {
+        at += match byte {
+            b'"' => return at + 1,
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    json.len()
+}
+
+/// Encodes a `Status` with its fields in the order of Go's type.
+pub(crate) fn status(status: &Status) -> Vec<u8> {
+    to_vec(&InGosOrder::from(status)).expect("a Status is texts and numbers")
+}
+
+/// `metav1.Status`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InGosOrder<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: List<'a>,
+    #[serde(skip_serializing_if = "is_empty")]
+    status: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+}
+
+/// `metav1.ListMeta`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    #[serde(skip_serializing_if = "is_empty")]
+    self_link: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    resource_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    r#continue: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_item_count: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard_info: Option<&'a ShardInfo>,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details<'a> {
+    #[serde(skip_serializing_if = "is_empty")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    group: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<i32>,
+}
+
+/// `metav1.StatusCause`.
+#[derive(Serialize)]
+struct Cause<'a> {
+    #[serde(skip_serializing_if = "is_empty")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_empty")]
+    field: Option<&'a str>,
+}
+
+fn is_empty(text: &Option<&str>) -> bool {
+    text.is_none_or(str::is_empty)
+}
+
+impl<'a> From<&'a Status> for InGosOrder<'a> {
+    fn from(status: &'a Status) -> Self {
+        let Status { code, details, message, metadata, reason, status } = status;
+        Self {
+            kind: "Status",
+            api_version: "v1",
+            metadata: List::from(metadata),
+            status: status.as_deref(),
+            message: message.as_deref(),
+            reason: reason.as_deref(),
+            details: details.as_ref().map(Details::from),
+            code: code.filter(|code| *code != 0),
+        }
+    }
+}
+
+impl<'a> From<&'a ListMeta> for List<'a> {
+    fn from(metadata: &'a ListMeta) -> Self {
+        let ListMeta { continue_, remaining_item_count, resource_version, self_link, shard_info } = metadata;
+        Self {
+            self_link: self_link.as_deref(),
+            resource_version: resource_version.as_deref(),
+            r#continue: continue_.as_deref(),
+            remaining_item_count: *remaining_item_count,
+            shard_info: shard_info.as_ref(),
+        }
+    }
+}
+
+impl<'a> From<&'a StatusDetails> for Details<'a> {
+    fn from(details: &'a StatusDetails) -> Self {
+        let StatusDetails { causes, group, kind, name, retry_after_seconds, uid } = details;
+        Self {
+            name: name.as_deref(),
+            group: group.as_deref(),
+            kind: kind.as_deref(),
+            uid: uid.as_deref(),
+            causes: causes.iter().flatten().map(Cause::from).collect(),
+            retry_after_seconds: retry_after_seconds.filter(|seconds| *seconds != 0),
+        }
+    }
+}
+
+impl<'a> From<&'a StatusCause> for Cause<'a> {
+    fn from(cause: &'a StatusCause) -> Self {
+        let StatusCause { field, message, reason } = cause;
+        Self { reason: reason.as_deref(), message: message.as_deref(), field: field.as_deref() }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_html_has_a_meaning_for_is_escaped_in_keys_and_values() {
+        let value = json!({"a<b": "x>y & z\u{2028}\u{2029} \u{20ac} \"quoted\" \u{7f}\n"});
+        let expected = r#"{"a\u003cb":"x\u003ey \u0026 z\u2028\u2029 € \"quoted\" "#.to_owned() + "\u{7f}" + r#"\n"}"#;
+        assert_eq!(text(&value), expected);
+    }
+
+    #[test]
+    fn a_status_has_its_fields_as_go_writes_them() {
+        let mut error = crate::status::ApiError::not_found("test.example", "widgets", "a<b");
+        error.0.details.as_mut().unwrap().causes = Some(vec![StatusCause {
+            field: Some("spec".to_owned()),
+            message: Some("m".to_owned()),
+            reason: Some("r".to_owned()),
+        }]);
+        let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets.test.example \"a\u003cb\" not found","reason":"NotFound","details":{"name":"a\u003cb","group":"test.example","kind":"widgets","causes":[{"reason":"r","message":"m","field":"spec"}]},"code":404}"#;
+        assert_eq!(String::from_utf8(status(&error.0)).unwrap(), expected);
+        assert_eq!(serde_json::from_slice::<Status>(&status(&error.0)).unwrap(), *error.0);
+    }
+
+    #[test]
+    fn lines_keep_the_order_and_the_text() {
+        let json = br#"{"b":1.50,"a":[],"c":{"d":"{,\":]\\","e":[1,{}]}}"#;
+        let expected = "{\n  \"b\": 1.50,\n  \"a\": [],\n  \"c\": {\n    \"d\": \"{,\\\":]\\\\\",\n    \"e\": [\n      1,\n      {}\n    ]\n  }\n}";
+        assert_eq!(String::from_utf8(in_lines(json)).unwrap(), expected);
+    }
+
+    /// Any JSON value, with what has to be escaped in its texts.
+    pub(crate) fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[ -~é€\u{2028}\"\\\\{}\\[\\],:]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map("[a-z\"\\\\]{0,4}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_the_same_when_it_is_read_again(value in json_value()) {
+            let json = to_vec(&value).unwrap();
+            prop_assert_eq!(&serde_json::from_slice::<Value>(&json).unwrap(), &value);
+            prop_assert!(!json.iter().any(|byte| matches!(byte, b'<' | b'>' | b'&')));
+            prop_assert_eq!(in_lines(value.to_string().as_bytes()), serde_json::to_vec_pretty(&value).unwrap());
+        }
+    }
+}
