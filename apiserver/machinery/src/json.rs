@@ -1,8 +1,8 @@
-//! JSON as Go's `encoding/json` writes it, which is what clients of kube-apiserver get.
+//! JSON as Go's `encoding/json` writes it, which is what clients of kube-apiserver get; only floating-point numbers keep
+//! the form that `serde_json` gives them, `1.0` rather than `1`.
 
 use std::io;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ShardInfo, Status, StatusCause, StatusDetails};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 
@@ -80,7 +80,7 @@ pub(crate) fn in_lines(json: &[u8]) -> Vec<u8> {
             }
             b':' => out.extend_from_slice(b": "),
             b'"' => {
-                let end = end_of_string(json, at);
+                let end = end_of_string(json, at - 1).unwrap_or(json.len());
                 out.extend_from_slice(&json[at - 1..end]);
                 at = end;
             }
@@ -91,138 +91,18 @@ pub(crate) fn in_lines(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where a string ends that began before `at`, its closing quote included.
-fn end_of_string(json: &[u8], mut at: usize) -> usize {
-    while let Some(&byte) = json.get(at) {
-        at += match byte {
-            b'"' => return at + 1,
-            b'\\' => 2,
-            _ => 1,
-        };
+/// The position after the string that begins with the quote at `at`; `None` where none begins, or ends.
+pub(crate) fn end_of_string(json: &[u8], at: usize) -> Option<usize> {
+    if json.get(at) != Some(&b'"') {
+        return None;
     }
-    json.len()
-}
-
-/// Encodes a `Status` with its fields in the order of Go's type.
-pub(crate) fn status(status: &Status) -> Vec<u8> {
-    to_vec(&InGosOrder::from(status)).expect("a Status is texts and numbers")
-}
-
-/// `metav1.Status`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct InGosOrder<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: List<'a>,
-    #[serde(skip_serializing_if = "is_empty")]
-    status: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    message: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<i32>,
-}
-
-/// `metav1.ListMeta`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct List<'a> {
-    #[serde(skip_serializing_if = "is_empty")]
-    self_link: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    resource_version: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    r#continue: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining_item_count: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard_info: Option<&'a ShardInfo>,
-}
-
-/// `metav1.StatusDetails`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Details<'a> {
-    #[serde(skip_serializing_if = "is_empty")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    group: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    kind: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    uid: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<i32>,
-}
-
-/// `metav1.StatusCause`.
-#[derive(Serialize)]
-struct Cause<'a> {
-    #[serde(skip_serializing_if = "is_empty")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    message: Option<&'a str>,
-    #[serde(skip_serializing_if = "is_empty")]
-    field: Option<&'a str>,
-}
-
-fn is_empty(text: &Option<&str>) -> bool {
-    text.is_none_or(str::is_empty)
-}
-
-impl<'a> From<&'a Status> for InGosOrder<'a> {
-    fn from(status: &'a Status) -> Self {
-        let Status { code, details, message, metadata, reason, status } = status;
-        Self {
-            kind: "Status",
-            api_version: "v1",
-            metadata: List::from(metadata),
-            status: status.as_deref(),
-            message: message.as_deref(),
-            reason: reason.as_deref(),
-            details: details.as_ref().map(Details::from),
-            code: code.filter(|code| *code != 0),
+    let mut i = at + 1;
+    loop {
+        match json.get(i)? {
+            b'"' => return Some(i + 1),
+            b'\\' => i += 2,
+            _ => i += 1,
         }
-    }
-}
-
-impl<'a> From<&'a ListMeta> for List<'a> {
-    fn from(metadata: &'a ListMeta) -> Self {
-        let ListMeta { continue_, remaining_item_count, resource_version, self_link, shard_info } = metadata;
-        Self {
-            self_link: self_link.as_deref(),
-            resource_version: resource_version.as_deref(),
-            r#continue: continue_.as_deref(),
-            remaining_item_count: *remaining_item_count,
-            shard_info: shard_info.as_ref(),
-        }
-    }
-}
-
-impl<'a> From<&'a StatusDetails> for Details<'a> {
-    fn from(details: &'a StatusDetails) -> Self {
-        let StatusDetails { causes, group, kind, name, retry_after_seconds, uid } = details;
-        Self {
-            name: name.as_deref(),
-            group: group.as_deref(),
-            kind: kind.as_deref(),
-            uid: uid.as_deref(),
-            causes: causes.iter().flatten().map(Cause::from).collect(),
-            retry_after_seconds: retry_after_seconds.filter(|seconds| *seconds != 0),
-        }
-    }
-}
-
-impl<'a> From<&'a StatusCause> for Cause<'a> {
-    fn from(cause: &'a StatusCause) -> Self {
-        let StatusCause { field, message, reason } = cause;
-        Self { reason: reason.as_deref(), message: message.as_deref(), field: field.as_deref() }
     }
 }
 
@@ -238,19 +118,6 @@ pub(crate) mod tests {
         let value = json!({"a<b": "x>y & z\u{2028}\u{2029} \u{20ac} \"quoted\" \u{7f}\n"});
         let expected = r#"{"a\u003cb":"x\u003ey \u0026 z\u2028\u2029 € \"quoted\" "#.to_owned() + "\u{7f}" + r#"\n"}"#;
         assert_eq!(text(&value), expected);
-    }
-
-    #[test]
-    fn a_status_has_its_fields_as_go_writes_them() {
-        let mut error = crate::status::ApiError::not_found("test.example", "widgets", "a<b");
-        error.0.details.as_mut().unwrap().causes = Some(vec![StatusCause {
-            field: Some("spec".to_owned()),
-            message: Some("m".to_owned()),
-            reason: Some("r".to_owned()),
-        }]);
-        let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets.test.example \"a\u003cb\" not found","reason":"NotFound","details":{"name":"a\u003cb","group":"test.example","kind":"widgets","causes":[{"reason":"r","message":"m","field":"spec"}]},"code":404}"#;
-        assert_eq!(String::from_utf8(status(&error.0)).unwrap(), expected);
-        assert_eq!(serde_json::from_slice::<Status>(&status(&error.0)).unwrap(), *error.0);
     }
 
     #[test]

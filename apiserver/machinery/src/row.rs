@@ -23,7 +23,7 @@ pub(crate) struct Row {
 impl Row {
     /// The cells of an object: its name, and then the columns.
     pub(crate) fn new(columns: &[Column], object: &Object) -> Self {
-        let mut text = format!("[{}", json::text(&Value::from(object.name())));
+        let mut text = format!("[{}", json::text(object.name()));
         let mut ages = Vec::new();
         for column in columns {
             text.push(',');

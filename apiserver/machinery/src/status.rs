@@ -3,11 +3,15 @@
 //! Start at [`ApiError`]; its constructors give the reasons, codes and sentences that
 //! `k8s.io/apimachinery/pkg/api/errors` gives. Field errors of validation are [`FieldError`]s.
 
+mod encoding;
+
 use std::{collections::HashSet, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
 pub(crate) use stoa_cel::go::text::is_printable;
 pub use stoa_cel::go::text::quote;
+
+pub(crate) use self::encoding::encode;
 
 /// A request's failure: a `Status` with `status: Failure`.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     definition::{Column, SelectableField},
-    json,
+    json::{self, end_of_string},
     log::{Key, Version},
     object::Object,
     row::Row,
@@ -411,21 +411,6 @@ fn members(json: &[u8], at: usize) -> impl Iterator<Item = (&[u8], usize)> {
         next = (json.get(end) == Some(&b',')).then_some(end + 1);
         Some((&json[start + 1..name_end - 1], value))
     })
-}
-
-/// The position after the string that begins with the quote at `at`.
-fn end_of_string(json: &[u8], at: usize) -> Option<usize> {
-    if json.get(at) != Some(&b'"') {
-        return None;
-    }
-    let mut i = at + 1;
-    loop {
-        match json.get(i)? {
-            b'"' => return Some(i + 1),
-            b'\\' => i += 2,
-            _ => i += 1,
-        }
-    }
 }
 
 /// The position after the value that begins at `at`.

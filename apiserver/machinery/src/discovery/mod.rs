@@ -118,9 +118,10 @@ impl Discovery {
             Some(document) => {
                 let content_type = format!("{}{AGGREGATED}", media.as_str());
                 let extra = [(header::CONTENT_TYPE, content_type.as_str()), (header::CACHE_CONTROL, "public")];
+                let response = document.respond(headers, &extra);
                 match media {
-                    MediaType::Json => document.respond(headers, &extra),
-                    MediaType::Yaml => document.in_another_form(yaml(&document.body).into()).respond(headers, &extra),
+                    MediaType::Yaml if response.status() == StatusCode::OK => response.map(|json| yaml(&json)),
+                    _ => response,
                 }
             }
             None => document::not_found(),

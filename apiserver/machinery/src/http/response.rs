@@ -14,7 +14,11 @@ use super::{
     render::RenderedList,
     segments::{self, Segments},
 };
-use crate::{json, request::RequestContext, status::ApiError};
+use crate::{
+    json,
+    request::RequestContext,
+    status::{self, ApiError},
+};
 
 /// Names a request in logs and audit events; echoed when the request has it already.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -108,10 +112,10 @@ pub(crate) struct Failure(pub(crate) Arc<Status>);
 pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let negotiated = negotiate::status_output(request)
-        .and_then(|media| json(code, media, request, body::once(json::status(&error.0))).ok());
+        .and_then(|media| json(code, media, request, body::once(status::encode(&error.0))).ok());
     // As upstream writes it for a client that takes none of its formats, such as one that accepts nothing but tables.
     let mut response = negotiated.unwrap_or_else(|| {
-        let mut plain = stream(MediaType::Json, body::full(json::in_lines(&json::status(&error.0))));
+        let mut plain = stream(MediaType::Json, body::full(json::in_lines(&status::encode(&error.0))));
         *plain.status_mut() = code;
         plain
     });

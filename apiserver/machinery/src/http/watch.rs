@@ -21,9 +21,8 @@ use super::{
 };
 use crate::{
     definition::ResourceDefinition,
-    json,
     registry::{Event, Stored},
-    status::ApiError,
+    status::{self, ApiError},
 };
 
 /// The shortest time that a watch lasts when the client does not say; the longest is twice as much, and
@@ -241,5 +240,5 @@ fn kind(event: &Event) -> &'static str {
 }
 
 fn write_status(out: &mut Vec<u8>, error: &ApiError) {
-    out.extend_from_slice(&json::status(&error.0));
+    out.extend_from_slice(&status::encode(&error.0));
 }

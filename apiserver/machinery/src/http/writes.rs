@@ -18,12 +18,11 @@ use super::{
 };
 use crate::{
     definition::ResourceDefinition,
-    json,
     object::Object,
     registry::{self, AdmissionPhase, Apply, CreateHandler, DeleteOptions, Deleted, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
     schema::{self, Format, Misfit, StrictErrors},
-    status::{ApiError, quote},
+    status::{self, ApiError, quote},
 };
 
 impl MediaType {
@@ -281,7 +280,7 @@ impl Call<'_> {
             }),
             ..Status::default()
         };
-        response::json(StatusCode::OK, accepted.media, self.headers, body::once(json::status(&status)))
+        response::json(StatusCode::OK, accepted.media, self.headers, body::once(status::encode(&status)))
     }
 }
 

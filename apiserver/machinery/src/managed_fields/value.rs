@@ -199,7 +199,9 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
     write!(f, "{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Appends a value as JSON, byte for byte as Go's encoder writes it: keys sorted, `<`, `>` and `&` escaped.
+/// Appends a value as JSON, byte for byte as the encoder of `structured-merge-diff` (json-iterator) writes it: keys sorted,
+/// `<`, `>` and `&` escaped. It has no short escapes for backspace and form feed, as `encoding/json` has, which
+/// [`crate::json`] follows.
 pub(super) fn write_json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
