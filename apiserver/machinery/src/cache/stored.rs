@@ -13,6 +13,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
+use super::facts::{Facts, short};
 use crate::{
     definition::{Column, SelectableField},
     json::{self, end_of_string},
@@ -43,18 +44,6 @@ pub struct Stored {
     row: OnceLock<Row>,
 }
 
-/// What is known of an object without parsing it.
-#[derive(Debug)]
-struct Facts {
-    namespace: Box<str>,
-    name: Box<str>,
-    uid: Box<str>,
-    generation: i64,
-    deleting: bool,
-    labels: Box<[(Box<str>, Box<str>)]>,
-    fields: Box<[Box<str>]>,
-}
-
 /// An object ready to be stored: its bytes without a version, and what is known of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
@@ -80,9 +69,9 @@ pub(crate) enum Unkept {
 #[derive(Clone, Debug)]
 struct Places {
     /// Where a version is spliced in.
-    version: usize,
+    version: u32,
     /// The value of `metadata`.
-    metadata: Range<usize>,
+    metadata: Range<u32>,
 }
 
 impl Stored {
@@ -95,41 +84,39 @@ impl Stored {
         let value = encoded(object)?;
         let metadata = members(&value, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
         let metadata = metadata.and_then(|at| Some(at..end_of_value(&value, at)?)).ok_or_else(no_metadata)?;
-        let places = Places { version: metadata.start, metadata };
+        let places = Places::new(metadata.start, metadata);
         let prepared = Prepared { value, places, facts: Arc::new(Facts::of(object, fields)) };
         Ok(prepared.stored(key, Version::default()))
     }
 
     /// Its namespace, or the empty string.
     pub fn namespace(&self) -> &str {
-        &self.facts.namespace
+        self.facts.namespace()
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.facts.name
+        self.facts.name()
     }
 
     /// Its uid.
     pub fn uid(&self) -> &str {
-        &self.facts.uid
+        self.facts.uid()
     }
 
     /// Its generation; 0 when it has none.
     pub fn generation(&self) -> i64 {
-        self.facts.generation
+        self.facts.generation()
     }
 
     /// Whether it has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
-        self.facts.deleting
+        self.facts.is_deleting()
     }
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let labels = &self.facts.labels;
-        let index = labels.binary_search_by(|(label, _)| (**label).cmp(key)).ok()?;
-        Some(&labels[index].1)
+        self.facts.label(key)
     }
 
     /// Its labels, by key.
@@ -137,16 +124,17 @@ impl Stored {
         self.facts.labels()
     }
 
-    /// The values of the resource's selectable fields, in the order in which they are declared.
-    pub fn fields(&self) -> &[Box<str>] {
-        &self.facts.fields
+    /// The value of one of the resource's selectable fields, which are numbered in the order in which they are declared;
+    /// empty where there is none.
+    pub fn field(&self, index: usize) -> &str {
+        self.facts.field(index)
     }
 
     /// Whether both selectors match.
     pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
         labels.may_match(self.bits)
             && labels.matches(|key| self.label(key))
-            && fields.matches(self.namespace(), self.name(), self.fields())
+            && fields.matches(self.namespace(), self.name(), |index| self.field(index))
     }
 
     /// Parses the object, `metadata.resourceVersion` in it. Costs a parse with every call.
@@ -185,7 +173,7 @@ impl Stored {
 
     /// The JSON, to be written.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
-        self.part(0..self.value.len())
+        self.part(0..short(self.value.len()))
     }
 
     /// The value of its `metadata`, to be written.
@@ -194,10 +182,9 @@ impl Stored {
     }
 
     /// A part of the JSON that the version is in.
-    fn part(&self, range: Range<usize>) -> Encoded<'_> {
-        let (before, after) =
-            (&self.value[range.start..self.places.version], &self.value[self.places.version..range.end]);
-        Encoded { before, version: self.version, after }
+    fn part(&self, range: Range<u32>) -> Encoded<'_> {
+        let [start, version, end] = [range.start, self.places.version, range.end].map(|at| at as usize);
+        Encoded { before: &self.value[start..version], version: self.version, after: &self.value[version..end] }
     }
 
     /// What a table of these columns shows of it; costs a parse the first time. They have to be the resource's.
@@ -258,43 +245,8 @@ impl Prepared {
     }
 }
 
-impl Facts {
-    fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    fn of(object: &Object, fields: &[SelectableField]) -> Self {
-        let metadata = object.metadata();
-        let mut labels: Vec<(Box<str>, Box<str>)> = metadata
-            .and_then(|metadata| metadata.get("labels"))
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())))
-            .collect();
-        labels.sort();
-        Self {
-            namespace: object.namespace().into(),
-            name: object.name().into(),
-            uid: object.uid().into(),
-            generation: metadata.and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0),
-            deleting: metadata.is_some_and(|m| m.get("deletionTimestamp").is_some_and(|t| !t.is_null())),
-            labels: labels.into(),
-            fields: fields.iter().map(|field| field_text(object.get_path(field.path))).collect(),
-        }
-    }
-}
-
 fn no_metadata() -> serde_json::Error {
     serde::ser::Error::custom("there is no metadata")
-}
-
-fn field_text(value: Option<&Value>) -> Box<str> {
-    match value {
-        Some(Value::String(text)) => text.as_str().into(),
-        Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string().into(),
-        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => "".into(),
-    }
 }
 
 fn hash(key: &Key) -> u64 {
@@ -387,6 +339,10 @@ impl Encoded<'_> {
 const MEMBER: &[u8] = br#""resourceVersion":""#;
 
 impl Places {
+    fn new(version: usize, metadata: Range<usize>) -> Self {
+        Self { version: short(version), metadata: short(metadata.start)..short(metadata.end) }
+    }
+
     /// `"resourceVersion":"…",` belongs before the first member of `metadata` whose name comes later, such as `uid`,
     /// or else before the first. Nothing when there is no metadata, or an empty one.
     fn find(json: &[u8]) -> Option<Self> {
@@ -395,7 +351,7 @@ impl Places {
         let metadata = members(json, 0).find(|(name, _)| *name == b"metadata")?.1;
         let later = members(json, metadata).find(|(name, _)| *name > b"resourceVersion".as_slice());
         let version = later.or_else(|| members(json, metadata).next()).map(start)?;
-        Some(Self { version, metadata: metadata..end_of_value(json, metadata)? })
+        Some(Self::new(version, metadata..end_of_value(json, metadata)?))
     }
 }
 
@@ -496,7 +452,8 @@ mod tests {
         assert_eq!((stored.namespace(), stored.name(), stored.uid()), ("shop", "web", "u"));
         assert_eq!((stored.generation(), stored.is_deleting()), (3, false));
         assert_eq!((stored.label("a"), stored.label("b"), stored.label("c")), (Some("1"), Some("2"), None));
-        assert_eq!(stored.fields(), ["p".into(), "7".into(), "".into()] as [Box<str>; 3]);
+        assert_eq!([0, 1, 2, 3].map(|index| stored.field(index)), ["p", "7", "", ""]);
+        assert_eq!(stored.labels().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
     }
 
     #[test]

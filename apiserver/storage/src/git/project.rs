@@ -23,17 +23,18 @@ use super::{
 #[derive(Clone, Debug)]
 struct Projected {
     /// `None` of a value that does not say where it is, until that is [found](Index::find).
-    path: Option<String>,
+    path: Option<Box<str>>,
     value: Bytes,
     /// Whether the file is what the value reads like, letter by letter, as of the index's tip.
     is_canonical: bool,
 }
 
 /// The objects that have files, as of some version.
+///
+/// It takes memory for every object, so that it has each path once: which object a file stands for, the layout says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     objects: HashMap<Key, Projected>,
-    paths: HashMap<String, Key>,
     /// The commit as of which it is known which files are canonical.
     tip: Option<Oid>,
 }
@@ -51,9 +52,9 @@ impl Index {
     fn set(&mut self, key: &Key, value: Option<&Bytes>, layout: &dyn Layout) -> (Option<Projected>, Option<Projected>) {
         let new = value.filter(|_| key.as_str() != progress::KEY).and_then(|value| {
             let path = match layout.location(key, value) {
-                Location::At(path) => Some(path),
+                Location::At(path) => Some(path.into()),
                 Location::Nowhere => return None,
-                Location::Unknown => self.path(key).map(str::to_owned),
+                Location::Unknown => self.path(key).map(Box::from),
             };
             Some(Projected { path, value: value.clone(), is_canonical: false })
         });
@@ -61,14 +62,6 @@ impl Index {
             Some(new) => self.objects.insert(key.clone(), new.clone()),
             None => self.objects.remove(key),
         };
-        if let Some(path) = old.as_ref().and_then(|old| old.path.as_ref())
-            && self.paths.get(path) == Some(key)
-        {
-            self.paths.remove(path);
-        }
-        if let Some(path) = new.as_ref().and_then(|new| new.path.as_ref()) {
-            self.paths.insert(path.clone(), key.clone());
-        }
         (old, new)
     }
 
@@ -84,8 +77,7 @@ impl Index {
             if let Some(object) = self.objects.get_mut(&key)
                 && object.path.is_none()
             {
-                object.path = Some(path.clone());
-                self.paths.insert(path, key);
+                object.path = Some(path.into());
             }
         }
     }
@@ -125,8 +117,8 @@ impl Index {
     }
 
     /// The object whose file this is.
-    pub(super) fn key(&self, path: &str) -> Option<&Key> {
-        self.paths.get(path)
+    pub(super) fn key(&self, path: &str, layout: &dyn Layout) -> Option<Key> {
+        layout.key(path).filter(|key| self.path(key) == Some(path))
     }
 
     /// The file of an object.
@@ -145,8 +137,9 @@ impl Index {
 
     /// The content each file should have.
     fn render(&self, layout: &dyn Layout) -> BTreeMap<String, String> {
-        let render =
-            |(key, object): (&Key, &Projected)| Some((object.path.clone()?, rendered(layout, key, &object.value)?));
+        let render = |(key, object): (&Key, &Projected)| {
+            Some((object.path.as_deref()?.to_owned(), rendered(layout, key, &object.value)?))
+        };
         self.objects.iter().filter_map(render).collect()
     }
 }
@@ -385,7 +378,7 @@ pub(super) fn reconciliation(
             edits.push(Edit { path, content: Some(content) });
         }
     }
-    let gone = present.into_keys().filter(|path| !keep(path) && index.key(path).is_none());
+    let gone = present.into_keys().filter(|path| !keep(path) && index.key(path, layout).is_none());
     edits.extend(gone.map(|path| Edit { path, content: None }));
     if edits.is_empty() {
         return Ok(None);

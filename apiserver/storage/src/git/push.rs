@@ -181,11 +181,11 @@ impl Session {
 
     /// Whether the object already is what the file says.
     async fn is_current(&self, path: &str, content: &[u8]) -> Result<bool, GitError> {
-        let Some(key) = self.index.key(path) else { return Ok(false) };
-        let Some(entry) = self.shared.log.read(key).await? else { return Ok(false) };
         let layout = self.shared.layout.as_ref();
-        Ok(layout.location(key, &entry.value).path().as_deref() == Some(path)
-            && project::rendered(layout, key, &entry.value)
+        let Some(key) = self.index.key(path, layout) else { return Ok(false) };
+        let Some(entry) = self.shared.log.read(&key).await? else { return Ok(false) };
+        Ok(layout.location(&key, &entry.value).path().as_deref() == Some(path)
+            && project::rendered(layout, &key, &entry.value)
                 .is_some_and(|rendered| text::same(rendered.as_bytes(), content)))
     }
 

@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
 use imbl::OrdMap;
-use stoa_machinery::log::{Change, Entry, Expect, Fence, Key, LogError, Record, Version};
+use stoa_machinery::log::{Change, Entry, Expect, Fence, Key, LogError, Origin, Record, Version};
 
 /// A lease and who has it. It stays here when it expires, until somebody else takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl State {
             Change::Delete => self.values.remove(&record.key),
         };
         let checkpoint = record.version.0.is_multiple_of(CHECKPOINT).then(|| self.values.clone());
-        Step { past: Past { record, replaced }, checkpoint }
+        Step { record, replaced, checkpoint }
     }
 
     /// Lets every lease last as long again as when it was renewed: how much time has passed since another process wrote
@@ -129,11 +130,17 @@ pub(super) fn under<'a>(values: &'a Values, prefix: &'a str) -> impl Iterator<It
     values.range(Key::new(prefix)..).take_while(move |(key, _)| key.as_str().starts_with(prefix))
 }
 
-/// A record and what it replaced.
+/// A record and what it replaced, in little memory: there are as many as the window has records.
 #[derive(Clone, Debug)]
 struct Past {
-    record: Record,
-    replaced: Option<Current>,
+    version: Version,
+    key: Key,
+    change: Change,
+    /// Shared, since most records near each other are of one user and verb.
+    origin: Arc<Origin>,
+    time_ms: i64,
+    /// Boxed, since most records of many are of new objects.
+    replaced: Option<Box<Current>>,
 }
 
 impl Past {
@@ -141,18 +148,33 @@ impl Past {
     fn len(&self) -> usize {
         self.replaced.as_ref().map_or(0, |replaced| replaced.value.len())
     }
+
+    fn record(&self) -> Record {
+        Record {
+            version: self.version,
+            key: self.key.clone(),
+            change: self.change.clone(),
+            origin: Origin::clone(&self.origin),
+            time_ms: self.time_ms,
+        }
+    }
 }
 
 /// One record applied, as [`History::push`] takes it.
 #[derive(Debug)]
 pub(super) struct Step {
-    past: Past,
+    record: Record,
+    /// What was at its key before.
+    replaced: Option<Current>,
     /// All values right after it, where a checkpoint is due: those at the end of its batch may be of later records.
     checkpoint: Option<Values>,
 }
 
 /// How many records may have to be undone to show an old version. Few under test, so that every simulated life has many.
 const CHECKPOINT: u64 = if cfg!(test) { 8 } else { 256 };
+
+/// In how many of the last records an origin is looked for.
+const RECENT: usize = 8;
 
 /// The records inside the window, and what it takes to go back to any of them.
 #[derive(Debug, Default)]
@@ -176,19 +198,29 @@ impl History {
         self.past.len()
     }
 
-    pub(super) fn push(&mut self, Step { past, checkpoint }: Step) {
+    pub(super) fn push(&mut self, Step { record, replaced, checkpoint }: Step) {
+        let Record { version, key, change, origin, time_ms } = record;
         if let Some(values) = checkpoint {
-            self.checkpoints.insert(past.record.version, values);
+            self.checkpoints.insert(version, values);
         }
+        let past =
+            Past { version, key, change, origin: self.shared(origin), time_ms, replaced: replaced.map(Box::new) };
         self.bytes += past.len();
         self.past.push_back(past);
+    }
+
+    /// An origin in the memory of one of the last records, if it is like it.
+    fn shared(&self, origin: Origin) -> Arc<Origin> {
+        let last = self.past.iter().rev().take(RECENT);
+        let alike = last.map(|past| &past.origin).find(|past| ***past == origin).cloned();
+        alike.unwrap_or_else(|| Arc::new(origin))
     }
 
     /// At most `limit` records after `since`, oldest first.
     pub(super) fn after(&self, since: Version, limit: usize) -> Result<Vec<Record>, LogError> {
         let skip = since.0.checked_sub(self.oldest.0).ok_or(self.expired(since))?;
         let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(self.past.len());
-        Ok(self.past.range(skip..).take(limit).map(|past| past.record.clone()).collect())
+        Ok(self.past.range(skip..).take(limit).map(Past::record).collect())
     }
 
     /// What it takes to show version `at`: later values, and what to put over them.
@@ -210,7 +242,7 @@ impl History {
 
     /// Forgets the records up to and including `before`.
     pub(super) fn forget(&mut self, before: Version) {
-        while let Some(past) = self.past.pop_front_if(|past| past.record.version <= before) {
+        while let Some(past) = self.past.pop_front_if(|past| past.version <= before) {
             self.bytes -= past.len();
         }
         self.checkpoints = self.checkpoints.split_off(&before);
@@ -224,7 +256,7 @@ impl History {
             excess = excess.saturating_sub(past.len());
             excess == 0
         })?;
-        Some(last.record.version)
+        Some(last.version)
     }
 
     fn expired(&self, asked: Version) -> LogError {
@@ -245,8 +277,8 @@ impl View {
     pub(super) fn scan(&self, prefix: &str) -> Vec<Entry> {
         // The oldest record on a key says what was there before any of them.
         let mut before = BTreeMap::new();
-        for past in self.undo.iter().rev().filter(|past| past.record.key.as_str().starts_with(prefix)) {
-            before.insert(past.record.key.clone(), past.replaced.clone());
+        for past in self.undo.iter().rev().filter(|past| past.key.as_str().starts_with(prefix)) {
+            before.insert(past.key.clone(), past.replaced.as_deref().cloned());
         }
         if before.is_empty() {
             return under(&self.values, prefix).map(|(key, current)| current.entry(key)).collect();
@@ -260,5 +292,33 @@ impl View {
             };
         }
         entries.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(version: u64, user: &str) -> Record {
+        Record {
+            version: Version(version),
+            key: Key::new("/k"),
+            change: Change::Put(Bytes::from(version.to_string())),
+            origin: Origin { user: user.to_owned(), ..Origin::default() },
+            time_ms: 0,
+        }
+    }
+
+    #[test]
+    fn records_come_back_as_they_were_and_share_the_origin_of_one_near_them() {
+        let (mut state, mut history) = (State::default(), History::default());
+        let records = [written(1, "ann"), written(2, "ben"), written(3, "ann")];
+        for record in records.clone() {
+            history.push(state.apply(record));
+        }
+        assert_eq!(history.after(Version(0), 10).expect("nothing is forgotten"), records);
+        let [ann, ben] = [0, 1].map(|index: usize| Arc::strong_count(&history.past[index].origin));
+        assert_eq!((ann, ben), (2, 1));
+        assert_eq!(history.bytes, 2, "the values of the first two");
     }
 }
