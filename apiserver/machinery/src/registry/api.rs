@@ -247,7 +247,7 @@ where
     /// Begins with what is there and goes on until the registry ends: when history was missed it
     /// starts over. Objects that do not decode are left out, with an error in the log.
     pub fn subscribe(&self, namespace: Option<&str>) -> BoxStream<'static, Change<K>> {
-        self.subscribed(namespace, decode)
+        self.subscribed(namespace, |stored| decode(stored))
     }
 
     /// The same for a type that has no more of the fields than are wanted, and not the version, as with
@@ -259,10 +259,18 @@ where
         self.subscribed(namespace, |stored| decoded(stored, Stored::decode_part))
     }
 
+    /// The same beside the object itself, which is in memory anyway: whoever has to remember what was there keeps that.
+    pub fn subscribe_stored<P: DeserializeOwned + Send + 'static>(
+        &self,
+        namespace: Option<&str>,
+    ) -> BoxStream<'static, Change<(Arc<Stored>, P)>> {
+        self.subscribed(namespace, |stored| Ok((Arc::clone(stored), decoded(stored, Stored::decode_part)?)))
+    }
+
     fn subscribed<T: Send + 'static>(
         &self,
         namespace: Option<&str>,
-        decode: fn(&Stored) -> Result<T, ApiError>,
+        decode: fn(&Arc<Stored>) -> Result<T, ApiError>,
     ) -> BoxStream<'static, Change<T>> {
         let subscriber = Subscriber {
             store: self.store.clone(),
@@ -287,7 +295,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    async fn next<T>(&mut self, decode: fn(&Stored) -> Result<T, ApiError>) -> Option<Change<T>> {
+    async fn next<T>(&mut self, decode: fn(&Arc<Stored>) -> Result<T, ApiError>) -> Option<Change<T>> {
         while !self.store.end.is_cancelled() {
             let Some(events) = &mut self.events else {
                 match self.begin().await {

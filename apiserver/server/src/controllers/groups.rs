@@ -10,9 +10,12 @@ use std::{
 use futures_util::{StreamExt as _, stream::BoxStream};
 use parking_lot::Mutex;
 use serde::{Deserialize, de::DeserializeOwned};
-use stoa_machinery::registry::{Api, api::Change};
+use stoa_machinery::{
+    log::Key,
+    registry::{Api, Stored, api::Change},
+};
 
-use super::queue::ObjectKey;
+use super::queue::{self, ObjectKey};
 use crate::kinds::lookup::Kind;
 
 /// How long members that come and go are gathered before they are counted.
@@ -39,13 +42,13 @@ impl<G> Default for Groups<G> {
 
 /// What happened.
 pub(crate) struct Moved<G> {
-    /// The objects that it happened to.
-    pub(crate) objects: Vec<ObjectKey>,
+    /// Where the objects are that it happened to.
+    pub(crate) objects: Vec<Key>,
     /// The groups that have other members than before.
     pub(crate) groups: Vec<G>,
 }
 
-impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
+impl<G: Clone + Eq + Hash + Send + Sync + 'static> Groups<G> {
     /// How many objects belong to it, once all have been seen.
     pub(crate) fn count(&self, group: &G) -> Option<usize> {
         let members = self.members.lock();
@@ -55,17 +58,18 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
     /// The groups that have members, of those that are asked for, once all have been seen.
     pub(crate) fn filter(&self, is_wanted: impl Fn(&G) -> bool) -> Option<Vec<G>> {
         let members = self.members.lock();
-        members.is_whole.then(|| members.by.keys().filter(|group| is_wanted(group)).cloned().collect())
+        let wanted = || members.by.keys().map(AsRef::as_ref).filter(|group: &&G| is_wanted(group));
+        members.is_whole.then(|| wanted().cloned().collect())
     }
 
-    /// Whether an object belongs to any.
-    pub(crate) fn has(&self, object: &ObjectKey) -> bool {
+    /// Whether the object at a place belongs to any.
+    pub(crate) fn has(&self, object: &Key) -> bool {
         self.members.lock().of.contains_key(object)
     }
 
     /// The objects that belong to it.
     pub(crate) fn members(&self, group: &G) -> Vec<ObjectKey> {
-        self.members.lock().by.get(group).into_iter().flatten().map(|key| key.as_ref().clone()).collect()
+        self.members.lock().by.get(group).into_iter().flatten().map(queue::key_at).collect()
     }
 
     /// Follows the objects of a kind, each of which belongs to the groups that `of` finds.
@@ -75,18 +79,13 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
         of: impl Fn(&Member<S, T>) -> Vec<G> + Send + 'static,
     ) -> BoxStream<'static, Moved<G>> {
         let groups = self.clone();
-        let take = move |change: Change<Member<S, T>>| {
+        let take = move |change: Change<(Arc<Stored>, Member<S, T>)>| {
             let mut members = groups.members.lock();
             match change {
                 Change::Restarted(all) => {
-                    let there: HashMap<ObjectKey, Vec<G>> = all.iter().map(|o| (o.key(), of(o))).collect();
-                    let gone: Vec<_> = members
-                        .of
-                        .keys()
-                        .map(|key| key.as_ref())
-                        .filter(|key| !there.contains_key(key))
-                        .cloned()
-                        .collect();
+                    let there: HashMap<Key, Vec<G>> =
+                        all.iter().map(|(stored, object)| (stored.key.clone(), of(object))).collect();
+                    let gone: Vec<Key> = members.of.keys().filter(|key| !there.contains_key(key)).cloned().collect();
                     let mut moved: HashSet<G> = gone.iter().flat_map(|key| members.set(key, Vec::new())).collect();
                     let objects = there.keys().cloned().chain(gone).collect();
                     for (key, groups) in there {
@@ -95,17 +94,15 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
                     members.is_whole = true;
                     Moved { objects, groups: moved.into_iter().collect() }
                 }
-                Change::Applied(object) => {
-                    let key = object.key();
-                    Moved { groups: members.set(&key, of(&object)), objects: vec![key] }
+                Change::Applied((stored, object)) => {
+                    Moved { groups: members.set(&stored.key, of(&object)), objects: vec![stored.key.clone()] }
                 }
-                Change::Deleted(object) => {
-                    let key = object.key();
-                    Moved { groups: members.set(&key, Vec::new()), objects: vec![key] }
+                Change::Deleted((stored, _)) => {
+                    Moved { groups: members.set(&stored.key, Vec::new()), objects: vec![stored.key.clone()] }
                 }
             }
         };
-        objects.subscribe_part(None).map(take).boxed()
+        objects.subscribe_stored(None).map(take).boxed()
     }
 }
 
@@ -142,38 +139,44 @@ impl<S, T> Member<S, T> {
     }
 }
 
+/// There may be a hundred thousand objects in few groups: their keys are those that the registry has in memory, and each
+/// group is there once.
 #[derive(Debug)]
 struct Members<G> {
-    // There may be a hundred thousand keys, so each is there once.
-    of: HashMap<Arc<ObjectKey>, Vec<G>>,
-    by: HashMap<G, HashSet<Arc<ObjectKey>>>,
+    of: HashMap<Key, Box<[Arc<G>]>>,
+    by: HashMap<Arc<G>, HashSet<Key>>,
     /// Whether all there were at the beginning have been seen.
     is_whole: bool,
 }
 
 impl<G: Clone + Eq + Hash> Members<G> {
     /// Puts an object into these groups and into no other; returns those that it came to or left.
-    fn set(&mut self, key: &ObjectKey, groups: Vec<G>) -> Vec<G> {
-        let known = self.of.remove_entry(key);
-        let (key, before) = known.unwrap_or_else(|| (Arc::new(key.clone()), Vec::new()));
+    fn set(&mut self, key: &Key, groups: Vec<G>) -> Vec<G> {
+        let before = self.of.remove(key).unwrap_or_default();
         let mut moved = Vec::new();
         for group in before.iter().filter(|group| !groups.contains(group)) {
             if let Some(members) = self.by.get_mut(group) {
-                members.remove(&key);
+                members.remove(key);
                 if members.is_empty() {
                     self.by.remove(group);
                 }
             }
-            moved.push(group.clone());
+            moved.push(G::clone(group));
         }
+        let groups: Box<[Arc<G>]> = groups.into_iter().map(|group| self.shared(group)).collect();
         for group in groups.iter().filter(|group| !before.contains(group)) {
-            self.by.entry(group.clone()).or_default().insert(key.clone());
-            moved.push(group.clone());
+            self.by.entry(Arc::clone(group)).or_default().insert(key.clone());
+            moved.push(G::clone(group));
         }
         if !groups.is_empty() {
-            self.of.insert(key, groups);
+            self.of.insert(key.clone(), groups);
         }
         moved
+    }
+
+    /// A group in the memory that it has already, if it has members.
+    fn shared(&self, group: G) -> Arc<G> {
+        self.by.get_key_value(&group).map_or_else(|| Arc::new(group), |(known, _)| Arc::clone(known))
     }
 }
 
@@ -181,14 +184,16 @@ impl<G: Clone + Eq + Hash> Members<G> {
 mod tests {
     use super::*;
 
+    fn place(name: &str) -> Key {
+        Key::new(format!("/registry/config.stoa.dev/stacks/shop/{name}"))
+    }
+
     #[test]
     fn groups_have_the_objects_that_say_so() {
         let groups = Groups::default();
         assert_eq!((groups.count(&"a"), groups.filter(|_| true)), (None, None), "nobody knows yet");
         groups.members.lock().is_whole = true;
-        let set = |name: &str, of: &[&'static str]| {
-            groups.members.lock().set(&("shop".to_owned(), name.to_owned()), of.to_vec())
-        };
+        let set = |name: &str, of: &[&'static str]| groups.members.lock().set(&place(name), of.to_vec());
         assert_eq!(set("web", &["a", "b"]), ["a", "b"]);
         assert_eq!(set("api", &["b"]), ["b"]);
         let counts = || ["a", "b", "c"].map(|group| groups.count(&group).unwrap());
@@ -197,7 +202,7 @@ mod tests {
         assert_eq!(set("web", &["b", "c"]), ["a", "c"]);
         assert_eq!(groups.members(&"c"), [("shop".to_owned(), "web".to_owned())]);
         assert_eq!(groups.filter(|group| *group > "b").unwrap(), ["c"]);
-        let has = |name: &str| groups.has(&("shop".to_owned(), name.to_owned()));
+        let has = |name: &str| groups.has(&place(name));
         assert_eq!([has("web"), has("other")], [true, false]);
         assert_eq!(set("web", &[]), ["b", "c"]);
         assert_eq!(counts(), [0, 1, 0]);

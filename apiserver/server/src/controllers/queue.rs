@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
-    registry::{Api, DeleteOptions, api::Change, is_undecodable},
+    log::Key,
+    registry::{Api, DeleteOptions, Stored, api::Change, is_undecodable},
 };
 use tokio::time::Instant;
 use tokio_util::{
@@ -37,6 +39,14 @@ pub(crate) type ObjectKey = (String, String);
 /// The key of an object.
 pub(crate) fn key_of<K: Kind>(object: &K) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The key of the object that the log has there.
+pub(crate) fn key_at(place: &Key) -> ObjectKey {
+    // `/registry/<group>/<resource>/<namespace>/<name>`, without the namespace for cluster-scoped kinds.
+    let mut names = place.as_str().split('/').skip(4).map(str::to_owned);
+    let first = names.next().unwrap_or_default();
+    names.next().map_or_else(|| (String::new(), first.clone()), |name| (first.clone(), name))
 }
 
 /// Options to delete an object only as it was read: what changed since is decided about again.
@@ -90,24 +100,24 @@ impl Trigger {
         objects: &Api<K>,
         keys: impl Fn(&Member<S, T>) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        let mut known: HashMap<ObjectKey, Member<S, T>> = HashMap::new();
-        let keys = objects.subscribe_part(None).map(move |change: Change<Member<S, T>>| match change {
-            Change::Restarted(all) => {
-                let due = all.iter().flat_map(&keys).collect();
-                known = all.into_iter().map(|object| (object.key(), object)).collect();
-                due
-            }
-            Change::Applied(object) if known.get(&object.key()) == Some(&object) => Vec::new(),
-            Change::Applied(object) => {
-                let due = keys(&object);
-                known.insert(object.key(), object);
-                due
-            }
-            Change::Deleted(object) => {
-                known.remove(&object.key());
-                keys(&object)
-            }
-        });
+        let mut known: HashMap<Key, Arc<Stored>> = HashMap::new();
+        let keys =
+            objects.subscribe_stored(None).map(move |change: Change<(Arc<Stored>, Member<S, T>)>| match change {
+                Change::Restarted(all) => {
+                    let due = all.iter().flat_map(|(_, object)| keys(object)).collect();
+                    known = all.into_iter().map(|(stored, _)| (stored.key.clone(), stored)).collect();
+                    due
+                }
+                Change::Applied((stored, object)) => {
+                    let before = known.insert(stored.key.clone(), stored);
+                    let before = before.and_then(|before| before.decode_part::<Member<S, T>>().ok());
+                    if before.is_some_and(|before| before == object) { Vec::new() } else { keys(&object) }
+                }
+                Change::Deleted((stored, object)) => {
+                    known.remove(&stored.key);
+                    keys(&object)
+                }
+            });
         Self::new(keys.boxed())
     }
 
@@ -246,6 +256,13 @@ mod tests {
 
     use super::*;
     use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[test]
+    fn places_say_which_object_is_there() {
+        let at = |place: &str| key_at(&Key::new(place));
+        assert_eq!(at("/registry/config.stoa.dev/stacks/shop/web"), ("shop".to_owned(), "web".to_owned()));
+        assert_eq!(at("/registry/platform.stoa.dev/workspaces/dev"), (String::new(), "dev".to_owned()));
+    }
 
     #[tokio::test]
     async fn keys_are_due_once_and_at_the_earliest_time() {

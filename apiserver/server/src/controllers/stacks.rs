@@ -64,7 +64,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let lookup = services.lookup.clone();
     let triggers = vec![
-        Trigger::new(changed.map(|moved| moved.objects).boxed()),
+        Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
         Trigger::on_change(&sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
             let (namespace, source) = s.key();

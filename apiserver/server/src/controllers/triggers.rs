@@ -75,7 +75,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (following, of_project) = (by_project.clone(), by_project);
     let of_followers = move |moved: Moved<ObjectKey>| {
         let has_left = !moved.groups.is_empty();
-        moved.objects.into_iter().filter(|stack| has_left || following.has(stack)).collect()
+        moved.objects.iter().filter(|stack| has_left || following.has(stack)).map(queue::key_at).collect()
     };
     let triggers = vec![
         // A source that moved comes as a stack whose observed commit did.
