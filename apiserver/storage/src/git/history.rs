@@ -102,16 +102,22 @@ pub(super) struct Appended {
 /// Adds a batch to the chains that end in `bases`, and joins these. The objects are added to `objects`; where there is no
 /// base, and after what is unknown, its end has an entry even when no step does. Steps that are in a chain already change
 /// nothing.
+///
+/// What was read of the trees of the newest state is left in `latest`, so that the next batch need not read it again.
 pub(super) fn append(
     repository: &Repository,
     log: &str,
     bases: &[Oid],
     batch: &Batch,
+    latest: &mut Option<Directory>,
     objects: &mut Objects,
 ) -> Result<Appended, git2::Error> {
     let newest = newest_of(repository, bases)?;
     let mut state = match newest {
-        Some((_, id)) => Directory::load(repository, id, NARROW)?,
+        Some((_, id)) => match latest.take().filter(|latest| latest.is(id)) {
+            Some(latest) => latest,
+            None => Directory::load(repository, id, NARROW)?,
+        },
         None => Directory::new(NARROW),
     };
     let mut states = BTreeMap::new();
@@ -126,6 +132,7 @@ pub(super) fn append(
         state.put(repository, &names, file.map(Item::File), objects)?;
         states.insert(step.version, state.id(objects)?);
     }
+    *latest = Some(state);
     if newest.is_none() || batch.unknown.is_some() {
         let last = match states.range(..=batch.at).next_back() {
             Some((_, state)) => *state,

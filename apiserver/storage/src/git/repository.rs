@@ -129,6 +129,8 @@ pub(super) struct ControlRepository {
     /// The id of the log whose history is indexed here.
     log: Arc<str>,
     newest: Newest,
+    /// The newest state in the history, and what was read of its trees.
+    latest: Arc<Mutex<Option<Directory>>>,
     _lock: Arc<File>,
 }
 
@@ -156,7 +158,13 @@ impl ControlRepository {
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
         packs::prepare(&repository)?;
-        Ok(Self { path: path.to_owned(), log: Arc::default(), newest: Arc::default(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            log: Arc::default(),
+            newest: Arc::default(),
+            latest: Arc::default(),
+            _lock: lock,
+        })
     }
 
     /// The repository with the history of the log that has this id.
@@ -322,7 +330,7 @@ impl ControlRepository {
         let mut objects = Objects::default();
         let repository = self.repository()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = history::append(&repository, &self.log, past, batch, &mut objects)?;
+        let past = history::append(&repository, &self.log, past, batch, &mut self.latest.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok((tip, past))
     }
@@ -335,7 +343,7 @@ impl ControlRepository {
     pub(super) fn append_history(&self, past: &[Oid], batch: &Batch) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
-        let appended = history::append(&repository, &self.log, past, batch, &mut objects)?;
+        let appended = history::append(&repository, &self.log, past, batch, &mut self.latest.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(appended.end)
     }

@@ -59,6 +59,11 @@ impl Directory {
         }
     }
 
+    /// Whether it is the tree of this id.
+    pub(super) fn is(&self, id: Oid) -> bool {
+        self.id == Some(id)
+    }
+
     /// The file at `names`, wherever in a full folder it is.
     pub(super) fn file(&mut self, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
         let mut found = Vec::new();
