@@ -139,8 +139,23 @@ where
     ///
     /// As for [`Store::list`].
     pub async fn list_with(&self, namespace: Option<&str>, options: &ListOptions) -> Result<Vec<K>, ApiError> {
+        self.list_of(namespace, options, Some).await
+    }
+
+    /// Lists what `of` makes of each object. One is decoded after the other, so that all of them are never in memory at
+    /// once as they are decoded: where most are of no interest, that is ten times what the list takes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::list`].
+    pub async fn list_of<T>(
+        &self,
+        namespace: Option<&str>,
+        options: &ListOptions,
+        of: impl FnMut(K) -> Option<T>,
+    ) -> Result<Vec<T>, ApiError> {
         let list = self.store.list(namespace, options).await?;
-        Ok(list.items.iter().filter_map(|object| decode(object).ok()).collect())
+        Ok(list.items.iter().filter_map(|object| decode(object).ok()).filter_map(of).collect())
     }
 
     /// Creates an object in the namespace that its metadata names.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{DeletionPolicy, Organization, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
@@ -96,8 +96,9 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     if !organization.finalizers().iter().any(|f| f == labels::NAMESPACE_FINALIZER) {
         return Ok(None);
     }
-    let deployed: Vec<Stack> =
-        services.lookup.api::<Stack>()?.list(Some(&name), "").await?.into_iter().filter(is_deployed).collect();
+    let stacks = services.lookup.api::<Stack>()?;
+    let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
+    let deployed = stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?;
     if !deployed.is_empty() {
         for stack in &deployed {
             stacks::set_policy(services, stack, organization.spec.deletion_policy).await?;

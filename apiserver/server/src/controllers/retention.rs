@@ -72,7 +72,9 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
     let of_workspace = ListOptions { field_selector: Some(format!("spec.workspace={name}")), ..ListOptions::default() };
     let (runs, releases, resources) =
         (services.lookup.api::<Run>()?, services.lookup.api::<Release>()?, services.lookup.api::<Resource>()?);
-    let stacks = services.lookup.api::<Stack>()?.list(None, "").await?;
+    let named = |stack: Stack| Some(named_by(&stack).collect::<Vec<_>>());
+    let named = services.lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), named).await?;
+    let named = named.into_iter().flatten().collect();
     // What refers to others is read after them, so that what is made meanwhile has found them or is found here.
     let all_releases = releases.list_with(None, &of_workspace).await?;
     let all_resources = resources.list_with(None, &of_workspace).await?;
@@ -95,7 +97,7 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
             let workflow = run.labels().get(labels::WORKFLOW);
             workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
         };
-        for run in excess_runs(&all_runs, &stacks, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
+        for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
             queue::delete(&runs, run).await?;
         }
     }
@@ -117,9 +119,19 @@ fn deployment_of(run: &Run) -> Deployment {
     (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone())
 }
 
-/// The ended runs beyond the newest ones of each stack, but those that somebody needs.
-fn excess_runs<'a>(runs: &'a [Run], stacks: &[Stack], kept: usize) -> Vec<&'a Run> {
-    let mut needed: HashSet<ObjectKey> = HashSet::new();
+/// The runs that a stack's status names: the last ones, and those that are followed.
+fn named_by(stack: &Stack) -> impl Iterator<Item = ObjectKey> {
+    let status = stack.status.as_ref();
+    let last = status.into_iter().flat_map(|status| &status.deployments).filter_map(|of| of.last_run.clone());
+    let started = status.and_then(|status| status.trigger.as_ref()).into_iter().flat_map(|trigger| &trigger.started);
+    let followed = started.filter(|started| started.phase.is_none()).map(|started| started.run.clone());
+    let namespace = stack.namespace().unwrap_or_default();
+    last.chain(followed).map(move |run| (namespace.clone(), run))
+}
+
+/// The ended runs beyond the newest ones of each stack, but those that somebody needs, as who names them does.
+fn excess_runs(runs: &[Run], named: HashSet<ObjectKey>, kept: usize) -> Vec<&Run> {
+    let mut needed = named;
     let mut ended: HashMap<Deployment, Vec<&Run>> = HashMap::new();
     for run in runs {
         if status(run).phase.is_terminal() && !pull_requests::is_plan(run) {
@@ -127,14 +139,6 @@ fn excess_runs<'a>(runs: &'a [Run], stacks: &[Stack], kept: usize) -> Vec<&'a Ru
         } else if let Some(plan) = &run.spec.plan {
             needed.insert((run.namespace().unwrap_or_default(), plan.clone()));
         }
-    }
-    for stack in stacks {
-        let Some(status) = &stack.status else { continue };
-        let last = status.deployments.iter().filter_map(|deployment| deployment.last_run.clone());
-        let started = status.trigger.iter().flat_map(|trigger| &trigger.started);
-        let followed = started.filter(|started| started.phase.is_none()).map(|started| started.run.clone());
-        let namespace = stack.namespace().unwrap_or_default();
-        needed.extend(last.chain(followed).map(|run| (namespace.clone(), run)));
     }
     let mut excess = Vec::new();
     for mut runs in ended.into_values() {
@@ -250,21 +254,25 @@ mod tests {
             run("other-workspace", Some(0), json!({"workspace": "prod"})),
             run("waits", None, none.clone()),
         ];
-        assert_eq!(names(&excess_runs(&runs, &[], 2)), ["a", "b"]);
-        assert_eq!(names(&excess_runs(&runs, &[], 4)), [""; 0]);
+        assert_eq!(names(&excess_runs(&runs, HashSet::new(), 2)), ["a", "b"]);
+        assert_eq!(names(&excess_runs(&runs, HashSet::new(), 4)), [""; 0]);
         let applies = [&runs[..], &[run("applies", None, json!({"plan": "a"}))]].concat();
-        assert_eq!(names(&excess_runs(&applies, &[], 2)), ["b"], "a plan that is carried out");
+        assert_eq!(names(&excess_runs(&applies, HashSet::new(), 2)), ["b"], "a plan that is carried out");
         let status = json!({"deployments": [{"workspace": "dev", "lastRun": "b"}],
             "trigger": {"started": [{"workspace": "dev", "number": 1, "run": "a"}]}});
         let stack: Stack = object("Stack", "web", json!({"project": "web"}), status);
-        assert_eq!(names(&excess_runs(&runs, &[stack], 2)), [""; 0], "what the stack's status names");
+        assert_eq!(names(&excess_runs(&runs, named_by(&stack).collect(), 2)), [""; 0], "what the stack's status names");
         let mut plan = run("plan", Some(5), none);
         plan.labels_mut().insert(labels::PULL_REQUEST.to_owned(), "7".to_owned());
         let by_somebody = [&runs[..], &[plan.clone()]].concat();
-        assert_eq!(names(&excess_runs(&by_somebody, &[], 4)), ["a"], "a label is anybody's");
+        assert_eq!(names(&excess_runs(&by_somebody, HashSet::new(), 4)), ["a"], "a label is anybody's");
         plan.status.get_or_insert_default().requester.username = pull_requests::USER.to_owned();
         let with_plan = [&runs[..], &[plan]].concat();
-        assert_eq!(names(&excess_runs(&with_plan, &[], 4)), [""; 0], "a plan of a pull request takes no run's place");
+        assert_eq!(
+            names(&excess_runs(&with_plan, HashSet::new(), 4)),
+            [""; 0],
+            "a plan of a pull request takes no run's place"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column},
+    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -103,16 +104,16 @@ impl Strategy for OrganizationStrategy {
                     return Ok(());
                 }
                 let name = object.name_any();
-                let stacks = self.lookup.api::<Stack>()?.list(Some(&name), "").await?;
-                match stacks.iter().find(|s| super::stack::is_deployed(s)) {
+                let if_deployed = |stack: Stack| super::stack::is_deployed(&stack).then(|| stack.name_any());
+                let stacks = self.lookup.api::<Stack>()?;
+                match stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?.first() {
                     None => Ok(()),
                     Some(stack) => Err(ApiError::forbidden(
                         "config.stoa.dev",
                         "organizations",
                         &name,
                         format!(
-                            "stack {:?} still has live infrastructure and the organization's deletionPolicy is Refuse",
-                            stack.name_any()
+                            "stack {stack:?} still has live infrastructure and the organization's deletionPolicy is Refuse"
                         ),
                     )),
                 }

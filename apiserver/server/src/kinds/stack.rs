@@ -352,14 +352,14 @@ async fn refuse_while(
     workspaces: &[String],
     needs: fn(&Stack) -> bool,
 ) -> Result<(), ApiError> {
-    let stacks = lookup.api::<Stack>()?.list(None, "").await?;
-    let user = stacks.iter().filter(|stack| needs(stack)).find_map(|stack| {
-        let workspace = live_workspaces(stack).find(|live| workspaces.iter().any(|workspace| workspace == live))?;
-        Some((stack, workspace))
-    });
-    let Some((stack, workspace)) = user else { return Ok(()) };
-    let namespace = stack.namespace().unwrap_or_default();
-    let why = format!("stack {namespace}/{} is deployed in workspace {workspace}; destroy it first", stack.name_any());
+    let user = |stack: Stack| {
+        let mut live = live_workspaces(&stack).filter(|_| needs(&stack));
+        let workspace = live.find(|live| workspaces.iter().any(|workspace| workspace == live))?;
+        Some((stack.namespace().unwrap_or_default(), stack.name_any(), workspace.to_owned()))
+    };
+    let users = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), user).await?;
+    let Some((namespace, stack, workspace)) = users.first() else { return Ok(()) };
+    let why = format!("stack {namespace}/{stack} is deployed in workspace {workspace}; destroy it first");
     Err(ApiError::conflict("platform.stoa.dev", resource, name, why))
 }
 

@@ -96,9 +96,9 @@ pub(crate) async fn require_of_source(
     if projects.is_empty() {
         return Ok(());
     }
-    let stacks = lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
-    for stack in stacks.iter().filter(|stack| projects.contains(&stack.spec.project)) {
-        require(lookup, context, stack).await?;
+    let of_projects = |stack: Stack| projects.contains(&stack.spec.project).then_some(stack);
+    for stack in lookup.api::<Stack>()?.list_of(Some(&namespace), &ListOptions::default(), of_projects).await? {
+        require(lookup, context, &stack).await?;
     }
     Ok(())
 }

@@ -274,19 +274,20 @@ impl Collector {
 
     /// Where documents may be, and whether the stack that they were of is gone.
     async fn places(&self) -> Result<HashMap<Place, bool>, Halt> {
-        let stacks = self.services.lookup.api::<Stack>()?.list(None, "").await?;
         let workspaces = self.services.lookup.api::<Workspace>()?.list(None, "").await?;
         let backends: HashMap<String, String> =
             workspaces.iter().map(|w| (w.name_any(), w.spec.backend.name.clone())).collect();
         let mut places = HashMap::new();
-        for stack in &stacks {
+        let there = |stack: Stack| {
             let deployed = stack.status.iter().flat_map(|s| &s.deployments).map(|deployment| &deployment.workspace);
             for backend in stack.spec.workspaces.iter().chain(deployed).filter_map(|name| backends.get(name)) {
                 let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid().unwrap_or_default());
                 places.insert(Place { namespace, uid, backend: backend.clone() }, false);
             }
-        }
-        let there: HashSet<String> = stacks.iter().filter_map(|stack| stack.uid()).collect();
+            stack.uid()
+        };
+        let there = self.services.lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), there).await?;
+        let there: HashSet<String> = there.into_iter().collect();
         let noted = self.services.log.scan(SCOPES, None).await.map_err(|error| Halt::Retry(error.to_string()))?;
         for entry in noted.entries {
             let parts: Vec<&str> = entry.key.as_str().trim_start_matches(SCOPES).split('/').collect();

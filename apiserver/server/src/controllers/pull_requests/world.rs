@@ -142,12 +142,11 @@ impl World {
             ListOptions { field_selector: Some(format!("spec.source.name={name}")), ..ListOptions::default() };
         let projects = self.services.lookup.api::<Project>()?.list_with(Some(namespace), &of_source).await?;
         let projects: HashMap<String, Project> = projects.into_iter().map(|it| (it.name_any(), it)).collect();
-        let stacks = self.services.lookup.api::<Stack>()?.list(Some(namespace), "").await?;
         let with_path = |stack: Stack| {
             let path = target::path(&stack, projects.get(&stack.spec.project)?);
             Some((stack, path))
         };
-        Ok(stacks.into_iter().filter_map(with_path).collect())
+        self.services.lookup.api::<Stack>()?.list_of(Some(namespace), &ListOptions::default(), with_path).await
     }
 
     /// The stacks whose folder a pull request changes, and nothing where it is in the branch already; what cannot be found
