@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::MicroTime};
-use stoa_machinery::{ApiError, registry::Api};
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, ListOptions},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::queue;
@@ -26,11 +29,11 @@ pub(crate) async fn run(lookup: Lookup, end: CancellationToken) {
 
 /// Removes the Events that are too old by `now`.
 async fn expire(events: &Api<Event>, now: Timestamp) -> Result<(), ApiError> {
-    for event in events.list(None, "").await? {
-        // What the clock was set back from counts as new.
-        if last_time(&event).is_some_and(|at| now.duration_since(at) > KEPT) {
-            queue::delete(events, &event).await?;
-        }
+    // What the clock was set back from counts as new.
+    let is_old = |event: &Event| last_time(event).is_some_and(|at| now.duration_since(at) > KEPT);
+    let if_old = |event: Event| is_old(&event).then_some(event);
+    for event in events.list_of(None, &ListOptions::default(), if_old).await? {
+        queue::delete(events, &event).await?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use stoa_engine::{
     Action, Plan, ResourceId,
     import::{Selected, Selection},
 };
+use stoa_machinery::registry::ListOptions;
 use stoa_types::{Resource, Stack, delivery::Import, reason};
 
 use crate::runs::{Halt, execution::Execution, kusion, state::State, target::Target};
@@ -68,17 +69,16 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
     let own = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
     // By deployment, since its state is read for all of them at once.
     let mut others: BTreeMap<Deployment, Vec<(&str, &ResourceId)>> = BTreeMap::new();
-    for resource in execution.services.lookup.api::<Resource>()?.list(None, "").await? {
+    let of_others = |resource: Resource| {
         let spec = &resource.spec;
-        let Some((uid, id)) = spec.kubernetes.as_ref().and_then(|object| uids.get_key_value(object.uid.as_str()))
-        else {
-            continue;
-        };
+        let (uid, id) = uids.get_key_value(spec.kubernetes.as_ref()?.uid.as_str())?;
         let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
         let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
-        if of != own && !is_gone {
-            others.entry(of).or_default().push((uid, id));
-        }
+        (of != own && !is_gone).then_some((of, *uid, *id))
+    };
+    let resources = execution.services.lookup.api::<Resource>()?;
+    for (of, uid, id) in resources.list_of(None, &ListOptions::default(), of_others).await? {
+        others.entry(of).or_default().push((uid, id));
     }
     let mut taken = Vec::new();
     for (of, objects) in others {
