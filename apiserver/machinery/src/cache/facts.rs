@@ -2,6 +2,8 @@
 //!
 //! There is one of these for each object and each state in the history, so it is kept small: all its texts are in one.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 use crate::{definition::SelectableField, object::Object};
@@ -75,11 +77,27 @@ impl Facts {
 
     /// The labels, by key.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        (LABELS..self.fields()).step_by(2).map(|key| (self.text(key), self.text(key + 1)))
+        (0..self.labels as usize).map(|index| self.label_at(index))
     }
 
     pub(super) fn label(&self, key: &str) -> Option<&str> {
-        self.labels().find(|(label, _)| *label == key).map(|(_, value)| value)
+        // Searched by halves: an object may have as many labels as a selector has terms.
+        let (mut from, mut to) = (0, self.labels as usize);
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            let (label, value) = self.label_at(middle);
+            match label.cmp(key) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return Some(value),
+                Ordering::Greater => to = middle,
+            }
+        }
+        None
+    }
+
+    fn label_at(&self, index: usize) -> (&str, &str) {
+        let key = LABELS + 2 * index;
+        (self.text(key), self.text(key + 1))
     }
 
     /// The value of a selectable field; empty where there is none.
@@ -124,4 +142,29 @@ impl Texts {
 /// A length in an object, in less memory.
 pub(super) fn short(length: usize) -> u32 {
     u32::try_from(length).expect("no object is as long as 4 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const FIELDS: &[SelectableField] = &[SelectableField { name: "spec.a", path: &["spec", "a"] }];
+
+    proptest! {
+        #[test]
+        fn labels_are_found_by_their_keys(labels: BTreeMap<String, String>, other: String, field: String) {
+            let object = json!({"metadata": {"name": "web", "labels": labels}, "spec": {"a": field}});
+            let facts = Facts::of(&Object(object.as_object().expect("a map").clone()), FIELDS);
+            for key in labels.keys().chain([&other]) {
+                prop_assert_eq!(facts.label(key), labels.get(key).map(String::as_str));
+            }
+            prop_assert!(facts.labels().eq(labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))));
+            prop_assert_eq!([facts.namespace(), facts.name(), facts.field(0), facts.field(1)], ["", "web", &field, ""]);
+        }
+    }
 }

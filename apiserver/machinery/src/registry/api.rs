@@ -142,8 +142,8 @@ where
         self.list_of(namespace, options, Some).await
     }
 
-    /// Lists what `of` makes of each object. One is decoded after the other, so that all of them are never in memory at
-    /// once as they are decoded: where most are of no interest, that is ten times what the list takes.
+    /// Lists what `of` makes of each object. One is decoded after the other: decoded objects take several times the memory
+    /// that the list takes, and those of no interest are gone before the next.
     ///
     /// # Errors
     ///

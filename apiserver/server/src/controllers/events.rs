@@ -30,8 +30,7 @@ pub(crate) async fn run(lookup: Lookup, end: CancellationToken) {
 /// Removes the Events that are too old by `now`.
 async fn expire(events: &Api<Event>, now: Timestamp) -> Result<(), ApiError> {
     // What the clock was set back from counts as new.
-    let is_old = |event: &Event| last_time(event).is_some_and(|at| now.duration_since(at) > KEPT);
-    let if_old = |event: Event| is_old(&event).then_some(event);
+    let if_old = |event: Event| last_time(&event).is_some_and(|at| now.duration_since(at) > KEPT).then_some(event);
     for event in events.list_of(None, &ListOptions::default(), if_old).await? {
         queue::delete(events, &event).await?;
     }

@@ -45,8 +45,10 @@ pub(crate) fn key_of<K: Kind>(object: &K) -> ObjectKey {
 pub(crate) fn key_at(place: &Key) -> ObjectKey {
     // `/registry/<group>/<resource>/<namespace>/<name>`, without the namespace for cluster-scoped kinds.
     let mut names = place.as_str().split('/').skip(4).map(str::to_owned);
-    let first = names.next().unwrap_or_default();
-    names.next().map_or_else(|| (String::new(), first.clone()), |name| (first.clone(), name))
+    match (names.next(), names.next()) {
+        (Some(namespace), Some(name)) => (namespace, name),
+        (name, _) => (String::new(), name.unwrap_or_default()),
+    }
 }
 
 /// Options to delete an object only as it was read: what changed since is decided about again.

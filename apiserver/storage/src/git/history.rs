@@ -103,19 +103,19 @@ pub(super) struct Appended {
 /// base, and after what is unknown, its end has an entry even when no step does. Steps that are in a chain already change
 /// nothing.
 ///
-/// What was read of the trees of the newest state is left in `latest`, so that the next batch need not read it again.
+/// What was read of the trees of the newest state is left in `newest_state`, so that the next batch need not read it again.
 pub(super) fn append(
     repository: &Repository,
     log: &str,
     bases: &[Oid],
     batch: &Batch,
-    latest: &mut Option<Directory>,
+    newest_state: &mut Option<Directory>,
     objects: &mut Objects,
 ) -> Result<Appended, git2::Error> {
     let newest = newest_of(repository, bases)?;
     let mut state = match newest {
-        Some((_, id)) => match latest.take().filter(|latest| latest.is(id)) {
-            Some(latest) => latest,
+        Some((_, id)) => match newest_state.take().filter(|state| state.is(id)) {
+            Some(state) => state,
             None => Directory::load(repository, id, NARROW)?,
         },
         None => Directory::new(NARROW),
@@ -132,7 +132,7 @@ pub(super) fn append(
         state.put(repository, &names, file.map(Item::File), objects)?;
         states.insert(step.version, state.id(objects)?);
     }
-    *latest = Some(state);
+    *newest_state = Some(state);
     if newest.is_none() || batch.unknown.is_some() {
         let last = match states.range(..=batch.at).next_back() {
             Some((_, state)) => *state,

@@ -130,7 +130,7 @@ pub(super) struct ControlRepository {
     log: Arc<str>,
     newest: Newest,
     /// The newest state in the history, and what was read of its trees.
-    latest: Arc<Mutex<Option<Directory>>>,
+    newest_state: Arc<Mutex<Option<Directory>>>,
     _lock: Arc<File>,
 }
 
@@ -162,7 +162,7 @@ impl ControlRepository {
             path: path.to_owned(),
             log: Arc::default(),
             newest: Arc::default(),
-            latest: Arc::default(),
+            newest_state: Arc::default(),
             _lock: lock,
         })
     }
@@ -330,7 +330,7 @@ impl ControlRepository {
         let mut objects = Objects::default();
         let repository = self.repository()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = history::append(&repository, &self.log, past, batch, &mut self.latest.lock(), &mut objects)?;
+        let past = history::append(&repository, &self.log, past, batch, &mut self.newest_state.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok((tip, past))
     }
@@ -343,7 +343,8 @@ impl ControlRepository {
     pub(super) fn append_history(&self, past: &[Oid], batch: &Batch) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
-        let appended = history::append(&repository, &self.log, past, batch, &mut self.latest.lock(), &mut objects)?;
+        let appended =
+            history::append(&repository, &self.log, past, batch, &mut self.newest_state.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(appended.end)
     }
