@@ -76,13 +76,15 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         return Ok(None);
     }
     let (namespace, name) = queue::key_of(project);
-    let own = stack::of_project(&services.lookup, &namespace, &name).await?;
-    for stack in own.iter().filter(|s| s.metadata.deletion_timestamp.is_none()) {
-        if is_deployed(stack) {
-            stacks::set_policy(services, stack, project.spec.deletion_policy).await?;
+    // Looked at again and again until all are gone, most of which are going already.
+    let own = stack::stored_of_project(&services.lookup, &namespace, &name).await?;
+    let api = services.lookup.api::<Stack>()?;
+    for stored in own.iter().filter(|stored| !stored.is_deleting()) {
+        let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
+        if is_deployed(&stack) {
+            stacks::set_policy(services, &stack, project.spec.deletion_policy).await?;
         }
-        let stacks = services.lookup.api::<Stack>()?;
-        match stacks.delete(&namespace, &stack.name_any(), &DeleteOptions::default()).await {
+        match api.delete(&namespace, stored.name(), &DeleteOptions::default()).await {
             Ok(_) => {}
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),

@@ -55,9 +55,8 @@ impl ProjectStrategy {
     /// Requires what it takes to destroy all stacks of a project.
     async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
         let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
-        let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
-        for stack in stacks.iter().filter(|stack| stack::is_deployed(stack)) {
-            stack::require_destroy(&self.lookup, context, stack).await?;
+        for stack in stack::deployed_of_project(&self.lookup, &namespace, &name).await? {
+            stack::require_destroy(&self.lookup, context, &stack).await?;
         }
         Ok(())
     }
@@ -124,9 +123,7 @@ impl Strategy for ProjectStrategy {
             return self.require_destroy(context, object).await;
         }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
-        let mut deployed = stacks.iter().filter(|stack| stack::is_deployed(stack));
-        match deployed.next() {
+        match stack::deployed_of_project(&self.lookup, &namespace, &name).await?.first() {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(
                 "config.stoa.dev",

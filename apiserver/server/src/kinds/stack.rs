@@ -1,6 +1,6 @@
 //! Stack: what is deployed, and what may become of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -10,7 +10,7 @@ use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     object::Object,
-    registry::ListOptions,
+    registry::{ListOptions, Stored},
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -128,8 +128,39 @@ fn note_who_triggers(context: &RequestContext, new: &mut Stack, old: Option<&Sta
 ///
 /// When they cannot be read.
 pub(crate) async fn of_project(lookup: &Lookup, namespace: &str, project: &str) -> Result<Vec<Stack>, ApiError> {
-    let options = ListOptions { field_selector: Some(format!("spec.project={project}")), ..ListOptions::default() };
-    lookup.api::<Stack>()?.list_with(Some(namespace), &options).await
+    lookup.api::<Stack>()?.list_with(Some(namespace), &in_project(project)).await
+}
+
+/// The stacks of a project of which anything is still live.
+///
+/// # Errors
+///
+/// When they cannot be read.
+pub(crate) async fn deployed_of_project(
+    lookup: &Lookup,
+    namespace: &str,
+    project: &str,
+) -> Result<Vec<Stack>, ApiError> {
+    let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
+    lookup.api::<Stack>()?.list_of(Some(namespace), &in_project(project), if_deployed).await
+}
+
+/// The stacks of a project, as they are stored: none is decoded.
+///
+/// # Errors
+///
+/// When they cannot be read.
+pub(crate) async fn stored_of_project(
+    lookup: &Lookup,
+    namespace: &str,
+    project: &str,
+) -> Result<Vec<Arc<Stored>>, ApiError> {
+    let stacks = lookup.api::<Stack>()?;
+    Ok(stacks.store().list(Some(namespace), &in_project(project)).await?.items)
+}
+
+fn in_project(project: &str) -> ListOptions {
+    ListOptions { field_selector: Some(format!("spec.project={project}")), ..ListOptions::default() }
 }
 
 #[derive(Debug)]
