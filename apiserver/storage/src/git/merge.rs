@@ -21,15 +21,15 @@ use git2::Oid;
 use super::{
     delta::Delta,
     ids::ById,
-    pack_file::{self, OFS_DELTA, PackFile, REF_DELTA, TREE},
+    pack_file::{self, LARGE_TREE, OFS_DELTA, PackFile, REF_DELTA, TREE},
     pack_index::{self, Place},
-    trees,
+    trees::{self, Entry},
 };
 
 /// A digest stands at the end of a pack.
 const TRAILER: u64 = 20;
 /// Smaller trees stay as they are.
-const LARGE: u64 = 1 << 10;
+const LARGE: u64 = LARGE_TREE as u64;
 /// And those that are too large to look at.
 const TOO_LARGE: u64 = 16 << 20;
 /// How much of a pack is read at once, in bytes. Little under test, so that packs are longer.
@@ -219,17 +219,23 @@ fn hash(name: &[u8]) -> u64 {
 
 /// What makes one tree of another, entry by entry.
 fn difference(base: &[u8], tree: &[u8]) -> Option<Vec<u8>> {
-    let places: HashMap<&[u8], usize> =
-        trees::entries(base).map(|(_, range)| (&base[range.clone()], range.start)).collect();
+    let mut others = trees::entries(base).peekable();
     let mut delta = Delta::new(base.len(), tree.len());
     let (mut copy, mut insert) = (0..0, 0..0);
-    for (_, range) in trees::entries(tree) {
-        match places.get(&tree[range.clone()]) {
-            Some(at) if insert.is_empty() && copy.end == *at => copy.end += range.len(),
+    for (name, entry) in trees::entries(tree) {
+        let range = entry.range();
+        let is_same = |other: &Entry| base[other.range()] == tree[range.clone()];
+        // Most are the same, which costs less to see than their order.
+        let is_before = |other_name: &[u8], other: &Entry| {
+            !is_same(other) && trees::order(other_name, other.is_tree, name, entry.is_tree).is_lt()
+        };
+        while others.next_if(|(before, other)| is_before(before, other)).is_some() {}
+        match others.next_if(|(_, other)| is_same(other)).map(|(_, other)| other.range().start) {
+            Some(at) if insert.is_empty() && copy.end == at => copy.end += range.len(),
             Some(at) => {
                 delta.copy(copy.start, copy.end);
                 delta.insert(&tree[insert]);
-                copy = *at..at + range.len();
+                copy = at..at + range.len();
                 insert = range.end..range.end;
             }
             None => {

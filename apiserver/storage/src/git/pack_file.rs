@@ -20,6 +20,10 @@ pub(super) const REF_DELTA: u8 = 7;
 /// The kind of a whole tree.
 pub(super) const TREE: u8 = 2;
 
+/// A whole tree of this length or a longer one is not compressed. Half of it is ids, which get no shorter, and it does
+/// not stay: when packs are merged, it becomes a difference from a newer one.
+pub(super) const LARGE_TREE: usize = 1 << 10;
+
 /// A pack that is being written.
 pub(super) struct PackFile {
     folder: PathBuf,
@@ -120,29 +124,35 @@ fn oid(digest: &[u8]) -> io::Result<Oid> {
 thread_local! {
     /// Most entries are shorter than what a new one of these has to clear.
     static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), true));
+    /// Makes streams of what is not compressed.
+    static STORE: RefCell<Compress> = RefCell::new(Compress::new(Compression::none(), true));
 }
 
 /// Content up to this length is not compressed: making a compressor ready would cost more than all else, and hardly
 /// anything would come of it, since what is short is mostly ids.
 const SHORT: usize = 320;
 
-/// An entry: its type and size in groups of 4 and then 7 bits, its base, its compressed content.
+/// An entry: its type and size in groups of 4 and then 7 bits, its base, its content as a zlib stream.
 pub(super) fn entry(kind: u8, base: &[u8], content: &[u8]) -> io::Result<Vec<u8>> {
     let mut entry = header(kind, content.len() as u64, base);
-    if content.len() <= SHORT {
-        store(content, &mut entry)?;
-        return Ok(entry);
+    match content.len() {
+        ..=SHORT => store(content, &mut entry)?,
+        LARGE_TREE.. if kind == TREE => STORE.with_borrow_mut(|store| deflate(store, content, &mut entry))?,
+        _ => COMPRESS.with_borrow_mut(|compress| deflate(compress, content, &mut entry))?,
     }
-    COMPRESS.with_borrow_mut(|compress| {
-        compress.reset();
-        loop {
-            let done = usize::try_from(compress.total_in()).map_err(io::Error::other)?;
-            entry.reserve((content.len() - done) / 2 + 64);
-            if compress.compress_vec(&content[done..], &mut entry, FlushCompress::Finish)? == Status::StreamEnd {
-                return Ok(entry);
-            }
+    Ok(entry)
+}
+
+/// Adds content as a zlib stream.
+fn deflate(compress: &mut Compress, content: &[u8], entry: &mut Vec<u8>) -> io::Result<()> {
+    compress.reset();
+    loop {
+        let done = usize::try_from(compress.total_in()).map_err(io::Error::other)?;
+        entry.reserve((content.len() - done) / 2 + 64);
+        if compress.compress_vec(&content[done..], entry, FlushCompress::Finish)? == Status::StreamEnd {
+            return Ok(());
         }
-    })
+    }
 }
 
 /// Adds content as a zlib stream of one block that is not compressed, as in RFC 1950 and, 3.2.4, RFC 1951.
@@ -193,15 +203,25 @@ mod tests {
         let repository = Repository::init_bare(folder.path()).unwrap();
         let contents: Vec<Vec<u8>> =
             (0..=2 * SHORT).map(|length| (0..length).map(|n| (n * 7) as u8).collect()).collect();
-        let mut pack = PackFile::create(&folder.path().join("objects/pack"), contents.len()).unwrap();
-        for content in &contents {
-            let id = Oid::hash_object(ObjectType::Blob, content).unwrap();
-            pack.add(id, &entry(3, &[], content).unwrap()).unwrap();
+        let file = Oid::hash_object(ObjectType::Blob, &contents[0]).unwrap();
+        let tree = |files: usize| -> Vec<u8> {
+            let name = |number: usize| format!("100644 {number:05}\0").into_bytes();
+            (0..files).flat_map(|number| [name(number).as_slice(), file.as_bytes()].concat()).collect()
+        };
+        // The longest is more than one block that is not compressed can be.
+        let trees = [tree(10), tree(LARGE_TREE / 33), tree(LARGE_TREE / 33 + 1), tree(5_000)];
+        let all = contents.iter().map(|content| (ObjectType::Blob, 3, content));
+        let all: Vec<_> = all.chain(trees.iter().map(|tree| (ObjectType::Tree, TREE, tree))).collect();
+        let mut pack = PackFile::create(&folder.path().join("objects/pack"), all.len()).unwrap();
+        for (kind, number, content) in &all {
+            let id = Oid::hash_object(*kind, content).unwrap();
+            pack.add(id, &entry(*number, &[], content).unwrap()).unwrap();
         }
         pack.finish().unwrap();
-        for content in &contents {
-            let id = Oid::hash_object(ObjectType::Blob, content).unwrap();
-            assert_eq!(repository.find_blob(id).unwrap().content(), content);
+        let odb = repository.odb().unwrap();
+        for (kind, _, content) in &all {
+            let id = Oid::hash_object(*kind, content).unwrap();
+            assert_eq!(odb.read(id).unwrap().data(), content.as_slice());
         }
         let fsck = std::process::Command::new("git").arg("-C").arg(folder.path()).args(["fsck", "--strict"]).output();
         let fsck = fsck.unwrap();

@@ -239,11 +239,18 @@ pub(super) fn encoded(name: &str, item: Item) -> Vec<u8> {
     entry
 }
 
-struct Entry {
+/// An entry of a tree: where it stands, and what it is.
+pub(super) struct Entry {
     start: usize,
     end: usize,
-    is_tree: bool,
+    pub(super) is_tree: bool,
     id: Oid,
+}
+
+impl Entry {
+    pub(super) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
 }
 
 /// The name and the rest of the entry that begins at `start`; nothing where none does.
@@ -256,22 +263,22 @@ fn entry(raw: &[u8], start: usize) -> Option<(&[u8], Entry)> {
     Some((&rest[space + 1..zero], Entry { start, end: start + zero + 21, is_tree, id }))
 }
 
-/// The entries of a tree: their names, and where they stand.
-pub(super) fn entries(raw: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
+/// The entries of a tree with their names.
+pub(super) fn entries(raw: &[u8]) -> impl Iterator<Item = (&[u8], Entry)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let (name, Entry { start, end, .. }) = entry(raw, at)?;
-        at = end;
-        Some((name, start..end))
+        let next = entry(raw, at)?;
+        at = next.1.end;
+        Some(next)
     })
 }
 
 fn starts(raw: &[u8]) -> Vec<usize> {
-    entries(raw).map(|(_, range)| range.start).collect()
+    entries(raw).map(|(_, entry)| entry.start).collect()
 }
 
 /// Git's order: as if the names of trees ended with a slash.
-fn order(name: &[u8], is_tree: bool, other: &[u8], other_is_tree: bool) -> Ordering {
+pub(super) fn order(name: &[u8], is_tree: bool, other: &[u8], other_is_tree: bool) -> Ordering {
     let slash = |is_tree: bool| is_tree.then_some(&b'/');
     name.iter().chain(slash(is_tree)).cmp(other.iter().chain(slash(other_is_tree)))
 }
