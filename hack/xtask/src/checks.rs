@@ -143,6 +143,9 @@ fn install(packages: &[&str]) -> Result<()> {
     let root = succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]);
     let prefix: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
     eprintln!("installing with apt-get: {}", packages.join(" "));
+    // Until an installation that was cut off is brought to its end, there can be no other.
+    let sudo = &prefix[..prefix.len() - 1];
+    execute(&[sudo, &["dpkg", "--configure", "-a"]].concat(), &[])?;
     execute(&[prefix, &["update", "--quiet"]].concat(), &[])?;
     let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
     execute(&[prefix, &install, packages].concat(), &[])
@@ -150,7 +153,9 @@ fn install(packages: &[&str]) -> Result<()> {
 
 /// Installs the SSH server that the tests of remotes over SSH run for themselves, or says why they are skipped.
 fn ssh_server() {
-    if succeeds("sh", &["-c", "PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd"]) {
+    // One that root starts needs a user, which is made last.
+    let is_there = "PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd && { test \"$(id -u)\" != 0 || id sshd; }";
+    if succeeds("sh", &["-c", is_there]) {
         return;
     }
     // There the package starts a server for the whole machine, which nobody asked for.
