@@ -76,6 +76,7 @@ func init() {
 	updates := "the reference validates its spec when an object is created and never again (ValidateUpdate in k8s.io/sample-apiserver/pkg/registry/wardle/flunder/strategy.go); " +
 		"Strategy::validate looks at every write, as kube-apiserver's kinds do (ValidateUpdate in K/pkg/registry/core/configmap/strategy.go)"
 	allow(`update: an invalid spec \((direct|front)\)`, updates)
+	allow(`patch: (merge {"apiVersion":(""|null).*|JSON .*"path":"/apiVersion".*) \((direct|front)\)`, "both refuse; the reference also warns of each field of the object, since it reads it as one of no version (applyJSPatch in A/endpoints/handlers/patch.go)")
 	allow(`patch: merge {"spec":{"reference":null}} \((direct|front)\)`, updates)
 	allow(`patch: merge {"spec":{"referenceType":"Fischer","reference":""}} \((direct|front)\)`, updates)
 	allow(`patch: JSON \[{"op":"replace","path":"/spec/reference"}\] \((direct|front)\)`, updates)
@@ -95,6 +96,9 @@ func init() {
 	allow(`status: (POST|DELETE|HEAD|OPTIONS) \(direct\)`,
 		"the handler of custom resources has words of its own, and takes a HEAD for a get (k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go); "+
 			"of a typed kind, methods are answered as below the sample-apiserver's")
+	allow(`numbers: (a fraction of nothing|a fraction with an exponent|an exponent|minus nothing) \(direct\)`, "of custom resources, the integer that was written and a float as large that is sent again are two numbers "+
+		"(PrepareForUpdate in k8s.io/apiextensions-apiserver/pkg/registry/customresource/strategy.go); of a typed kind's, and here, they are one")
+	allow(`numbers: more than a float holds \(direct\)`, "both refuse; the reference says which type the number has no room in, and the subject where it stands")
 	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own (sync in k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_discovery_controller.go); "+
 		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+

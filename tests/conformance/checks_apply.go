@@ -200,6 +200,7 @@ func init() {
 		`{"metadata":{"finalizers":["example.com/g"],"$setElementOrder/finalizers":["example.com/h","example.com/f"]}}`, `{"spec":[]}`,
 		`null`, `5`, `[]`, `{"a":`, ``, `{"metadata":{"name":"b"}}`, `{"metadata":{"uid":"u"}}`, `{"metadata":{"resourceVersion":"1"}}`, `{"kind":"Other"}`,
 		`{"kind":5}`, `{"kind":null}`, `{"apiVersion":[]}`, `{"apiVersion":"v1","kind":true}`,
+		`{"metadata":{"generation":1.0}}`, `{"metadata":{"generation":1e2}}`, `{"metadata":{"generation":1.5}}`, `{"metadata":{"uid":1}}`,
 	} {
 		track("strategic patch", body, func(s *session) {
 			owner := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}

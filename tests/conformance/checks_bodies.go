@@ -149,6 +149,17 @@ func init() {
 			})
 		}
 	}
+	for _, field := range []string{`"KIND":"x"`, `"Kind":"Flunder"`, `"ApiVersion":"v9"`, `"apiversion":""`} {
+		add("bodies", "a type by another name: "+field, func(s *session) {
+			for _, media := range []string{"application/json", "application/yaml"} {
+				s.do("POST", s.flunders(), `{`+field+`,"metadata":{"name":"a"}}`, contentType(media))
+			}
+			a := s.create("b")
+			s.do("PUT", s.flunder("b"), `{`+field+`,"metadata":{"name":"b","resourceVersion":"`+a.rv()+`"}}`)
+			s.do("DELETE", s.flunder("b"), `{`+field+`}`)
+			s.do("DELETE", s.flunder("b"), `{"apiVersion":"v1",`+field+`}`)
+		})
+	}
 	numbers := map[string]string{
 		"a large number": "123456789012345678901234567890", "a number with an exponent": "1e2", "a huge exponent": "1e999", "minus nothing": "-0", "a fraction": "1.0",
 		"a leading nothing": "01", "hexadecimal": "0x1", "infinity": "Infinity", "no number": "NaN",

@@ -12,7 +12,11 @@ const fleet = "/apis/fleet.example.com/v1"
 func (b *bed) defineTrawlers(ctx context.Context) error {
 	properties := func(more map[string]any) map[string]any { return map[string]any{"type": "object", "properties": more} }
 	text := map[string]any{"type": "string"}
-	spec := properties(map[string]any{"port": text, "nets": map[string]any{"type": "integer", "format": "int64"}})
+	spec := properties(map[string]any{
+		"port": text, "nets": map[string]any{"type": "integer", "format": "int64"},
+		"draught": map[string]any{"type": "number", "format": "double"},
+		"hold":    map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+	})
 	spec["required"] = []any{"port"}
 	root := properties(map[string]any{"spec": spec, "status": properties(map[string]any{
 		"position": text, "nets": map[string]any{"type": "integer", "format": "int64"}, "crew": text,

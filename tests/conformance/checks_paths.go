@@ -69,6 +69,9 @@ func init() {
 		{"as client-go asks", aggregated + "," + beta + ",application/json"},
 		{"of an unknown version", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList"},
 		{"of an unknown version or plain", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json"},
+		{"plain or aggregated", "application/json," + aggregated},
+		{"rather plain than aggregated", "application/json;q=0.9," + aggregated + ";q=0.1"},
+		{"in YAML or aggregated", "application/yaml," + aggregated},
 		{"in protobuf", "application/vnd.kubernetes.protobuf"},
 		{"in YAML", "application/yaml"},
 		{"in HTML", "text/html"},
@@ -92,7 +95,10 @@ func init() {
 	addDirect("discovery", "the aggregated document by its tag", func(s *session) {
 		first := s.do("GET", "/apis", nil, accept(aggregated), brief)
 		s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", first.header.Get("Etag")), withoutTag)
-		s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", `"other"`), brief)
+		tag := first.header.Get("Etag")
+		for _, named := range []string{`"other"`, "W/" + tag, `"other", ` + tag, "*"} {
+			s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", named), withoutTag, brief)
+		}
 	})
 
 	// OpenAPI.

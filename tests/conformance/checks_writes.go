@@ -322,6 +322,8 @@ func init() {
 		``, `null`, `[]`, `5`, `"x"`, `{`, `{"metadata":{"labels":{"-":"x"}}}`, `{"metadata":{"creationTimestamp":null}}`, `{"metadata":{"finalizers":["a b"]}}`,
 		`{"metadata":{"deletionTimestamp":"2001-01-01T00:00:00Z"}}`, `{"metadata":{"generation":9}}`, `{"spec":{"reference":"y","reference":"z"}}`, `{"status":{"x":1}}`,
 		`{"metadata":{"resourceVersion":"abc"}}`, `{"metadata":{"resourceVersion":""}}`, `{"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}`,
+		`{"apiVersion":""}`, `{"apiVersion":null}`, `{"kind":""}`, `{"kind":null}`, `{"apiVersion":null,"kind":null}`, `{"apiVersion":null,"spec":{"reference":5}}`, `{"apiVersion":5}`,
+		`{"KIND":"Fischer"}`, `{"ApiVersion":"v9"}`,
 	} {
 		patch("merge "+body, merge, body)
 	}
@@ -338,6 +340,9 @@ func init() {
 		`[{"op":"replace","path":"/spec/reference"}]`, `[{"op":"add","path":"/a/b/c","value":1}]`,
 		`[{"op":"copy","from":"/metadata/labels/none","path":"/metadata/labels/l"}]`, `[{"op":"move","from":"/metadata/labels/none","path":"/metadata/labels/l"}]`,
 		`[{"op":"test","path":"/spec/none/x","value":null}]`, `[{"op":"add","path":"/metadata/labels/~2","value":"x"}]`, `[{"op":1,"path":"/x"}]`, `[{"op":"test","path":1}]`, `[null]`,
+		`[{"op":"replace","path":"spec/reference","value":"y"}]`, `[{"op":"replace","path":"x/spec/reference","value":"y"}]`, `[{"op":"test","path":"x/spec/reference","value":"x"}]`,
+		`[{"op":"remove","path":"x"}]`, `[{"op":"copy","from":"x/metadata/labels/k","path":"y/metadata/labels/l"}]`, `[{"op":"move","from":"metadata/metadata/labels/k","path":"metadata/labels/l"}]`,
+		`[{"op":"remove","path":"/apiVersion"}]`, `[{"op":"replace","path":"/apiVersion","value":""}]`, `[{"op":"remove","path":"/kind"}]`,
 	} {
 		patch("JSON "+body, jsonPatch, body)
 	}

@@ -1,28 +1,79 @@
 //! What a stream waits for beside its items: its end, or the next bookmark.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use parking_lot::Mutex;
 
 /// Futures that are asked only after they woke the task.
 ///
 /// A watch is woken by every event, and a timer or a token takes part in a queue that all watches share.
-pub(crate) struct Alarms<T>(FuturesUnordered<BoxFuture<'static, T>>);
+pub(crate) struct Alarms<T> {
+    alarms: FuturesUnordered<BoxFuture<'static, T>>,
+    bell: Arc<Bell>,
+    /// Rings it.
+    ring: Waker,
+    /// Whom that wakes.
+    task: Option<Waker>,
+}
+
+/// What all of them ring, so that one look tells that none did.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicBool,
+    /// Whom it wakes, each time.
+    task: Mutex<Option<Waker>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, SeqCst);
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
 
 impl<T> Alarms<T> {
     pub(crate) fn new() -> Self {
-        Self(FuturesUnordered::new())
+        let bell = Arc::<Bell>::default();
+        Self { alarms: FuturesUnordered::new(), ring: Waker::from(Arc::clone(&bell)), bell, task: None }
     }
 
     /// Waits for one more.
     pub(crate) fn set(&self, alarm: impl Future<Output = T> + Send + 'static) {
-        self.0.push(alarm.boxed());
+        self.alarms.push(alarm.boxed());
+        self.bell.rung.store(true, SeqCst);
     }
 
     /// What the next of them says; each says it once.
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        match self.0.poll_next_unpin(context) {
-            Poll::Ready(Some(said)) => Poll::Ready(said),
+    pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<T> {
+        if !self.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
+            self.task = Some(context.waker().clone());
+            *self.bell.task.lock() = Some(context.waker().clone());
+        }
+        // Whoever rings from here on wakes the task.
+        if !self.bell.rung.load(SeqCst) {
+            return Poll::Pending;
+        }
+        self.bell.rung.store(false, SeqCst);
+        match self.alarms.poll_next_unpin(&mut Context::from_waker(&self.ring)) {
+            Poll::Ready(Some(said)) => {
+                // Another may have rung before.
+                self.bell.rung.store(true, SeqCst);
+                Poll::Ready(said)
+            }
             // With none left, there is nothing more to hear.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
@@ -82,6 +133,28 @@ mod tests {
         tokio::task::yield_now().await;
         say.send(7).expect("somebody waits");
         assert_eq!(waiting.await.expect("it ends"), 7);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whenever_they_speak_they_are_heard() {
+        let mut alarms = Alarms::new();
+        for _ in 0..2_000 {
+            let said = [(); 4].map(|()| {
+                let (say, said) = oneshot::channel();
+                alarms.set(said.map(|said| said.expect("it is said")));
+                say
+            });
+            let speaking = tokio::spawn(async move {
+                for say in said {
+                    say.send(1).expect("somebody waits");
+                    tokio::task::yield_now().await;
+                }
+            });
+            for _ in 0..4 {
+                assert_eq!(next(&mut alarms).await, 1);
+            }
+            speaking.await.expect("it ends");
+        }
     }
 
     #[test]

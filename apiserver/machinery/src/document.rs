@@ -36,7 +36,9 @@ impl Document {
     /// 200 with the document, or 304 when the client has it already.
     pub(crate) fn respond(&self, request: &HeaderMap, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
         let whole = self.whole(headers);
-        if has_already(request, &self.tag()) { not_modified(whole) } else { whole }
+        // Upstream takes the tag alone, as its clients send it.
+        let has_already = request.get(header::IF_NONE_MATCH).is_some_and(|named| *named == self.tag());
+        if has_already { not_modified(whole) } else { whole }
     }
 
     /// 200 with the document.

@@ -1,10 +1,12 @@
-//! JSON as Go's `encoding/json` writes it, which is what clients of kube-apiserver get; only floating-point numbers keep
-//! the form that `serde_json` gives them, `1.0` rather than `1`.
+//! JSON as Go's `encoding/json` writes it, which is what clients of kube-apiserver get.
 
-use std::io;
+use std::{fmt, io};
 
 use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter};
+use serde_json::{
+    Number, Value,
+    ser::{CompactFormatter, Formatter},
+};
 
 /// Encodes a value, safe to be put into HTML, as Go's encoder does unless it is told not to.
 ///
@@ -13,7 +15,7 @@ use serde_json::ser::{CompactFormatter, Formatter};
 /// When the value does not serialize, such as a map whose keys are no text.
 pub(crate) fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut json = Vec::with_capacity(128);
-    value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, SafeInHtml))?;
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, AsGo))?;
     Ok(json)
 }
 
@@ -23,10 +25,15 @@ pub(crate) fn text<T: Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(json).expect("JSON is UTF-8")
 }
 
-/// Writes `<`, `>`, `&` and the two line ends of JavaScript that are none in JSON as `\u` escapes.
-struct SafeInHtml;
+/// Writes `<`, `>`, `&` and the two line ends of JavaScript that are none in JSON as `\u` escapes, and numbers as
+/// [`GoNumber`] does.
+struct AsGo;
 
-impl Formatter for SafeInHtml {
+impl Formatter for AsGo {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, writer: &mut W, number: f64) -> io::Result<()> {
+        write!(writer, "{}", Float(number))
+    }
+
     fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | LINE_END_START)) {
@@ -40,6 +47,66 @@ impl Formatter for SafeInHtml {
             rest = &from[special.len_utf8()..];
         }
         CompactFormatter.write_string_fragment(writer, rest)
+    }
+}
+
+/// A number as Go writes it: whole floats without a fraction, very large and very small ones with an exponent.
+pub(crate) struct GoNumber<'a>(pub(crate) &'a Number);
+
+impl fmt::Display for GoNumber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_f64() {
+            Some(float) if self.0.is_f64() => Float(float).fmt(f),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+struct Float(f64);
+
+impl fmt::Display for Float {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let float = self.0;
+        let magnitude = float.abs();
+        if magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
+            return write!(f, "{float}");
+        }
+        let scientific = format!("{float:e}");
+        let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+        let sign = if exponent.starts_with('-') { "" } else { "+" };
+        write!(f, "{mantissa}e{sign}{exponent}")
+    }
+}
+
+/// The integer that a number is once it was written and read again.
+pub(crate) fn integer(number: &Number) -> Option<i64> {
+    number.as_i64().or_else(|| {
+        let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= i64::MAX as f64)?;
+        // In as few digits as tell it from other floats.
+        float.to_string().parse().ok()
+    })
+}
+
+/// Makes all numbers in a value what they are once they were written and read again, so that it equals what is stored.
+pub(crate) fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => settle_number(number),
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Object(map) => map.values_mut().for_each(settle_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// The same of one number. What is no integer of 64 bits with a sign is a float to Go.
+pub(crate) fn settle_number(number: &mut Number) {
+    if number.is_i64() {
+        return;
+    }
+    let float = number.as_f64().map(|float| Float(float).to_string());
+    match (integer(number), float.and_then(|text| text.parse().ok())) {
+        (Some(whole), _) => *number = whole.into(),
+        (None, Some(again)) => *number = again,
+        (None, None) => {}
     }
 }
 
@@ -118,6 +185,25 @@ pub(crate) mod tests {
         let value = json!({"a<b": "x>y & z\u{2028}\u{2029} \u{20ac} \"quoted\" \u{7f}\n"});
         let expected = r#"{"a\u003cb":"x\u003ey \u0026 z\u2028\u2029 € \"quoted\" "#.to_owned() + "\u{7f}" + r#"\n"}"#;
         assert_eq!(text(&value), expected);
+    }
+
+    #[test]
+    fn floats_have_the_form_that_go_gives_them() {
+        let value = json!([1.0, -0.0, 0.1, 1e20, 1e21, 1e-6, 1e-7, 1.5e300, -2.5e-9, 12_345_678.25]);
+        let expected = "[1,-0,0.1,100000000000000000000,1e+21,0.000001,1e-7,1.5e+300,-2.5e-9,12345678.25]";
+        assert_eq!(text(&value), expected);
+    }
+
+    #[test]
+    fn settled_numbers_are_what_is_read_again() {
+        let mut value =
+            json!([1.0, -0.0, 0.1, 1e20, 1e-7, 9.3e18, 9_223_372_036_854_775_808_u64, i64::MIN, [{"a": 2.0}]]);
+        settle_numbers(&mut value);
+        assert_eq!(serde_json::from_str::<Value>(&text(&value)).unwrap(), value);
+        assert_eq!(
+            text(&value),
+            "[1,0,0.1,100000000000000000000,1e-7,9300000000000000000,9223372036854776000,-9223372036854775808,[{\"a\":2}]]"
+        );
     }
 
     #[test]

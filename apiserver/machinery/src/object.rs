@@ -6,6 +6,8 @@
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
+use crate::json::settle_numbers;
+
 /// One stored instance of a kind.
 ///
 /// Always a JSON object with a `metadata` object; both accessors create what is missing.
@@ -20,7 +22,10 @@ impl Object {
     /// When the value does not serialize to a JSON object.
     pub fn from_typed<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         match serde_json::to_value(value)? {
-            Value::Object(map) => Ok(Self(map)),
+            Value::Object(mut map) => {
+                map.values_mut().for_each(settle_numbers);
+                Ok(Self(map))
+            }
             other => Err(serde::ser::Error::custom(format!("an object must be a map, not {other}"))),
         }
     }

@@ -7,6 +7,7 @@ use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
     auth::{AllowAll, Authenticator, Authorizer, register_reviews},
+    log,
     metrics::Families,
     registry::{self, Registry},
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
@@ -151,6 +152,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let health = Arc::new(Health::default());
     let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
     let log = storage.log.clone();
+    log::begin(&*log).await.context("the log cannot be begun")?;
     let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());

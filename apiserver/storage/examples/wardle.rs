@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use stoa_machinery::{
     ResourceDefinition, Strategy,
     definition::{Cell, Column},
@@ -88,6 +89,13 @@ struct TrawlerSpec {
     /// How many nets it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nets: Option<i64>,
+    /// How deep it lies in the water, in metres.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    draught: Option<f64>,
+    /// What is in its hold.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    hold: Map<String, Value>,
 }
 
 /// What is known of a trawler.

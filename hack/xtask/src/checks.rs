@@ -281,6 +281,9 @@ fn benchmark(bed: &Path) -> Result<()> {
 
 /// The crates whose integration tests share the test bed, where some of them switch APIs off and on.
 const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
+/// Those of their programs that have clusters of their own alone, and run with the others, so that both runs of tests
+/// take about as long.
+const WITH_OTHERS: [&str; 5] = ["history", "operation", "remote", "runners", "suspended"];
 /// The features with the tests that need the test bed.
 const REAL: &[&str] =
     &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
@@ -325,10 +328,13 @@ impl Targets {
         let mut targets = Self { on_bed: Vec::new(), others: Vec::new() };
         for package in packages()? {
             let is_on_bed = package["name"].as_str().is_some_and(|name| ON_THE_TEST_BED.contains(&name));
-            let into = if is_on_bed { &mut targets.on_bed } else { &mut targets.others };
             let tests = package["targets"].as_array().into_iter().flatten();
             let tests = tests.filter(|target| target["kind"][0] == "test");
-            into.extend(tests.filter_map(|target| target["name"].as_str()).map(str::to_owned));
+            for name in tests.filter_map(|target| target["name"].as_str()) {
+                let with_others = !is_on_bed || WITH_OTHERS.contains(&name);
+                let into = if with_others { &mut targets.others } else { &mut targets.on_bed };
+                into.push(name.to_owned());
+            }
         }
         let Self { on_bed, others } = &targets;
         let twice = on_bed.iter().find(|name| others.contains(name));

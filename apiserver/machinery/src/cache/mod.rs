@@ -13,6 +13,7 @@ pub(crate) mod fuzzing;
 mod history;
 mod kept;
 mod metrics;
+mod news;
 mod progress;
 mod stored;
 mod watch;
@@ -25,7 +26,6 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use imbl::OrdMap;
 use parking_lot::RwLock;
-use tokio::sync::watch as signal;
 
 pub(crate) use history::CacheEvent;
 pub(crate) use kept::{Kept, Undecodable};
@@ -40,6 +40,7 @@ use crate::{
     log::{Key, Version},
 };
 use history::History;
+use news::{Listener, News};
 
 /// Everything in a cache at one version, in key order.
 pub(crate) type Objects = OrdMap<Key, Kept>;
@@ -67,8 +68,8 @@ pub(crate) struct WatchCache {
     fields: Vec<SelectableField>,
     window: Window,
     state: RwLock<State>,
-    /// The version of the last event; changes wake the watches.
-    latest: signal::Sender<Version>,
+    /// Wakes the watches.
+    news: News,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
     counts: ArcSwap<Counts>,
@@ -103,7 +104,7 @@ impl WatchCache {
     pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>, counts: Counts) -> Self {
         let state = RwLock::new(State::new(Version::default(), Objects::new()));
         let counts = ArcSwap::from_pointee(counts);
-        Self { fields, window, state, latest: signal::Sender::default(), progress, counts }
+        Self { fields, window, state, news: News::default(), progress, counts }
     }
 
     /// What it counts.
@@ -144,7 +145,7 @@ impl WatchCache {
         let state = State::new(version, objects);
         self.counts().initialized(state.objects.len(), state.objects.len() - state.undecodable);
         *self.state.write() = state;
-        self.latest.send_replace(version);
+        self.news.tell();
     }
 
     /// Puts what is there after a write, or takes away what was deleted at `version`.
@@ -168,7 +169,7 @@ impl WatchCache {
             state.history.trim(&self.window, now_ms());
         }
         counts.dispatched.inc();
-        self.latest.send_replace(version);
+        self.news.tell();
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Kept> {
@@ -213,8 +214,9 @@ impl WatchCache {
         self.state.read().history.events_after(version, max)
     }
 
-    pub(crate) fn subscribe(&self) -> signal::Receiver<Version> {
-        self.latest.subscribe()
+    /// Hears of every change from now on.
+    fn listen(&self) -> Listener {
+        self.news.listen()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     log::{Key, Version},
     object::Object,
     row::Row,
-    schema::{MAX_DEPTH, height},
+    schema::{MAX_DEPTH, TYPE_FIELDS, height},
     selector::{FieldSelector, LabelBits, LabelSelector},
 };
 
@@ -269,9 +269,8 @@ struct TypeFirst<'a>(&'a Map<String, Value>);
 
 impl Serialize for TypeFirst<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const TYPE: [&str; 2] = ["apiVersion", "kind"];
-        let first = TYPE.iter().filter_map(|name| self.0.get_key_value(*name));
-        let rest = self.0.iter().filter(|(name, _)| !TYPE.contains(&name.as_str()));
+        let first = TYPE_FIELDS.iter().filter_map(|name| self.0.get_key_value(*name));
+        let rest = self.0.iter().filter(|(name, _)| !TYPE_FIELDS.contains(&name.as_str()));
         serializer.collect_map(first.chain(rest))
     }
 }

@@ -7,17 +7,16 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
     vec,
 };
 
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream};
 use tokio::time::{Instant, sleep_until};
-use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{CacheEvent, Kept, Stored, TooOld, WatchCache};
+use super::{CacheEvent, Kept, Listener, Stored, TooOld, WatchCache};
 use crate::{
     alarms::Alarms,
     log::Version,
@@ -80,7 +79,7 @@ pub(crate) fn watch(
         bookmarks
     });
     let watcher = Watcher {
-        changed: WatchStream::from_changes(cache.subscribe()),
+        changed: cache.listen(),
         cache,
         position: request.since,
         known: request.known,
@@ -102,7 +101,7 @@ pub(crate) fn watch(
 
 struct Watcher {
     cache: Arc<WatchCache>,
-    changed: WatchStream<Version>,
+    changed: Listener,
     /// Every event up to here has been looked at.
     position: Version,
     known: Version,
@@ -193,11 +192,8 @@ impl Stream for Watcher {
             } else if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
                 this.heard(alarm);
             } else {
-                match this.changed.poll_next_unpin(context) {
-                    Poll::Ready(Some(_)) => this.behind = true,
-                    Poll::Ready(None) => return Poll::Ready(None),
-                    Poll::Pending => return Poll::Pending,
-                }
+                ready!(this.changed.poll(context));
+                this.behind = true;
             }
         }
     }

@@ -146,7 +146,11 @@ fn yaml(json: &[u8]) -> Bytes {
 }
 
 fn form(accept: &str, aggregates: bool) -> Option<Form> {
-    negotiate::clauses(accept).iter().find_map(|clause| clause_form(clause, aggregates))
+    let clauses = negotiate::clauses(accept);
+    let mut forms = clauses.iter().filter_map(|clause| clause_form(clause, aggregates));
+    let first = forms.next()?;
+    // However much another is preferred, as upstream asks for it before it looks at those.
+    Some(std::iter::once(first).chain(forms).find(|form| matches!(form, Form::Aggregated(_))).unwrap_or(first))
 }
 
 fn clause_form(clause: &Clause<'_>, aggregates: bool) -> Option<Form> {

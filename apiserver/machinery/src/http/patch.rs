@@ -5,8 +5,10 @@ use serde_json::{Map, Value};
 
 use super::{body, response};
 use crate::{
+    json,
     managed_fields::Plain,
     object::Object,
+    registry::unnamed,
     request::FieldValidation,
     schema::{self, Format, Misfit},
     status::{ApiError, FieldError},
@@ -161,12 +163,21 @@ impl Patch {
                     }
                 }
                 document = Value::Object(merged);
+                // Where there is to be an integer, whatever is a whole number is one.
+                json::settle_numbers(&mut document);
             }
         }
         match document {
+            Value::Object(map) if self.takes_version(object, &map) => Err(unnamed(object.name())),
             Value::Object(map) => Ok(Object(map)),
             other => Err(invalid(other.to_string(), "an object must be a map")),
         }
+    }
+
+    /// Whether an object no longer says which version of its kind it is. Upstream reads nothing of one that does not.
+    fn takes_version(&self, object: &Object, patched: &Map<String, Value>) -> bool {
+        let has_none = |map| matches!(schema::type_text(map, "apiVersion"), Ok(""));
+        !matches!(self.change, Change::Strategic(_)) && has_none(patched) && !has_none(&object.0)
     }
 
     /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error.

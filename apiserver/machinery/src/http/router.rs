@@ -262,7 +262,8 @@ impl Call<'_> {
             return Err(not_allowed());
         }
         self.check_namespace()?;
-        if self.info.verb != "update" {
+        // Of these the handler looks at what is sent first.
+        if !matches!(&*self.info.verb, "update" | "patch") {
             check_path_segment(&self.info.name)?;
         }
         match &*self.info.verb {
@@ -278,7 +279,9 @@ impl Call<'_> {
     async fn subresource(&self, method: &Method, body: Body) -> Result<Response<Body>, ApiError> {
         let definition = &self.resource.definition;
         self.check_namespace()?;
-        check_path_segment(&self.info.name)?;
+        if self.info.verb != "patch" {
+            check_path_segment(&self.info.name)?;
+        }
         let is_of_object = match self.target {
             Target::Main => false,
             Target::Status => definition.has_status,

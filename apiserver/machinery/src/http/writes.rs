@@ -82,7 +82,7 @@ impl Call<'_> {
         let media = negotiate::input(self.headers)?;
         let mut object = self.decode(&context, &body, media)?;
         ensure_namespace(self.namespace, &mut object)?;
-        self.check_name(&object)?;
+        registry::check_name(&object, &self.info.name)?;
         check_path_segment(&self.info.name)?;
         registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let source = UpdateSource::Object(object);
@@ -93,6 +93,7 @@ impl Call<'_> {
 
     pub(crate) async fn patch(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let kind = PatchType::of(self.headers)?;
+        check_path_segment(&self.info.name)?;
         let form = self.object_form()?;
         let body = self.read_body(body, "patch").await?;
         if let Some(trail) = self.context.trail() {
@@ -122,7 +123,7 @@ impl Call<'_> {
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
             ensure_namespace(self.namespace, &mut patched)?;
-            self.check_name(&patched)?;
+            registry::check_name(&patched, &self.info.name)?;
             Ok(patched)
         };
         let source = UpdateSource::transform(transform);
@@ -151,7 +152,7 @@ impl Call<'_> {
             settled.map_err(|misfit| self.unconverted(&applied, &misfit))?;
             duplicates.check(&context)?;
             ensure_namespace(self.namespace, &mut merged)?;
-            self.check_name(&merged)?;
+            registry::check_name(&merged, &self.info.name)?;
             Ok(merged)
         };
         let source =
@@ -243,19 +244,6 @@ impl Call<'_> {
         Ok((context, options))
     }
 
-    fn check_name(&self, object: &Object) -> Result<(), ApiError> {
-        let wanted = &self.info.name;
-        match object.name() {
-            name if name == wanted => Ok(()),
-            "" => Err(ApiError::bad_request(format!(
-                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
-            ))),
-            name => Err(ApiError::bad_request(format!(
-                "the name of the object ({name}) does not match the name on the URL ({wanted})"
-            ))),
-        }
-    }
-
     fn answer(
         &self,
         code: StatusCode,
@@ -334,7 +322,7 @@ pub(super) fn parse_delete_options(body: &[u8], media: MediaType) -> Result<Dele
         return Err(ApiError::bad_request(format!(
             "no kind {} is registered for version {} in scheme {}",
             quote(kind),
-            quote(if version.is_empty() { "v1" } else { version }),
+            quote(if version.is_empty() { "meta.k8s.io/v1" } else { version }),
             quote(schema::SCHEME)
         )));
     }

@@ -254,4 +254,13 @@ mod tests {
     }
 
     crate::log_conformance_tests!(fresh);
+
+    #[tokio::test]
+    async fn log_is_begun_once() {
+        let log = MemoryLog::new();
+        for _ in 0..2 {
+            super::super::begin(&log).await.unwrap();
+            assert_eq!(log.head().await.unwrap(), Version(1));
+        }
+    }
 }

@@ -246,6 +246,29 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     async fn release(&self, lease: &Lease) -> Result<(), LogError>;
 }
 
+/// Puts a first record into a log that is empty, since to clients a list of version 0 is of any version.
+///
+/// # Errors
+///
+/// As [`Log::append`] and [`Log::head`].
+pub async fn begin(log: &dyn Log) -> Result<(), LogError> {
+    if log.head().await? > Version::default() {
+        return Ok(());
+    }
+    let first = Write {
+        key: Key::new("/begun"),
+        expect: Expect::Absent,
+        change: Change::Put(Bytes::new()),
+        fence: None,
+        origin: Origin::default(),
+    };
+    match log.append(first).await {
+        // A conflict with another replica, which was first.
+        Ok(_) | Err(LogError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Why a [`Log`] call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {

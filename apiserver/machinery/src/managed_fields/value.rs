@@ -10,7 +10,10 @@ use std::{
 
 use serde_json::{Map, Number, Value};
 
-use crate::status::quote;
+use crate::{
+    json::{GoNumber, integer},
+    status::quote,
+};
 
 /// Whether two values are equal; `1` equals `1.0`.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
@@ -80,15 +83,6 @@ fn compare_numbers(a: &Number, b: &Number) -> Ordering {
         (None, Some(b)) => compare_exactly(b, float(a)).reverse(),
         (None, None) => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
     }
-}
-
-/// The integer that a number is once it was written and read again: whole floats are written without a fraction, in as
-/// few digits as tell them from others.
-fn integer(number: &Number) -> Option<i64> {
-    number.as_i64().or_else(|| {
-        let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= i64::MAX as f64)?;
-        float.to_string().parse().ok()
-    })
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "it is whole, and what is out of range is beyond all integers")]
@@ -206,7 +200,9 @@ pub(super) fn write_json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => write_json_number(number, out),
+        Value::Number(number) => {
+            let _ = write!(out, "{}", GoNumber(number));
+        }
         Value::String(text) => write_json_string(text, true, out),
         Value::Array(items) => {
             out.push('[');
@@ -231,22 +227,6 @@ pub(super) fn write_json(value: &Value, out: &mut String) {
             out.push('}');
         }
     }
-}
-
-fn write_json_number(number: &Number, out: &mut String) {
-    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
-        let _ = write!(out, "{number}");
-        return;
-    };
-    let magnitude = float.abs();
-    if magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
-        let _ = write!(out, "{float}");
-        return;
-    }
-    let scientific = format!("{float:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let sign = if exponent.starts_with('-') { "" } else { "+" };
-    let _ = write!(out, "{mantissa}e{sign}{exponent}");
 }
 
 /// Appends a string as JSON, with or without the escapes that make it safe inside HTML.

@@ -182,7 +182,7 @@ impl Store {
         mut change: UpdateSource<'_>,
     ) -> Result<(Arc<Stored>, bool), ApiError> {
         if let UpdateSource::Object(object) = &change {
-            check_name(object, namespace, name)?;
+            check_address(object, namespace, name)?;
         }
         let is_served = match target {
             Target::Main | Target::Status => true,
@@ -599,19 +599,27 @@ pub(super) fn sent_version(text: &str) -> Result<u64, ApiError> {
     }
 }
 
-/// Checks a PUT's body against its URL, as upstream's handler does.
-fn check_name(object: &Object, namespace: &str, name: &str) -> Result<(), ApiError> {
-    let found = object.name();
-    if found.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
-    }
-    if found != name {
-        return Err(ApiError::bad_request(format!(
+/// Checks the name in a body against that in its URL, as upstream's handlers do.
+pub(crate) fn check_name(object: &Object, name: &str) -> Result<(), ApiError> {
+    match object.name() {
+        found if found == name => Ok(()),
+        "" => Err(unnamed(name)),
+        found => Err(ApiError::bad_request(format!(
             "the name of the object ({found}) does not match the name on the URL ({name})"
-        )));
+        ))),
     }
+}
+
+/// 400 for an object that does not say what it is called.
+pub(crate) fn unnamed(name: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
+}
+
+/// Checks a PUT's body against its URL.
+fn check_address(object: &Object, namespace: &str, name: &str) -> Result<(), ApiError> {
+    check_name(object, name)?;
     let found = object.namespace();
     if !namespace.is_empty() && !found.is_empty() && found != namespace {
         return Err(ApiError::bad_request(format!(

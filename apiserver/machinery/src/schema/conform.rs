@@ -3,15 +3,15 @@
 
 use std::{borrow::Cow, fmt};
 
-use base64::Engine;
 use serde_json::{Map, Value};
 
 use super::{
-    MAX_DEPTH, StrictErrors,
+    MAX_DEPTH, StrictErrors, binary,
     compile::{CompiledSchema, Field, IntegerType, NodeId, ObjectShape, Rest, Shape, StringFormat},
     path::Path,
     time,
 };
+use crate::json::{settle_number, settle_numbers};
 
 /// A value of the wrong type, in the words of Go's decoder.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +20,8 @@ pub(super) enum TypeError {
     Mismatch { value: String, owner: String, path: String, expected: String, converted: String },
     #[error("{0}")]
     Time(String),
-    #[error("{path}: illegal base64 data")]
-    Base64 { path: String },
+    #[error("{0}")]
+    Base64(binary::Corrupt),
     #[error("exceeded max depth")]
     TooDeep,
 }
@@ -31,7 +31,7 @@ impl TypeError {
     pub(super) fn converted(&self) -> String {
         match self {
             Self::Mismatch { converted, .. } => converted.clone(),
-            Self::Time(_) | Self::Base64 { .. } | Self::TooDeep => self.to_string(),
+            Self::Time(_) | Self::Base64(_) | Self::TooDeep => self.to_string(),
         }
     }
 }
@@ -110,7 +110,10 @@ impl<'a> Walk<'a> {
             let (id, known) = match shape.field(key) {
                 Field::Known(id) => (id, true),
                 Field::Element(id) => (id, false),
-                Field::Free => return true,
+                Field::Free => {
+                    settle_numbers(value);
+                    return true;
+                }
                 Field::Unknown => {
                     self.strict.note_field("unknown", &path.key(key));
                     return false;
@@ -151,9 +154,15 @@ impl<'a> Walk<'a> {
             }
         }
         match (&node.shape, &mut *value) {
-            (Shape::Any, _)
-            | (Shape::Boolean, Value::Bool(_))
-            | (Shape::Number, Value::Number(_))
+            (Shape::Any, value) => {
+                settle_numbers(value);
+                Ok(())
+            }
+            (Shape::Number, Value::Number(number)) => {
+                settle_number(number);
+                Ok(())
+            }
+            (Shape::Boolean, Value::Bool(_))
             | (Shape::IntOrString | Shape::String(StringFormat::Plain), Value::String(_)) => Ok(()),
             (Shape::IntOrString, Value::Number(number)) if number.is_i64() => Ok(()),
             (Shape::Integer(range), Value::Number(number)) if range.contains(number) => Ok(()),
@@ -168,11 +177,18 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
             (Shape::String(StringFormat::Byte), Value::String(text)) => {
-                match base64::engine::general_purpose::STANDARD.decode(&*text) {
-                    Ok(_) => Ok(()),
-                    Err(_) => Err(TypeError::Base64 { path: path.to_string() }),
+                if let Cow::Owned(plain) = binary::plain(text).map_err(TypeError::Base64)? {
+                    *text = plain;
                 }
+                Ok(())
             }
+            (shape @ Shape::String(StringFormat::Byte), Value::Array(items)) => match binary::encoded(items) {
+                Some(text) => {
+                    *value = text.into();
+                    Ok(())
+                }
+                None => Err(self.mismatch("array".to_owned(), shape, path)),
+            },
             (Shape::Array(items), Value::Array(values)) => values
                 .iter_mut()
                 .enumerate()
@@ -186,7 +202,9 @@ impl<'a> Walk<'a> {
         let fields = path.fields();
         let own = GoType(self.schema, shape).to_string();
         let named = self.named_type(&fields, shape);
-        let converted = converted(&value, shape, &own, named.is_some());
+        // A name that is another's stands for that, unless it is told what the value cannot become.
+        let becomes = if value.starts_with("number") { named.as_ref().unwrap_or(&own) } else { &own };
+        let converted = converted(&value, shape, becomes, named.is_some());
         let expected = named.unwrap_or(own);
         TypeError::Mismatch { value, owner: self.owner(&fields), path: fields.join("."), expected, converted }
     }

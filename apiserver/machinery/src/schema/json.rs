@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value, error::Category};
 
 use super::{
-    StrictErrors, SyntaxError,
+    StrictErrors, SyntaxError, TYPE_FIELDS,
     compile::{CompiledSchema, Field, NodeId, Shape},
     path::Path,
 };
@@ -71,6 +71,11 @@ impl<'a> Seed<'a, '_> {
 
     fn shape(&self) -> Option<&'a Shape> {
         Some(&self.schema?.node(self.node?).shape)
+    }
+
+    /// Whether a member is `apiVersion` or `kind` to whoever takes any case of letters for that.
+    fn tells_type(&self, key: &str) -> bool {
+        matches!(self.path, Path::Root) && TYPE_FIELDS.iter().any(|field| key.eq_ignore_ascii_case(field))
     }
 
     fn note(&self, what: &str, key: &str) {
@@ -145,6 +150,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             let node = match shape.map(|shape| shape.field(&key)) {
+                // What may tell the kind is looked at first, and is unknown then.
+                Some(Field::Unknown) if self.tells_type(&key) => None,
                 Some(Field::Unknown) => {
                     self.note("unknown", &key);
                     entries.next_value::<IgnoredAny>()?;

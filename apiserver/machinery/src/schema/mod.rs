@@ -5,9 +5,11 @@
 //! behaviour and the texts are those of a typed Go server: `k8s.io/apimachinery`'s JSON and YAML
 //! serializers over `sigs.k8s.io/json` for decoding, `kube-openapi/pkg/validation` for values.
 //!
-//! Elsewhere: `compile` turns the schema into a tree, `json` and `yaml` read bytes, `conform`
-//! prunes, checks types and applies defaults, `validate` finds refused values.
+//! Elsewhere: `compile` turns the schema into a tree, `json` and `yaml` read documents, `binary`
+//! and `time` what is text in them and more than that; `conform` prunes, checks types and applies
+//! defaults, `validate` finds refused values.
 
+mod binary;
 mod compile;
 mod conform;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -151,9 +153,14 @@ fn unregistered(kind: &str, api_version: &str) -> String {
     format!("no kind {kind} is registered for version {api_version} in scheme {}", quote(SCHEME))
 }
 
-/// The text at `apiVersion` or `kind`, empty where it is missing, or what Go's decoder says of anything else.
+/// The fields that tell which kind an object is of.
+pub(crate) const TYPE_FIELDS: [&str; 2] = ["apiVersion", "kind"];
+
+/// The text at `apiVersion` or `kind`, empty where it is missing, or what Go's decoder says of anything else. In no
+/// matter which case: the decoder that tells which kind it is knows of none, other than that which then reads it.
 pub(crate) fn type_text<'a>(object: &'a Map<String, Value>, field: &str) -> Result<&'a str, String> {
-    match object.get(field) {
+    let in_any_case = || object.iter().find_map(|(name, value)| name.eq_ignore_ascii_case(field).then_some(value));
+    match object.get(field).or_else(in_any_case) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
         Some(other) => {
@@ -291,8 +298,12 @@ impl Decoder {
             return Err(Misfit { decoded: text.clone(), converted: text });
         }
         let mut strict = StrictErrors::default();
-        conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict)
-            .map_err(|error| Misfit { decoded: error.to_string(), converted: error.converted() })?;
+        // Whoever decodes asks what kind it is first.
+        let no_type = TYPE_FIELDS.iter().find_map(|field| type_text(&object.0, field).err());
+        conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict).map_err(|error| {
+            let no_type = no_type.map(|problem| format!("couldn't get version/kind; json parse error: {problem}"));
+            Misfit { decoded: no_type.unwrap_or_else(|| error.to_string()), converted: error.converted() }
+        })?;
         Ok(strict)
     }
 

@@ -10,7 +10,7 @@ use crate::{
     admission::{self, Chain},
     audit::Auditor,
     auth,
-    log::Log,
+    log::{self, Log},
     metrics::Families,
     options::{Delegation, OptionsError, RecommendedOptions},
     registry::{self, Registry, RegistryBuilder},
@@ -115,6 +115,7 @@ impl ExtensionServer {
     ///
     /// [`ServeError`].
     pub async fn run(self, registry: &Registry, stop: CancellationToken) -> Result<(), ServeError> {
+        log::begin(&**registry.log()).await?;
         let server = self.builder(registry).bind().await?;
         tracing::info!(address = %server.address(), "serving");
         server.run(stop).await;

@@ -25,6 +25,7 @@ use crate::{
     audit::Auditor,
     auth::{Authenticator, Authorizer, Impersonation},
     http::{Body, RequestInfo},
+    log::LogError,
     metrics::Families,
     request::{Outlasting, RequestContext},
 };
@@ -125,6 +126,9 @@ pub enum ServeError {
     /// The registry of metrics has the server's already.
     #[error("cannot register the server's metrics")]
     Metrics(#[from] prometheus::Error),
+    /// The log is out of reach, or full.
+    #[error("cannot begin the log")]
+    Log(#[from] LogError),
 }
 
 /// How long and how much.

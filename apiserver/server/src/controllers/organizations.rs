@@ -1,6 +1,6 @@
 //! Organization: its namespace is created with it and deleted with it, and its people get their roles there.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions};
@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_secs(60);
 const REFUSED: Duration = Duration::from_secs(5);
 /// How often to look while something is going.
 const WAIT: Duration = Duration::from_millis(500);
+/// By how much longer than a look took nobody looks again, at least.
+const PAUSE: u32 = 20;
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(organizations) = services.lookup.api::<Organization>() else { return };
@@ -97,8 +99,11 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         return Ok(None);
     }
     let stacks = services.lookup.api::<Stack>()?;
+    let began = Instant::now();
     let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
     let deployed = stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?;
+    // All of an organization's stacks are looked through, each time.
+    let wait = WAIT.max(began.elapsed() * PAUSE).min(LOOK);
     if !deployed.is_empty() {
         for stack in &deployed {
             stacks::set_policy(services, stack, organization.spec.deletion_policy).await?;
@@ -108,7 +113,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         }
         match organization.spec.deletion_policy {
             DeletionPolicy::Orphan => {}
-            DeletionPolicy::Destroy => return Ok(Some(WAIT)),
+            DeletionPolicy::Destroy => return Ok(Some(wait)),
             DeletionPolicy::Refuse => {
                 // They were deployed after the deletion was admitted.
                 services.recorder.record(
@@ -128,7 +133,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         if !namespace.terminating {
             services.cluster.delete_namespace(&name, &namespace.uid).await?;
         }
-        return Ok(Some(WAIT));
+        return Ok(Some(wait));
     }
     services
         .lookup

@@ -93,6 +93,7 @@ impl Strategy for BackendStrategy {
 
     fn validate(&self, object: &Backend) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        check::label_name(&object.name_any(), &mut errors);
         let spec = &object.spec;
         check::subjects("spec.owners", &spec.owners, &mut errors);
         keys(object, &mut errors);

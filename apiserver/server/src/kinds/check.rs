@@ -6,6 +6,20 @@ use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
 use stoa_types::{Condition, DurationString, SecretReference, Subject};
 
+/// The most characters of a label's value.
+const LABEL: usize = 63;
+
+/// Refuses the name of an object that is longer than a label may be: what belongs to the object has it as one.
+pub(crate) fn label_name(name: &str, errors: &mut Vec<FieldError>) {
+    if name.len() > LABEL {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            name,
+            format_args!("must be no more than {LABEL} characters"),
+        ));
+    }
+}
+
 /// Finds what is wrong with a list of RBAC subjects.
 pub(crate) fn subjects(path: &str, subjects: &[Subject], errors: &mut Vec<FieldError>) {
     for (i, subject) in subjects.iter().enumerate() {

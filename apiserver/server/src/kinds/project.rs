@@ -81,6 +81,7 @@ impl Strategy for ProjectStrategy {
 
     fn validate(&self, object: &Project) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        check::label_name(&object.name_any(), &mut errors);
         check::subjects("spec.owners", &object.spec.owners, &mut errors);
         if object.spec.source.name.is_empty() {
             errors.push(FieldError::required("spec.source.name", ""));

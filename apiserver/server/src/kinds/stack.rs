@@ -233,6 +233,7 @@ impl Strategy for StackStrategy {
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        check::label_name(&object.name_any(), &mut errors);
         let spec = &object.spec;
         check::subjects("spec.owners", &spec.owners, &mut errors);
         if spec.project.is_empty() {

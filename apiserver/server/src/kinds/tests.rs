@@ -361,6 +361,25 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     "#);
 }
 
+#[tokio::test]
+async fn names_that_make_no_label_are_refused() {
+    let world = World::new().await;
+    let name = "n".repeat(64);
+    let expected = format!("metadata.name: Invalid value: \"{name}\": must be no more than 63 characters");
+    let kinds = [
+        ("config.stoa.dev/v1alpha1", "Project", "shop", json!({ "source": { "name": "main" }, "path": "p" })),
+        ("config.stoa.dev/v1alpha1", "Stack", "shop", json!({ "project": "p" })),
+        ("platform.stoa.dev/v1alpha1", "Workspace", "", json!({ "backend": { "name": "b" } })),
+        ("platform.stoa.dev/v1alpha1", "Backend", "", json!({ "type": "Local", "local": { "directory": "d" } })),
+    ];
+    for (api_version, kind, namespace, spec) in kinds {
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        let error = world.make(api_version, kind, namespace, object).await.unwrap_err();
+        assert_eq!(error.code(), 422, "{kind}: {error}");
+        assert!(causes(&error).contains(&expected), "{kind}: {error}");
+    }
+}
+
 /// A request of a user who may do no more than this.
 fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
     let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };

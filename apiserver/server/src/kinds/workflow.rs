@@ -344,11 +344,7 @@ impl Strategy for WorkflowStrategy {
 
     fn validate(&self, object: &Workflow) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        // Its runs have it as a label.
-        if object.name_any().len() > 63 {
-            let detail = "must be no more than 63 characters";
-            errors.push(FieldError::invalid("metadata.name", object.name_any(), detail));
-        }
+        check::label_name(&object.name_any(), &mut errors);
         validate::spec(&object.spec, &mut errors);
         errors
     }

@@ -278,6 +278,7 @@ impl Strategy for WorkspaceStrategy {
 
     fn validate(&self, object: &Workspace) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        check::label_name(&object.name_any(), &mut errors);
         let spec = &object.spec;
         check::subjects("spec.owners", &spec.owners, &mut errors);
         if spec.backend.name.is_empty() {

@@ -81,7 +81,7 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
             }
         }
         if let ("move", Some(Value::String(pointer))) = (text("op"), fields.get_mut("path")) {
-            *pointer = pointer.split('/').map(escaped).collect::<Vec<_>>().join("/");
+            *pointer = pointer.split('/').skip(1).fold(String::new(), |path, token| path + "/" + &escaped(token));
         }
         if matches!(text("op"), "add" | "replace" | "test") {
             fields.entry("value").or_insert(Value::Null);
@@ -195,8 +195,11 @@ fn resolve(document: &Value, pointer: &str, sought: Sought) -> Option<String> {
     }
     let mut resolved = String::with_capacity(pointer.len());
     let mut tokens = pointer.split('/').peekable();
-    // Before the first slash there is nothing, or it is no pointer.
-    resolved.push_str(tokens.next()?);
+    // Before the first slash there should be nothing. Upstream looks at nothing there, but wants the slash.
+    let is_whole = tokens.next()?.is_empty();
+    if tokens.peek().is_none() && !is_whole {
+        return None;
+    }
     let mut current = Some(document);
     while let Some(token) = tokens.next() {
         resolved.push('/');

@@ -1,0 +1,149 @@
+//! Whom a cache wakes when it has something new.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+use slab::Slab;
+
+/// Says that there is something new, to any number of [`Listener`]s.
+///
+/// Each event wakes all watches of a resource, which then wait anew. So who waits has a place beside the others here,
+/// rather than in a list whose neighbours are the other watches' memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News(Arc<Mutex<Listeners>>);
+
+#[derive(Debug, Default)]
+struct Listeners {
+    /// How often there was something.
+    told: u64,
+    /// Whom to wake of those that listen.
+    waiting: Slab<Option<Waker>>,
+}
+
+/// Hears what is told from when it was made.
+#[derive(Debug)]
+pub(super) struct Listener {
+    news: News,
+    place: usize,
+    /// What was told when it last heard something.
+    heard: u64,
+}
+
+impl News {
+    /// Wakes all that listen.
+    pub(super) fn tell(&self) {
+        let woken: Vec<Waker> = {
+            let mut listeners = self.0.lock();
+            listeners.told += 1;
+            listeners.waiting.iter_mut().filter_map(|(_, waiting)| waiting.take()).collect()
+        };
+        // Without the lock, since whoever is woken may listen on at once.
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// One more that listens, from now on.
+    pub(super) fn listen(&self) -> Listener {
+        let mut listeners = self.0.lock();
+        Listener { news: self.clone(), place: listeners.waiting.insert(None), heard: listeners.told }
+    }
+}
+
+impl Listener {
+    /// Ready when something was told since it last was.
+    pub(super) fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        let mut listeners = self.news.0.lock();
+        if listeners.told != self.heard {
+            self.heard = listeners.told;
+            return Poll::Ready(());
+        }
+        match &mut listeners.waiting[self.place] {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let left = self.news.0.lock().waiting.remove(self.place);
+        // Without the lock: it may be the last that keeps another listener.
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn poll(listener: &mut Listener, by: &Arc<Counted>) -> Poll<()> {
+        listener.poll(&Context::from_waker(&Waker::from(Arc::clone(by))))
+    }
+
+    #[test]
+    fn each_hears_of_what_is_told_after_it_began_and_once() {
+        let (news, woken) = (News::default(), Arc::<Counted>::default());
+        news.tell();
+        let mut listeners = [(); 3].map(|()| news.listen());
+        assert!(listeners.iter_mut().all(|listener| poll(listener, &woken).is_pending()));
+        news.tell();
+        news.tell();
+        assert_eq!(woken.0.load(Ordering::SeqCst), 3);
+        assert!(listeners.iter_mut().all(|listener| poll(listener, &woken).is_ready()));
+        assert!(listeners.iter_mut().all(|listener| poll(listener, &woken).is_pending()));
+    }
+
+    #[test]
+    fn whoever_asked_last_is_woken_and_nobody_that_is_gone() {
+        let (news, first, last) = (News::default(), Arc::<Counted>::default(), Arc::<Counted>::default());
+        let mut listener = news.listen();
+        assert!(poll(&mut listener, &first).is_pending() && poll(&mut listener, &last).is_pending());
+        news.tell();
+        let mut gone = news.listen();
+        assert!(poll(&mut gone, &first).is_pending());
+        drop(gone);
+        news.tell();
+        assert_eq!([&first, &last].map(|woken| woken.0.load(Ordering::SeqCst)), [0, 1]);
+        drop(listener);
+        assert!(news.0.lock().waiting.is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_missed_whenever_it_is_told() {
+        const TOLD: u64 = 10_000;
+        let news = News::default();
+        let listening = [(); 4].map(|()| {
+            let mut listener = news.listen();
+            tokio::spawn(async move {
+                while listener.heard < TOLD {
+                    poll_fn(|context| listener.poll(context)).await;
+                }
+            })
+        });
+        for _ in 0..TOLD {
+            news.tell();
+            tokio::task::yield_now().await;
+        }
+        for ended in listening {
+            ended.await.expect("it heard the last of it");
+        }
+    }
+}
