@@ -98,7 +98,7 @@ func init() {
 			"of a typed kind, methods are answered as below the sample-apiserver's")
 	allow(`numbers: (a fraction of nothing|a fraction with an exponent|an exponent|minus nothing) \(direct\)`, "of custom resources, the integer that was written and a float as large that is sent again are two numbers "+
 		"(PrepareForUpdate in k8s.io/apiextensions-apiserver/pkg/registry/customresource/strategy.go); of a typed kind's, and here, they are one")
-	allow(`numbers: more than a float holds \(direct\)`, "both refuse; the reference says which type the number has no room in, and the subject where it stands")
+	allow(`numbers: more than a float holds \(direct\)`, "both refuse; the reference says which type the number has no room in (convertNumber in sigs.k8s.io/json/internal/golang/encoding/json/decode.go), and the subject where it stands")
 	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own (sync in k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_discovery_controller.go); "+
 		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+
