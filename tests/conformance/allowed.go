@@ -76,7 +76,6 @@ func init() {
 	updates := "the reference validates its spec when an object is created and never again (ValidateUpdate in k8s.io/sample-apiserver/pkg/registry/wardle/flunder/strategy.go); " +
 		"Strategy::validate looks at every write, as kube-apiserver's kinds do (ValidateUpdate in K/pkg/registry/core/configmap/strategy.go)"
 	allow(`update: an invalid spec \((direct|front)\)`, updates)
-	allow(`patch: (merge {"apiVersion":(""|null).*|JSON .*"path":"/apiVersion".*) \((direct|front)\)`, "both refuse; the reference also warns of each field of the object, since it reads it as one of no version (applyJSPatch in A/endpoints/handlers/patch.go)")
 	allow(`patch: merge {"spec":{"reference":null}} \((direct|front)\)`, updates)
 	allow(`patch: merge {"spec":{"referenceType":"Fischer","reference":""}} \((direct|front)\)`, updates)
 	allow(`patch: JSON \[{"op":"replace","path":"/spec/reference"}\] \((direct|front)\)`, updates)

@@ -346,6 +346,12 @@ func init() {
 	} {
 		patch("JSON "+body, jsonPatch, body)
 	}
+	for _, validation := range []string{"Strict", "Ignore"} {
+		add("patch", "what takes the version away, with fieldValidation="+validation, func(s *session) {
+			s.create("a")
+			s.do("PATCH", s.flunder("a")+"?fieldValidation="+validation, `{"apiVersion":null}`, contentType(merge))
+		})
+	}
 	patch("JSON of 10,001 operations", jsonPatch, "["+strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/spec/reference","value":"x"},`, 10_001), ",")+"]")
 	for _, media := range []string{"application/json", "text/plain", "", "application/yaml", "application/merge-patch+json; charset=utf-8", "APPLICATION/MERGE-PATCH+JSON"} {
 		patch("a Content-Type of "+media, media, `{"spec":{"reference":"y"}}`)

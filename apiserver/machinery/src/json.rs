@@ -102,11 +102,12 @@ pub(crate) fn settle_number(number: &mut Number) {
     if number.is_i64() {
         return;
     }
-    let float = number.as_f64().map(|float| Float(float).to_string());
-    match (integer(number), float.and_then(|text| text.parse().ok())) {
-        (Some(whole), _) => *number = whole.into(),
-        (None, Some(again)) => *number = again,
-        (None, None) => {}
+    let again = match integer(number) {
+        Some(whole) => Some(whole.into()),
+        None => number.as_f64().and_then(|float| Float(float).to_string().parse().ok()),
+    };
+    if let Some(again) = again {
+        *number = again;
     }
 }
 

@@ -69,7 +69,13 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let left = self.news.0.lock().waiting.remove(self.place);
+        let mut listeners = self.news.0.lock();
+        let left = listeners.waiting.remove(self.place);
+        if listeners.waiting.is_empty() {
+            // Room for as many as ever listened would be looked through with each event.
+            listeners.waiting = Slab::new();
+        }
+        drop(listeners);
         // Without the lock: it may be the last that keeps another listener.
         drop(left);
     }

@@ -8,7 +8,6 @@ use crate::{
     json,
     managed_fields::Plain,
     object::Object,
-    registry::unnamed,
     request::FieldValidation,
     schema::{self, Format, Misfit},
     status::{ApiError, FieldError},
@@ -168,16 +167,15 @@ impl Patch {
             }
         }
         match document {
-            Value::Object(map) if self.takes_version(object, &map) => Err(unnamed(object.name())),
             Value::Object(map) => Ok(Object(map)),
             other => Err(invalid(other.to_string(), "an object must be a map")),
         }
     }
 
-    /// Whether an object no longer says which version of its kind it is. Upstream reads nothing of one that does not.
-    fn takes_version(&self, object: &Object, patched: &Map<String, Value>) -> bool {
-        let has_none = |map| matches!(schema::type_text(map, "apiVersion"), Ok(""));
-        !matches!(self.change, Change::Strategic(_)) && has_none(patched) && !has_none(&object.0)
+    /// Whether what became of an object no longer says which version of its kind it is.
+    pub(crate) fn takes_version(&self, object: &Object, patched: &Object) -> bool {
+        let has_none = |object: &Object| matches!(schema::type_text(&object.0, "apiVersion"), Ok(""));
+        has_none(patched) && !has_none(object)
     }
 
     /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error.

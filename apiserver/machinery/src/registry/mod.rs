@@ -50,7 +50,7 @@ pub use past::{History, HistoryError, Past};
 pub(crate) use scale::{Scaling, definition as scale_definition};
 use tokio_util::sync::CancellationToken;
 pub use undecodable::is_undecodable;
-pub(crate) use write::{check_name, unnamed};
+pub(crate) use write::check_name;
 
 pub use crate::cache::{Stored, Window};
 use crate::{

@@ -603,18 +603,13 @@ pub(super) fn sent_version(text: &str) -> Result<u64, ApiError> {
 pub(crate) fn check_name(object: &Object, name: &str) -> Result<(), ApiError> {
     match object.name() {
         found if found == name => Ok(()),
-        "" => Err(unnamed(name)),
+        "" => Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
         found => Err(ApiError::bad_request(format!(
             "the name of the object ({found}) does not match the name on the URL ({name})"
         ))),
     }
-}
-
-/// 400 for an object that does not say what it is called.
-pub(crate) fn unnamed(name: &str) -> ApiError {
-    ApiError::bad_request(format!(
-        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-    ))
 }
 
 /// Checks a PUT's body against its URL.

@@ -20,8 +20,9 @@ pub(super) enum TypeError {
     Mismatch { value: String, owner: String, path: String, expected: String, converted: String },
     #[error("{0}")]
     Time(String),
-    #[error("{0}")]
-    Base64(binary::Corrupt),
+    // Upstream does not say where.
+    #[error("{path}: {source}")]
+    Base64 { path: String, source: binary::Corrupt },
     #[error("exceeded max depth")]
     TooDeep,
 }
@@ -31,7 +32,7 @@ impl TypeError {
     pub(super) fn converted(&self) -> String {
         match self {
             Self::Mismatch { converted, .. } => converted.clone(),
-            Self::Time(_) | Self::Base64(_) | Self::TooDeep => self.to_string(),
+            Self::Time(_) | Self::Base64 { .. } | Self::TooDeep => self.to_string(),
         }
     }
 }
@@ -177,7 +178,9 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
             (Shape::String(StringFormat::Byte), Value::String(text)) => {
-                if let Cow::Owned(plain) = binary::plain(text).map_err(TypeError::Base64)? {
+                let plain = binary::plain(text);
+                let plain = plain.map_err(|source| TypeError::Base64 { path: path.to_string(), source })?;
+                if let Cow::Owned(plain) = plain {
                     *text = plain;
                 }
                 Ok(())

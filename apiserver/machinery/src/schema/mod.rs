@@ -156,8 +156,23 @@ fn unregistered(kind: &str, api_version: &str) -> String {
 /// The fields that tell which kind an object is of.
 pub(crate) const TYPE_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 
-/// The text at `apiVersion` or `kind`, empty where it is missing, or what Go's decoder says of anything else. In no
-/// matter which case: the decoder that tells which kind it is knows of none, other than that which then reads it.
+/// Drops all fields of an object but those of its type, as unknown ones.
+pub(crate) fn empty(object: &mut Object) -> StrictErrors {
+    let mut strict = StrictErrors::default();
+    object.0.retain(|name, _| {
+        let is_type = TYPE_FIELDS.contains(&name.as_str());
+        if !is_type {
+            strict.note_field("unknown", &path::Path::Root.key(name));
+        }
+        is_type
+    });
+    strict
+}
+
+/// The text at `apiVersion` or `kind`, empty where it is missing, or what Go's decoder says of anything else.
+///
+/// Letters may be of either case, as for Go's decoder that looks for the kind; that which then reads the object takes no
+/// other than the field's own.
 pub(crate) fn type_text<'a>(object: &'a Map<String, Value>, field: &str) -> Result<&'a str, String> {
     let in_any_case = || object.iter().find_map(|(name, value)| name.eq_ignore_ascii_case(field).then_some(value));
     match object.get(field).or_else(in_any_case) {
@@ -298,9 +313,9 @@ impl Decoder {
             return Err(Misfit { decoded: text.clone(), converted: text });
         }
         let mut strict = StrictErrors::default();
-        // Whoever decodes asks what kind it is first.
-        let no_type = TYPE_FIELDS.iter().find_map(|field| type_text(&object.0, field).err());
         conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict).map_err(|error| {
+            // Whoever decodes asks what kind it is first.
+            let no_type = TYPE_FIELDS.iter().find_map(|field| type_text(&object.0, field).err());
             let no_type = no_type.map(|problem| format!("couldn't get version/kind; json parse error: {problem}"));
             Misfit { decoded: no_type.unwrap_or_else(|| error.to_string()), converted: error.converted() }
         })?;

@@ -196,8 +196,8 @@ fn resolve(document: &Value, pointer: &str, sought: Sought) -> Option<String> {
     let mut resolved = String::with_capacity(pointer.len());
     let mut tokens = pointer.split('/').peekable();
     // Before the first slash there should be nothing. Upstream looks at nothing there, but wants the slash.
-    let is_whole = tokens.next()?.is_empty();
-    if tokens.peek().is_none() && !is_whole {
+    tokens.next()?;
+    if tokens.peek().is_none() && !pointer.is_empty() {
         return None;
     }
     let mut current = Some(document);
