@@ -231,7 +231,7 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{
 			always(fields{
 				"description": "one", "owners": owners, "type": "S3",
-				"s3": fields{"bucket": "bucket", "prefix": "a/b", "region": "eu-central-1", "endpoint": "https://s3.example.com", "credentialsSecretRef": secret},
+				"s3": fields{"bucket": "bucket", "prefix": "a/b", "region": "eu-central-1", "endpoint": "https://s3.example.com", "addressing": "Path", "credentialsSecretRef": secret},
 			}),
 			always(fields{"type": "Local", "local": fields{"directory": "somewhere"}}),
 		},
@@ -258,7 +258,7 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{
 			always(fields{
 				"description": "one", "owners": owners, "backend": fields{"name": "none"},
-				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}},
+				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}, "unlistedContents": "Ignore"},
 				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "x"}}},
 				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6},
 				"healthPolicies": []any{fields{"apiVersion": "example.com/v1", "kind": "Thing", "current": "true", "failed": "false", "inProgress": "false"}},

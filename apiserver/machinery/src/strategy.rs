@@ -53,11 +53,15 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// The same before an object is changed. Not called for writes to `status` and to parts.
     fn prepare_for_update(&self, _context: &RequestContext, _new: &mut Self::Object, _old: &Self::Object) {}
 
+    /// The same before an object is marked as being deleted that stays for its finalizers. Its deletionTimestamp is there.
+    fn prepare_for_deletion(&self, _context: &RequestContext, _object: &mut Self::Object) {}
+
     /// The same before a [`Part`](crate::definition::Part) of an object is written through its subresource. But for that
     /// part, `new` is what `old` is; whatever else follows from it is for this to set.
     fn prepare_for_part(&self, _context: &RequestContext, _part: &str, _new: &mut Self::Object, _old: &Self::Object) {}
 
-    /// Finds what is wrong with an object by itself.
+    /// Finds what is wrong with an object by itself. What was wrong with it before keeps nobody from writing its status or a
+    /// part.
     fn validate(&self, _object: &Self::Object) -> Vec<FieldError> {
         Vec::new()
     }

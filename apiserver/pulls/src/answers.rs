@@ -93,6 +93,16 @@ pub(crate) struct Comment {
 #[derive(Deserialize)]
 pub(crate) struct User {
     pub(crate) login: String,
+    /// What GitHub says of it: `User`, `Organization` or `Bot`.
+    #[serde(default, rename = "type")]
+    pub(crate) kind: Option<String>,
+}
+
+impl User {
+    /// Whether it is a program, such as an app.
+    pub(crate) fn is_program(&self) -> bool {
+        self.kind.as_deref() == Some("Bot")
+    }
 }
 
 /// What servers say of a refusal.

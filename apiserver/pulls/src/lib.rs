@@ -103,6 +103,17 @@ pub enum StatusState {
     Error,
 }
 
+/// A comment as it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CommentText<'a> {
+    /// What tells it from others of ours; see [`marked`].
+    pub marker: &'a str,
+    /// What it says, in Markdown.
+    pub body: &'a str,
+    /// The id of the one that we wrote before, if that is known.
+    pub before: Option<u64>,
+}
+
 /// Why a call failed. What a server said is in it cut short, on one line and without credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullError {
@@ -173,8 +184,12 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// Says something of a commit, unless it is what was said of it last in the same context.
     async fn set_status(&self, commit: &str, status: &CommitStatus) -> Result<(), PullError>;
 
-    /// Writes a comment under a pull request, in the place of the one with this marker if we wrote that.
-    async fn comment(&self, number: u64, marker: &str, body: &str) -> Result<(), PullError>;
+    /// Writes a comment under a pull request, in the place of the one with its marker if we wrote that; its id.
+    ///
+    /// The marker says what a comment is about, and not who wrote it: anybody can write one. That is told by who we are, or
+    /// where a server does not say, as GitHub does not to an app, by the comment's id. Without either it is one of a program
+    /// at GitHub, and none at Gitea.
+    async fn comment(&self, number: u64, comment: &CommentText<'_>) -> Result<u64, PullError>;
 }
 
 /// A text in Markdown with a marker at its end that people do not see. Markers are names with `/` and `:` in between.

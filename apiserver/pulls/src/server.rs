@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 use tracing::warn;
 
 use crate::{
-    Address, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
+    Address, CommentText, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
     answers::{self, Combined, Comment, Pull, User},
     is_marked, marked,
 };
@@ -431,7 +431,7 @@ impl PullRequests for Server {
         self.send::<IgnoredAny>(Method::POST, &path, body).await.map(drop)
     }
 
-    async fn comment(&self, number: u64, marker: &str, body: &str) -> Result<(), PullError> {
+    async fn comment(&self, number: u64, comment: &CommentText<'_>) -> Result<u64, PullError> {
         let path = self.path(&format!("issues/{number}/comments"));
         let mut comments = Vec::new();
         let keep = |comment: Comment| {
@@ -441,19 +441,22 @@ impl PullRequests for Server {
         // Ours may be among those that are not read.
         self.each(&path, "", keep).await?.map(drop).ok_or_else(|| self.too_many())?;
         let login = self.login().await?;
-        let is_ours = |comment: &&Comment| {
-            let by = comment.user.as_ref().map(|user| user.login.as_str());
-            is_marked(comment.body.as_deref().unwrap_or_default(), marker) && (login.is_none() || by == login)
+        let is_by_us = |there: &Comment| match (login, comment.before) {
+            (Some(login), _) => there.user.as_ref().is_some_and(|user| user.login == login),
+            (None, Some(id)) => there.id == id,
+            (None, None) => there.user.as_ref().is_some_and(User::is_program),
         };
-        let text = cut_body(&marked(body, marker));
+        let is_ours =
+            |there: &&Comment| is_marked(there.body.as_deref().unwrap_or_default(), comment.marker) && is_by_us(there);
+        let text = cut_body(&marked(comment.body, comment.marker));
         match comments.iter().find(is_ours) {
             // Servers differ in how they keep the end of a text.
-            Some(there) if there.body.as_deref().unwrap_or_default().trim_end() == text.trim_end() => Ok(()),
+            Some(there) if there.body.as_deref().unwrap_or_default().trim_end() == text.trim_end() => Ok(there.id),
             Some(there) => {
                 let path = self.path(&format!("issues/comments/{}", there.id));
-                self.send::<IgnoredAny>(Method::PATCH, &path, json!({"body": text})).await.map(drop)
+                self.send::<IgnoredAny>(Method::PATCH, &path, json!({"body": text})).await.map(|_| there.id)
             }
-            None => self.send::<IgnoredAny>(Method::POST, &path, json!({"body": text})).await.map(drop),
+            None => self.send::<Comment>(Method::POST, &path, json!({"body": text})).await.map(|made| made.id),
         }
     }
 }

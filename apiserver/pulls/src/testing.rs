@@ -45,6 +45,8 @@ struct State {
     /// What the next calls are answered with.
     refusals: Vec<(u16, &'static str)>,
     next_id: u64,
+    /// Whether the credentials are of an app, which is not told who it is.
+    is_of_app: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -148,10 +150,20 @@ impl Forge {
 
     /// Somebody else writes a comment.
     pub fn say(&self, number: u64, body: &str) {
+        self.say_as("eve", number, body);
+    }
+
+    /// Somebody writes a comment; who is not eve is a program.
+    pub fn say_as(&self, author: &str, number: u64, body: &str) {
         let mut state = self.shared.state.lock().unwrap();
         state.next_id += 1;
         let id = state.next_id;
-        state.comments.push(Comment { id, pull: number, body: body.to_owned(), author: "eve".to_owned() });
+        state.comments.push(Comment { id, pull: number, body: body.to_owned(), author: author.to_owned() });
+    }
+
+    /// From now on it speaks to an app, as GitHub does.
+    pub fn be_used_by_an_app(&self) {
+        self.shared.state.lock().unwrap().is_of_app = true;
     }
 
     /// Somebody merges a pull request; the branch stays.
@@ -266,7 +278,10 @@ impl Shared {
         let not_found = (StatusCode::NOT_FOUND, json!({"message": "not found"}));
         let text = |key: &str| body[key].as_str().map(str::to_owned);
         if parts == ["user"] {
-            return (StatusCode::OK, json!({"login": "bot"}));
+            return match state.is_of_app {
+                true => (StatusCode::FORBIDDEN, json!({"message": "Resource not accessible by integration"})),
+                false => (StatusCode::OK, json!({"login": "bot"})),
+            };
         }
         let ["repos", owner, name, of @ ..] = parts.as_slice() else { return not_found };
         let repository = format!("{owner}/{name}");
@@ -356,14 +371,19 @@ impl Shared {
             }
             ("GET", ["issues", number, "comments"]) => {
                 let of_pull = state.comments.iter().filter(|comment| comment.pull.to_string() == *number);
-                let json = |it: &Comment| json!({"id": it.id, "body": it.body, "user": {"login": it.author}});
+                let kind = |it: &Comment| if it.author == "eve" { "User" } else { "Bot" };
+                let user = |it: &Comment| match state.is_of_app {
+                    true => json!({"login": it.author, "type": kind(it)}),
+                    false => json!({"login": it.author}),
+                };
+                let json = |it: &Comment| json!({"id": it.id, "body": it.body, "user": user(it)});
                 (StatusCode::OK, of_pull.map(json).collect::<Vec<_>>().into())
             }
             ("POST", ["issues", number, "comments"]) => {
                 state.next_id += 1;
                 let (id, pull) = (state.next_id, number.parse().unwrap());
                 state.comments.push(Comment { id, pull, body: text("body").unwrap(), author: "bot".to_owned() });
-                (StatusCode::CREATED, json!({}))
+                (StatusCode::CREATED, json!({ "id": id }))
             }
             ("PATCH", ["issues", "comments", id]) => {
                 let Some(comment) = state.comments.iter_mut().find(|comment| comment.id.to_string() == *id) else {

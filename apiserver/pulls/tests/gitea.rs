@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::json;
 use stoa_pulls::{
-    Address, CommitStatus, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server, StatusState,
-    Text, is_marked, marked,
+    Address, CommentText, CommitStatus, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server,
+    StatusState, Text, is_marked, marked,
 };
 use stoa_test_gitea::{GiteaServer, STRANGER, USER};
 
@@ -77,7 +77,8 @@ async fn client_understands_a_real_gitea() {
 
     let long = "x".repeat(50_000);
     for body in ["the first plan", &long, &long] {
-        server.comment(opened.number, "stoa:plans:shop/config", body).await.unwrap();
+        let comment = CommentText { marker: "stoa:plans:shop/config", body, before: None };
+        server.comment(opened.number, &comment).await.unwrap();
     }
     let comments = gitea.comments("config", opened.number);
     assert_eq!(comments.len(), 1, "it is changed in its place");

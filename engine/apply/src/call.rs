@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_engine::given_up::left_in;
 use stoa_engine::import::LEFT_AS_IMPORTED;
-use stoa_engine::owner::left_alone;
+use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
@@ -209,7 +209,8 @@ impl Caller {
         match planned.action {
             Action::Forget => {
                 let why = match &planned.owned_by {
-                    Some(owner) => Some(left_alone(owner)),
+                    Some(owner) => Some(LeftAlone::Owned(owner.clone()).to_string()),
+                    None if planned.recreated => Some(LeftAlone::Recreated.to_string()),
                     None if planned.imported => Some(LEFT_AS_IMPORTED.to_owned()),
                     None if !planned.given_up.is_empty() => Some(left_in(&planned.given_up)),
                     None => self.why_kept(planned, records.first()),
@@ -234,7 +235,7 @@ impl Caller {
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), course).await {
                 Ok(None) => done(planned, None, None),
-                Ok(Some(owner)) => left(done(planned, None, None), left_alone(&owner)),
+                Ok(Some(why)) => left(done(planned, None, None), why.to_string()),
                 Err(error) => self.refused(planned, &error, &Sensitive::default(), course),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
@@ -266,7 +267,7 @@ impl Caller {
             group: object.group,
             version: object.version,
             kind: object.kind,
-            namespace: object.namespace,
+            namespace: record.default_namespace().map_or(object.namespace, str::to_owned),
             name: object.name,
         });
         let is_told = record != *prior || self.open.contains(&planned.id);
@@ -293,25 +294,25 @@ impl Caller {
         }
     }
 
-    /// Removes an object by the record of it that says which it is: the others are of one that was there before. The
-    /// owner of what is another's and stays.
+    /// Removes an object by the record of it that says which it is: the others are of one that was there before. Why it stays
+    /// if it does.
     async fn delete(
         &self,
         records: &[StateResource],
         sensitive: &Sensitive,
         course: &Course,
-    ) -> Result<Option<String>, RuntimeError> {
+    ) -> Result<Option<LeftAlone>, RuntimeError> {
         // What is not recorded any more was removed by an earlier try.
         let mut outcome = Ok(Deleted::Gone);
         for record in records {
             outcome = retried(&self.stop, sensitive, &course.told, || self.runtime.delete(record)).await;
-            if !matches!(outcome, Err(RuntimeError::Conflict(_))) {
+            if !matches!(outcome, Err(RuntimeError::Conflict(_)) | Ok(Deleted::Left(LeftAlone::Recreated))) {
                 break;
             }
         }
         match outcome? {
             Deleted::Gone => Ok(None),
-            Deleted::Left(owner) => Ok(Some(owner)),
+            Deleted::Left(why) => Ok(Some(why)),
             Deleted::Going(object) => self.gone(&object, sensitive, course).await.map(|()| None),
         }
     }
@@ -343,29 +344,29 @@ impl Caller {
         }
     }
 
-    /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made.
+    /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made, and why what
+    /// was to be deleted stays if it does.
     async fn make_way<'a>(
         &self,
         planned: &PlannedAction,
         records: &'a [StateResource],
         ready: &Ready,
         course: &Course,
-    ) -> Result<Option<&'a StateResource>, RuntimeError> {
+    ) -> Result<(Option<&'a StateResource>, Option<LeftAlone>), RuntimeError> {
         let sensitive = &ready.sensitive;
         if let Some(made) = records.first().filter(|record| self.made_anew.contains(&record.id)) {
-            let request = request(planned, ready, Some(made));
+            let request = self.request(planned, ready, Some(made));
             let call = || self.runtime.preview(&request, None);
             let preview = retried(&self.stop, sensitive, &course.told, call).await?;
             // A call before this run, whose result nobody had either, may have made what is to be replaced.
             if !matches!(preview, Preview::Replaced(_)) {
-                return Ok(Some(made));
+                return Ok((Some(made), None));
             }
         }
         // What turns out to be another's here is refused when it is applied.
         let records: Vec<StateResource> =
             records.iter().map(|record| Contents::replaced(record, &ready.desired)).collect();
-        self.delete(&records, sensitive, course).await?;
-        Ok(None)
+        Ok((None, self.delete(&records, sensitive, course).await?))
     }
 
     /// Applies what is wanted, once nothing is there that is being deleted.
@@ -392,14 +393,14 @@ impl Caller {
         course: &Course,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
-        let prior = match planned.action {
+        let (prior, left) = match planned.action {
             Action::Replace => match self.make_way(planned, records, ready, course).await {
-                Ok(made) => made,
+                Ok(way) => way,
                 Err(error) => return self.refused(planned, &error, sensitive, course),
             },
-            _ => records.first(),
+            _ => (records.first(), None),
         };
-        let applied = match self.apply(&request(planned, ready, prior), sensitive, course).await {
+        let applied = match self.apply(&self.request(planned, ready, prior), sensitive, course).await {
             Ok(applied) => applied,
             Err(error) => return self.refused(planned, &error, sensitive, course),
         };
@@ -407,20 +408,29 @@ impl Caller {
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
         let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
-        done(planned, Some(record), applied.kubernetes)
+        let record = record.adopted(is_adopted(planned, prior));
+        let message = left.map(|why| format!("where it was: {why}")).unwrap_or_default();
+        ResourceResult { message, ..done(planned, Some(record), applied.kubernetes) }
     }
-}
 
-/// Asks for what is wanted, as it was planned.
-fn request<'a>(planned: &'a PlannedAction, ready: &'a Ready, prior: Option<&'a StateResource>) -> ApplyRequest<'a> {
-    ApplyRequest {
-        adopt: planned.action == Action::Adopt,
-        // What is replaced is gone by now, but for what the plan found where it is made anew.
-        create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
-        // What could not be asked about says nothing of other managers.
-        taken: planned.unverified.is_none().then_some(&*planned.taken),
-        sensitive: Some(&ready.sensitive),
-        ..ApplyRequest::new(&ready.desired, prior)
+    /// Asks for what is wanted, as it was planned.
+    fn request<'a>(
+        &'a self,
+        planned: &'a PlannedAction,
+        ready: &'a Ready,
+        prior: Option<&'a StateResource>,
+    ) -> ApplyRequest<'a> {
+        ApplyRequest {
+            adopt: planned.action == Action::Adopt,
+            // What is replaced is gone by now, but for what the plan found where it is made anew.
+            create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
+            // What could not be asked about says nothing of other managers.
+            taken: planned.unverified.is_none().then_some(&*planned.taken),
+            sensitive: Some(&ready.sensitive),
+            keys: Some(&self.keys),
+            // What somebody made in place of what is recorded has nothing of that.
+            ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
+        }
     }
 }
 
@@ -471,6 +481,18 @@ where
                 wait = (wait * 2).min(*BACKOFF.end());
             }
             other => return other,
+        }
+    }
+}
+
+/// Whether what was applied was there before it was first.
+fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
+    match planned.action {
+        Action::Adopt => true,
+        Action::Replace => planned.takes_over,
+        Action::Create => false,
+        Action::Update | Action::Unchanged | Action::Import | Action::Delete | Action::Forget => {
+            prior.is_some_and(|prior| prior.adopted)
         }
     }
 }

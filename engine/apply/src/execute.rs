@@ -17,9 +17,9 @@ use futures_util::{
 };
 use stoa_engine::{
     Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
-    owner::left_alone, problem::reason, state::Place,
+    owner::LeftAlone, problem::reason, state::Place,
 };
-use stoa_runtime::{Grant, Proposal, Runtime};
+use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
@@ -101,20 +101,42 @@ pub struct Outcome {
     pub problems: Vec<Problem>,
 }
 
+/// Why nothing can be told of how a plan was carried out. Nothing is in flight any more.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Interrupted {
+    /// The observer went away.
+    #[error(transparent)]
+    Abandoned(#[from] Abandoned),
+    /// What is there could not be looked at, and nothing was called for: the same may be done later. What is wrong.
+    #[error("the infrastructure cannot be read: {0}")]
+    Unreadable(Box<Problem>),
+}
+
+impl Interrupted {
+    /// What it means that something could not be looked at before anything was called for.
+    fn before_a_call(error: &RuntimeError) -> Result<Outcome, Self> {
+        let problem = said(error, &Sensitive::default());
+        if error.is_retryable() {
+            return Err(Self::Unreadable(Box::new(problem)));
+        }
+        Ok(Outcome { problems: vec![problem], ..Outcome::default() })
+    }
+}
+
 /// Carries out a plan.
 ///
 /// May be called again with the same plan after it was interrupted; what is done is not done twice.
 ///
 /// # Errors
 ///
-/// [`Abandoned`] when the observer went away. What was in flight has ended by then.
+/// [`Interrupted`] when nothing can be told of how it went.
 pub async fn execute(
     execution: Execution<'_>,
     runtime: Arc<dyn Runtime>,
     observer: Arc<dyn Observer>,
     options: &Options,
     cancel: CancellationToken,
-) -> Result<Outcome, Abandoned> {
+) -> Result<Outcome, Interrupted> {
     if execution.spec_digest != execution.plan.spec_digest {
         let message = "the plan was made from another Spec";
         let problems = vec![Problem::new(reason::STALE_PLAN, message)];
@@ -127,9 +149,7 @@ pub async fn execute(
     let state = match lost::decide(&*runtime, execution.spec, &state).await {
         Ok(state) => state,
         Err(Undecided::Problems(problems)) => return Ok(Outcome { problems, ..Outcome::default() }),
-        Err(Undecided::Runtime(error)) => {
-            return Ok(Outcome { problems: vec![said(&error, &Sensitive::default())], ..Outcome::default() });
-        }
+        Err(Undecided::Runtime(error)) => return Interrupted::before_a_call(&error),
     };
     let imported: HashSet<&ResourceId> =
         execution.plan.actions.iter().filter(|it| it.action == Action::Import).map(|it| &it.id).collect();
@@ -151,7 +171,7 @@ pub async fn execute(
         .collect();
     let values = Arc::new(Values::new(execution.spec));
     if let Err(error) = values.read_left(&*runtime, |id| !called.contains(id), &recorded).await {
-        return Ok(Outcome { problems: vec![said(&error, &Sensitive::default())], ..Outcome::default() });
+        return Interrupted::before_a_call(&error);
     }
     let parallelism = options.parallelism.max(1);
     let caller = Caller {
@@ -186,7 +206,7 @@ pub async fn execute(
     walk.caller.settle().await;
     let (held, mut problems, abandoned) = (walk.held, walk.problems, walk.abandoned);
     if abandoned {
-        return Err(Abandoned);
+        return Err(Abandoned.into());
     }
     let grant = &options.grant;
     let mut outcome = Outcome { canceled: cancel.is_cancelled() || grant.check().is_err(), ..Outcome::default() };
@@ -277,7 +297,7 @@ async fn tell_held(
                 };
                 result.resource = None;
             } else if let Some(owner) = others.get(&result.id) {
-                result = left(result, left_alone(owner));
+                result = left(result, LeftAlone::Owned(owner.clone()).to_string());
             }
             observer.result(result)
         })

@@ -12,7 +12,7 @@ use stoa_engine::{
 use stoa_runtime::{Applied, Found, LostCall, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
-    lost,
+    destination, lost,
     planning::{PlanError, Planned, Planning, problem},
 };
 
@@ -59,7 +59,9 @@ pub async fn import(
     if !problems.is_empty() {
         return Err(PlanError::Problems(problems));
     }
-    let plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
+    let mut plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
+    let records = candidates.values().map(|candidate| &candidate.resource);
+    plan.destinations = destination::of(&*runtime, [], records);
     let notes = gone(selection, &live);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })

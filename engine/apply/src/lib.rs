@@ -5,6 +5,7 @@
 
 mod call;
 mod custom;
+mod destination;
 mod execute;
 mod health;
 mod importing;
@@ -17,7 +18,8 @@ mod values;
 mod verify;
 
 pub use call::MARGIN;
-pub use execute::{Execution, Options, Outcome, execute};
+pub use destination::leads_elsewhere;
+pub use execute::{Execution, Interrupted, Options, Outcome, execute};
 pub use health::{Unhealthy, unhealthy};
 pub use importing::import;
 pub use observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult};

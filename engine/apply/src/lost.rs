@@ -107,13 +107,14 @@ fn sought<'a>(
     let named = recorded.cloned().or_else(|| {
         let named = StateResource::named_by(&call.id)?;
         let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::kept_extensions);
-        Some(StateResource { extensions, ..named })
+        // Nothing else says any more that it was there before.
+        Some(StateResource { extensions, ..named }.adopted(call.action == Action::Adopt))
     })?;
     if clusters.is_empty() {
         let (own, others) = if recorded.is_some() { (Some(named), Vec::new()) } else { (None, vec![named]) };
         return Some(Sought { call, own, others, beyond: None });
     }
-    let is_there = |cluster: &str| named.clone().in_cluster(cluster.to_owned());
+    let is_there = |cluster: &str| named.clone().anew_in_cluster(cluster);
     let home = clusters.of_recorded(&named);
     let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
     // What was taken over is ours only where it is wanted.
@@ -133,8 +134,11 @@ fn sought<'a>(
     }
     // Of several, what is where it is wanted stays.
     places.sort_by_key(|cluster| Some(*cluster) != goal);
-    let own = has_home.then(|| is_there(home));
-    let others: Vec<StateResource> = places.into_iter().map(is_there).collect();
+    let own = has_home.then(|| named.clone().in_cluster(home.to_owned()));
+    // Where the default namespace is another one by now, what was to be made anew is there.
+    let is_default = |recorded: &str| [recorded, ""].contains(&clusters.default_namespace(home));
+    let moved = named.default_namespace().filter(|recorded| has_home && !is_default(recorded)).map(|_| home);
+    let others: Vec<StateResource> = moved.into_iter().chain(places).map(is_there).collect();
     // Nobody can look where it is recorded: whoever plans says so.
     (own.is_some() || !others.is_empty() || beyond.is_some()).then_some(Sought { call, own, others, beyond })
 }
@@ -270,7 +274,7 @@ pub(crate) fn place(
 
 /// The object that a record is of, in no version, and where it is.
 pub(crate) fn object<'a>(clusters: &'a Clusters, record: &'a StateResource) -> Option<(&'a str, ObjectRef)> {
-    let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
+    let object = clusters.recorded_object(record)?;
     Some((clusters.place(clusters.of_recorded(record), &object), ObjectRef { version: String::new(), ..object }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -21,6 +21,7 @@ use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
     custom::Custom,
+    destination,
     lost::{self, Undecided},
 };
 
@@ -78,6 +79,9 @@ pub struct Planning<'a> {
 /// Plans to bring the infrastructure to the Spec, or to remove everything that is recorded. What became of open calls is
 /// found out first.
 ///
+/// Comparing large objects takes the processor for a while between two awaits, so that whoever serves others meanwhile has it
+/// polled on a thread of its own.
+///
 /// # Errors
 ///
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
@@ -108,6 +112,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
+    // What references stand for may be large, and is known anew.
+    drop(sketch);
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
     for (id, resolved) in &sketch.desired {
         // Only what refers to something live is another now, or what leaves fields as they are live.
@@ -139,7 +145,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     };
     let custom = Custom::new(clusters, &desired, &sketch, &live);
     let (mut previews, mut problems) =
-        preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live, &custom).await?;
+        preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = custom.check(&*runtime, &previews).await;
     custom.take_back(&mut previews);
     // What the infrastructure says of a resource is told in its words alone.
@@ -151,7 +157,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         return Err(PlanError::Problems(problems));
     }
     let decided = PlanInput { previews: &previews, ..looked };
-    let plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
+    let mut plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
+    plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     refuse_undefined(&plan, &desired, clusters, lacking)?;
     let unseen = refuse_held(&*runtime, &plan, &desired, &recorded, &live).await?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
@@ -317,6 +324,7 @@ async fn refuse_held(
     live: &BTreeMap<ResourceId, Live>,
 ) -> Result<Vec<String>, PlanError> {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
+    let uids: HashSet<&str> = recorded.values().filter_map(|record| record.uid()).collect();
     for planned in plan.actions.iter().filter(|it| matches!(it.action, Action::Delete | Action::Replace)) {
         let id = &planned.id;
         let Some(record) = recorded.get(planned.recorded_as.as_ref().unwrap_or(id)) else { continue };
@@ -332,10 +340,13 @@ async fn refuse_held(
         };
         let Some(contents) = Contents::at_stake(&record, live) else { continue };
         match runtime.held(&record, &contents).await {
-            Ok(held) => match held.refusal() {
-                Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
-                None => notes.extend(held.warning(id)),
-            },
+            Ok(mut held) => {
+                held.leave_out(&uids);
+                match held.refusal(&record) {
+                    Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
+                    None => notes.extend(held.warnings(id)),
+                }
+            }
             // What goes to another cluster may come from one that does not answer, which holds up no other.
             Err(error) if error.is_retryable() && live.is_none() => {}
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
@@ -355,7 +366,7 @@ async fn preview(
     is_asked: &(dyn Fn(&PlannedAction) -> bool + Sync),
     desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
-    live: &BTreeMap<ResourceId, Live>,
+    looked: &PlanInput<'_>,
     custom: &Custom<'_>,
 ) -> Result<(BTreeMap<ResourceId, Preview>, Vec<Problem>), PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
@@ -369,13 +380,15 @@ async fn preview(
                 return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
             }
             let recorded = planned.recorded_as.as_ref().unwrap_or(&planned.id);
-            // What takes the place of another resource is new.
-            let prior = prior.get(recorded).copied().filter(|_| planned.action != Action::Replace);
-            let live: Option<&Map<String, Value>> = match live.get(&planned.id) {
+            // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
+            let is_new = planned.action == Action::Replace || planned.recreated;
+            let prior = prior.get(recorded).copied().filter(|_| !is_new);
+            let live: Option<&Map<String, Value>> = match looked.live.get(&planned.id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
-            let request = ApplyRequest { adopt: planned.action == Action::Adopt, ..ApplyRequest::new(resource, prior) };
+            let adopt = planned.action == Action::Adopt;
+            let request = ApplyRequest { adopt, keys: Some(looked.keys), ..ApplyRequest::new(resource, prior) };
             match runtime.preview(&request, live).await {
                 Ok(preview) => Ok((planned.id.clone(), Some(preview))),
                 Err(error) => Err((planned.id.clone(), error)),

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
     Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    bounds::Budget,
     lookup::Settled,
     masks::contains_mask,
     object::uid_of,
     planner::{disagreement, with_attributes},
     problem::reason,
     reference::{Reference, ReferenceError},
-    resolve::{Looked, Resolved, occurrences, resolve},
+    resolve::{Looked, Resolved, references, resolve},
 };
 use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 
@@ -33,6 +34,8 @@ pub(crate) struct Ready {
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
     settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
+    /// What their references stand for, and those of resources that are to be applied.
+    budget: Mutex<Budget>,
     /// Which of them has which object.
     uids: Mutex<HashMap<String, ResourceId>>,
     /// What was read of resources that are not called for.
@@ -42,7 +45,13 @@ pub(crate) struct Values {
 impl Values {
     pub(crate) fn new(spec: &Spec) -> Self {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
-        Self { wanted, settled: Mutex::default(), uids: Mutex::default(), read: Mutex::default() }
+        Self {
+            wanted,
+            settled: Mutex::default(),
+            budget: Mutex::default(),
+            uids: Mutex::default(),
+            read: Mutex::default(),
+        }
     }
 
     /// A wanted resource as the Spec has it.
@@ -78,7 +87,7 @@ impl Values {
         let known = |id: &str| self.wanted.contains_key(id);
         let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
             Some(target) => match target.look(reference) {
-                Ok(Looked::Known { value, .. }) if contains_mask(&value) => {
+                Ok(Looked::Known { value, .. }) if contains_mask(value) => {
                     let message = format!("{reference} is sensitive, and only its digest is recorded");
                     Err(ReferenceError::Dangling(message))
                 }
@@ -86,7 +95,10 @@ impl Values {
             },
             None => Ok(Looked::Unknown),
         };
-        resolve(&resource.attributes, &known, &mut lookup).map_err(|errors| {
+        let mut budget = self.budget.lock();
+        resolve(resource, &known, &mut lookup, &mut budget).map_err(|errors| {
+            // Nothing is kept of it, and others may have that much.
+            budget.give_back(&resource.id);
             let (field, error) = &errors[0];
             Problem::new(error.reason(), error.to_string()).of(&resource.id).at(format!("attributes.{field}"))
         })
@@ -130,8 +142,7 @@ impl Values {
         let needed: BTreeSet<ResourceId> = self
             .wanted
             .values()
-            .flat_map(|resource| occurrences(&resource.attributes, &known).0)
-            .map(|occurrence| occurrence.reference)
+            .flat_map(|resource| references(&resource.attributes, &known).0)
             .filter(|reference| is_left(&reference.id) && !self.is_written(reference))
             .map(|reference| reference.id)
             .collect();
@@ -160,7 +171,7 @@ impl Values {
         }
         target.and_then(|target| reference.path.get(&target.attributes)).is_some_and(|value| {
             let alone = Map::from_iter([("value".to_owned(), value.clone())]);
-            occurrences(&alone, &known).0.is_empty()
+            references(&alone, &known).0.is_empty()
         })
     }
 }

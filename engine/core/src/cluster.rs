@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::kinds::is_cluster_scoped;
 use crate::object::ObjectRef;
+use crate::reference::may_refer;
 use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
-use crate::validate::identity;
+use crate::validate::identity_of;
 
 /// The extension that names the cluster of a resource. Kusion's own name for it is taken, too.
 pub const CLUSTER: &str = "cluster";
@@ -50,6 +51,8 @@ pub struct Clusters {
     names: Vec<String>,
     /// For each name the position of the first that is known to lead to the same server.
     servers: Vec<usize>,
+    /// For each name the namespace of objects that name none, where that is known.
+    namespaces: Vec<String>,
 }
 
 /// What tells an object from all others: its server by the first of its names, group, kind, namespace and name.
@@ -57,12 +60,12 @@ pub(crate) type Identity = (String, [String; 4]);
 
 impl Clusters {
     /// No clusters.
-    pub const NONE: Self = Self { names: Vec::new(), servers: Vec::new() };
+    pub const NONE: Self = Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new() };
 
     /// Clusters by their names, of which nobody knows that two lead to one server.
     pub fn new(names: Vec<String>) -> Self {
         let servers = (0..names.len()).collect();
-        Self { names, servers }
+        Self { names, servers, namespaces: Vec::new() }
     }
 
     /// Clusters by their names and places, whatever these look like: what is at one place is one server.
@@ -70,7 +73,19 @@ impl Clusters {
         let (names, places): (Vec<String>, Vec<String>) = places.into_iter().unzip();
         let first = |place: &String| places.iter().position(|other| other == place).unwrap_or_default();
         let servers = places.iter().map(first).collect();
-        Self { names, servers }
+        Self { names, servers, namespaces: Vec::new() }
+    }
+
+    /// The same, where objects that name no namespace go to these: one for each name.
+    #[must_use]
+    pub fn with_default_namespaces(self, namespaces: impl IntoIterator<Item = String>) -> Self {
+        Self { namespaces: namespaces.into_iter().collect(), ..self }
+    }
+
+    /// The namespace of objects in a cluster that name none; empty where nobody knows it.
+    pub fn default_namespace(&self, cluster: &str) -> &str {
+        let position = self.names.iter().position(|name| name == cluster);
+        position.and_then(|position| self.namespaces.get(position)).map_or("", String::as_str)
     }
 
     /// Whether there are none.
@@ -95,17 +110,26 @@ impl Clusters {
     }
 
     /// The name that stands for where an object is: of one name it is one object in all clusters that have the same. What may
-    /// be in the default namespace is in another one where that differs, as it does between contexts.
+    /// be in the default namespace is in another one where nobody knows that: contexts have namespaces of their own.
     pub fn place<'a>(&'a self, cluster: &'a str, object: &ObjectRef) -> &'a str {
         let ObjectRef { group, kind, namespace, .. } = object;
         if namespace.is_empty() && !is_cluster_scoped(group, kind) { cluster } else { self.server(cluster) }
     }
 
-    /// Whether a recorded object is in the cluster that it is wanted in, under whatever name.
+    /// Whether a recorded object is in the cluster and namespace that it is wanted in, under whatever name.
     pub fn is_in_place(&self, record: &StateResource, wanted: &Resource) -> bool {
         let (from, to) = (self.of_recorded(record), self.of_wanted(wanted));
         let is_one = |object: ObjectRef| self.place(from, &object) == self.place(to, &object);
-        from == to || ObjectRef::of(&record.attributes).is_some_and(is_one)
+        (from == to || self.recorded_object(record).is_some_and(is_one)) && self.namespaces(record, wanted).is_none()
+    }
+
+    /// The namespace that a recorded object is in, and the other one that it is wanted in: a cluster's default may have changed.
+    pub(crate) fn namespaces(&self, record: &StateResource, wanted: &Resource) -> Option<[String; 2]> {
+        let objects = [self.recorded_object(record)?, self.wanted_object(wanted)?];
+        let [from, to] = objects.map(|object| object.namespace);
+        // While a reference stands in it nobody knows.
+        let is_known = |namespace: &String| !namespace.is_empty() && !may_refer(namespace);
+        (is_known(&from) && is_known(&to) && from != to).then_some([from, to])
     }
 
     fn or_first<'a>(&'a self, name: &'a str) -> &'a str {
@@ -129,18 +153,41 @@ impl Clusters {
 
     /// Which object is wanted, once it is known.
     pub(crate) fn wanted(&self, resource: &Resource) -> Option<Identity> {
-        self.identity(resource.kind, &resource.attributes, self.of_wanted(resource))
+        self.identity(self.wanted_object(resource)?, self.of_wanted(resource))
     }
 
     /// Which object a record is of.
     pub(crate) fn recorded(&self, record: &StateResource) -> Option<Identity> {
-        self.identity(record.kind, &record.attributes, self.of_recorded(record))
+        self.identity(self.recorded_object(record)?, self.of_recorded(record))
     }
 
-    fn identity(&self, kind: ResourceType, attributes: &Map<String, Value>, cluster: &str) -> Option<Identity> {
-        let object = identity(attributes).filter(|_| kind == ResourceType::Kubernetes)?;
-        let place = self.place(cluster, &ObjectRef::of(attributes)?).to_owned();
-        Some((place, object))
+    /// What a wanted object is called, and the namespace that it goes to.
+    fn wanted_object(&self, resource: &Resource) -> Option<ObjectRef> {
+        let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
+        Some(self.in_namespace(self.of_wanted(resource), object))
+    }
+
+    /// What a recorded object is called, and the namespace that it is in: what names none is where it was applied.
+    pub fn recorded_object(&self, record: &StateResource) -> Option<ObjectRef> {
+        let mut object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
+        if let Some(namespace) = record.default_namespace().filter(|_| object.namespace.is_empty()) {
+            namespace.clone_into(&mut object.namespace);
+        }
+        Some(self.in_namespace(self.of_recorded(record), object))
+    }
+
+    /// The object in the default namespace of its cluster where it names none. Nobody knows of every kind whether it has
+    /// namespaces, and where one has none it does not matter which is told.
+    fn in_namespace(&self, cluster: &str, mut object: ObjectRef) -> ObjectRef {
+        if object.namespace.is_empty() && !is_cluster_scoped(&object.group, &object.kind) {
+            self.default_namespace(cluster).clone_into(&mut object.namespace);
+        }
+        object
+    }
+
+    fn identity(&self, object: ObjectRef, cluster: &str) -> Option<Identity> {
+        let place = self.place(cluster, &object).to_owned();
+        Some((place, identity_of(object)?))
     }
 }
 
@@ -188,6 +235,30 @@ mod tests {
             assert_eq!(Clusters::default().of_wanted(&resource(extensions)), "");
         }
         assert_eq!(named(json!({"kubeConfig": 1}).as_object().unwrap()), Err("extensions.kubeConfig".to_owned()));
+    }
+
+    #[test]
+    fn what_names_no_namespace_is_in_the_default_of_its_cluster() {
+        let places = [("main", "a"), ("also", "a"), ("apart", "a")];
+        let places = places.map(|(name, place)| (name.to_owned(), place.to_owned()));
+        let clusters = Clusters::at(places).with_default_namespaces(["shop", "shop", "other"].map(str::to_owned));
+        let wanted = |kind: &str, namespace: Option<&str>, cluster: &str| {
+            let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": namespace}});
+            let resource = Resource {
+                id: "a".into(),
+                kind: ResourceType::Kubernetes,
+                attributes: object.as_object().unwrap().clone(),
+                depends_on: Vec::new(),
+                extensions: json!({ "cluster": cluster }).as_object().unwrap().clone(),
+            };
+            clusters.wanted(&resource).unwrap()
+        };
+        let named = wanted("ConfigMap", Some("shop"), "main");
+        assert_eq!(wanted("ConfigMap", None, "main"), named);
+        assert_eq!(wanted("ConfigMap", None, "also"), named, "it is one server");
+        assert_ne!(wanted("ConfigMap", None, "apart"), named);
+        assert_eq!(wanted("Namespace", None, "apart"), wanted("Namespace", None, "main"));
+        assert_eq!(clusters.default_namespace("gone"), "");
     }
 
     #[test]

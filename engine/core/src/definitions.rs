@@ -160,7 +160,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::document::Document as _;
     use crate::plan::{Action, PlannedAction};
 
     fn resource(api_version: &str, kind: &str, name: &str, spec: Value) -> Resource {
@@ -183,7 +182,7 @@ mod tests {
     /// Whether nothing brings the kind of a resource `w`, where these come before it one after the other.
     fn check(lacking: (&str, &str), before: &[(Resource, Action)]) -> bool {
         let widget = (resource(lacking.0, lacking.1, "w", json!({})), Action::Create);
-        let mut plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: String::new(), actions: Vec::new() };
+        let mut plan = Plan::of("");
         let mut desired = BTreeMap::new();
         for (resource, action) in before.iter().cloned().chain([widget]) {
             let depends_on = plan.actions.last().map(|last: &PlannedAction| last.id.clone()).into_iter().collect();
@@ -268,8 +267,6 @@ mod tests {
     fn what_nothing_brings_brings_nothing_itself() {
         let all = ["a", "b"].map(|name| resource("example.com/v1", "Widget", name, json!({})));
         let plan = Plan {
-            schema_version: Plan::SCHEMA_VERSION,
-            spec_digest: String::new(),
             actions: vec![
                 PlannedAction::new("a".into(), ResourceType::Kubernetes, Action::Create),
                 PlannedAction {
@@ -277,6 +274,7 @@ mod tests {
                     ..PlannedAction::new("b".into(), ResourceType::Kubernetes, Action::Create)
                 },
             ],
+            ..Plan::of("")
         };
         let desired: BTreeMap<_, _> = all.into_iter().map(|resource| (resource.id.clone(), resource)).collect();
         let lacking: BTreeSet<&ResourceId> = desired.keys().collect();

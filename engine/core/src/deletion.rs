@@ -60,7 +60,7 @@ mod tests {
                 PlannedAction::new(format!("{action}-{n}").as_str().into(), ResourceType::Kubernetes, *action)
             })
         });
-        let plan = Plan { schema_version: 1, spec_digest: String::new(), actions: actions.collect() };
+        let plan = Plan { actions: actions.collect(), ..Plan::of("") };
         assert_eq!(plan.mass_deletion(owned).map(|found| found.to_string()).as_deref(), expected, "{of:?} of {owned}");
     }
 

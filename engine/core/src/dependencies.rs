@@ -25,8 +25,8 @@ pub(crate) fn written(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
     let before: Before = resources
         .iter()
         .map(|resource| {
-            let (references, _) = resolve::occurrences(&resource.attributes, &|id| known.contains(id));
-            let referred = references.into_iter().map(|occurrence| occurrence.reference.id);
+            let (references, _) = resolve::references(&resource.attributes, &|id| known.contains(id));
+            let referred = references.into_iter().map(|reference| reference.id);
             (resource.id.clone(), resource.depends_on.iter().cloned().chain(referred).collect())
         })
         .collect();

@@ -13,14 +13,15 @@ mod lists;
 mod quantities;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
 use crate::object::{is_server_set, named, secret_as_stored, split_api_version};
 use crate::owner::{remove_mark, without_mark, written_mark};
-use crate::path::{FieldPath, Segment, step_mut};
+use crate::path::{FieldPath, Finder, Segment, below, step_mut};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
 use crate::schema::{ListKey, Schema};
@@ -117,6 +118,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
     let object = if kubernetes { kind_of(comparison.desired) } else { None };
+    let recorded = OnceCell::new();
     let mut walker = Walker {
         kubernetes,
         object,
@@ -131,7 +133,8 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         prior: prior.as_deref(),
         live: &live,
         live_metadata: live_metadata.as_ref(),
-        recorded: Vec::new(),
+        recorded: &recorded,
+        finder: Finder::default(),
         wanted: comparison.desired,
         desired: &desired,
         sensitive: &sensitive,
@@ -212,7 +215,8 @@ struct Walker<'a> {
     /// What is compared of the live metadata, where that has a mark.
     live_metadata: Option<&'a Map<String, Value>>,
     /// What is wanted in every way in which it may be recorded; made when the first change is found.
-    recorded: Vec<Map<String, Value>>,
+    recorded: &'a OnceCell<Vec<Map<String, Value>>>,
+    finder: Finder<'a>,
     /// What is wanted, as it is written and as a server would keep it.
     wanted: &'a Resolved<'a>,
     desired: &'a Resolved<'a>,
@@ -255,7 +259,8 @@ impl Walker<'_> {
 
     /// Whether somebody added what is live at a path, and may not.
     fn is_added(&self, path: &FieldPath, had: &Value) -> bool {
-        self.is_owned && !self.schema.is_some_and(|schema| schema.is_filled(path, had, self.live))
+        let live = |path: &FieldPath| self.finder.get(self.live, path);
+        self.is_owned && !self.schema.is_some_and(|schema| schema.is_filled(path, had, &live))
     }
 
     fn value(&mut self, prior: Option<&Value>, want: &Value, have: Option<&Value>) {
@@ -318,22 +323,20 @@ impl Walker<'_> {
 
     /// Items are told apart by the values of keys. In a `shared` list others may have items too.
     fn keyed_list(&mut self, keys: &[ListKey], shared: bool, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
-        let find = |items: &[Value], text: &str| {
-            items.iter().position(|item| lists::key_of(item, keys).as_deref() == Some(text))
-        };
+        let prior = prior.unwrap_or_default();
+        let [in_prior, in_want, in_have] = [prior, want, have].map(|items| lists::places(items, keys));
         let mut positions = Vec::with_capacity(want.len());
         for (index, wanted) in want.iter().enumerate() {
             let Some(text) = lists::key_of(wanted, keys) else { continue };
-            let had = find(have, &text);
+            let had = in_have.get(&text).copied();
             positions.extend(had);
-            let prior = prior.and_then(|prior| find(prior, &text).map(|at| &prior[at]));
+            let prior = in_prior.get(&text).map(|at| &prior[*at]);
             let item = lists::step_to(keys, text);
             self.within(item, Segment::Index(index), |walker| walker.value(prior, wanted, had.map(|at| &have[at])));
         }
         for (index, had) in have.iter().enumerate() {
             let Some(text) = lists::key_of(had, keys) else { continue };
-            let was_wanted = prior.is_some_and(|prior| find(prior, &text).is_some());
-            if find(want, &text).is_none() && (was_wanted || !shared) {
+            if !in_want.contains_key(&text) && (in_prior.contains_key(&text) || !shared) {
                 let item = lists::step_to(keys, text);
                 self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
             }
@@ -347,15 +350,16 @@ impl Walker<'_> {
 
     /// A list of scalars to which others add, such as finalizers.
     fn set(&mut self, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
+        let [in_prior, in_want, in_have] =
+            [prior.unwrap_or_default(), want, have].map(|items| items.iter().collect::<HashSet<&Value>>());
         for (index, wanted) in want.iter().enumerate() {
-            if !have.contains(wanted) {
+            if !in_have.contains(wanted) {
                 let step = Segment::Index(index);
                 self.within(step.clone(), step, |walker| walker.change(None, Some(wanted)));
             }
         }
         for (index, had) in have.iter().enumerate() {
-            let was_wanted = prior.is_some_and(|prior| prior.contains(had));
-            if !want.contains(had) && (was_wanted || self.strict) {
+            if !in_want.contains(had) && (in_prior.contains(had) || self.strict) {
                 let step = Segment::Index(index);
                 self.within(step.clone(), step, |walker| walker.change(Some(had), None));
             }
@@ -400,8 +404,7 @@ impl Walker<'_> {
 
     /// What is wanted here, with all that is not known yet.
     fn with_unknown(&self, mut value: Value) -> Value {
-        let below = self.desired.unknown.iter().filter_map(|path| path.strip_prefix(&self.raw.0));
-        for path in below.filter(|_| !self.strict) {
+        for path in below(&self.desired.unknown, &self.raw.0).filter(|_| !self.strict) {
             if let Some(unknown) = path.iter().try_fold(&mut value, step_mut) {
                 *unknown = UNKNOWN.into();
             }
@@ -410,18 +413,18 @@ impl Walker<'_> {
     }
 
     /// Whether what is wanted here is what was recorded, so that it is the live side that moved.
-    fn is_drift(&mut self, is_live: bool) -> bool {
+    fn is_drift(&self, is_live: bool) -> bool {
         let Some(prior) = self.prior else { return false };
-        if self.recorded.is_empty() {
+        let recorded = self.recorded.get_or_init(|| {
             // Digests are of what was wanted, which for a Secret may be another text than its server keeps.
             let wanted = self.wanted;
             let mut sensitive = Sensitive::of(&wanted.attributes, &wanted.sensitive);
             sensitive.extend(self.sensitive);
             let ways = sensitive.recorded_ways(self.id, &wanted.attributes, self.keys);
-            self.recorded = ways.iter().map(|recorded| stored(recorded, self.kubernetes).into_owned()).collect();
-        }
-        let prior = self.shown.get(prior);
-        self.recorded.iter().any(|recorded| match (prior, self.shown.get(recorded)) {
+            ways.iter().map(|recorded| stored(recorded, self.kubernetes).into_owned()).collect()
+        });
+        let prior = self.finder.get(prior, &self.shown);
+        recorded.iter().any(|recorded| match (prior, self.finder.get(recorded, &self.shown)) {
             (Some(prior), Some(wanted)) => prior == wanted,
             // What a server changes besides is no drift; what somebody added to what has one owner is.
             (None, None) => !self.strict || self.is_owned && is_live,
@@ -430,5 +433,7 @@ impl Walker<'_> {
     }
 }
 
+#[cfg(test)]
+mod naive_tests;
 #[cfg(test)]
 mod tests;

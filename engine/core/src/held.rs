@@ -1,16 +1,17 @@
 //! What others own of what goes with something that is deleted: objects in a namespace, or of the kind that a definition defines.
 //!
-//! Start at [`Contents::at_stake`], which says what a runtime is to look through. It shows each object to a [`Held`], which
-//! says in the end why the deletion is refused, if it is.
+//! Start at [`Contents::at_stake`], which says what a runtime is to look through. Of each object [`Contents::foreign`] says
+//! whether it is somebody else's, and a [`Held`] in the end why the deletion is refused, if it is.
 //!
 //! Elsewhere: what goes with it and is wanted by the same Spec, `contents` knows without looking.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::object::{ObjectRef, is_going, uid_of};
-use crate::owner::Owner;
+use crate::object::{ObjectRef, comes_by_itself, is_going, uid_of};
+use crate::owner::{MARK, Owner, is_marked};
 use crate::spec::{Resource, ResourceId, ResourceType, setting};
 use crate::state::StateResource;
 
@@ -92,6 +93,47 @@ impl Contents {
             Self::Kind { group, kind, .. } => object.group == *group && object.kind == *kind,
         }
     }
+
+    /// What a Held notes of an object that is among it, where it is not the owner's. Its `metadata` has to be there.
+    ///
+    /// What goes by itself is not held, and neither is what a controller made: that copies marks, such as those of
+    /// Deployments to their ReplicaSets, and goes with what it was made for.
+    pub fn foreign(&self, owner: &Owner, object: &Map<String, Value>) -> Option<Foreign> {
+        if is_going(object) || is_controlled(object) {
+            return None;
+        }
+        let ObjectRef { group, kind, namespace, name, .. } = ObjectRef::of(object)?;
+        let owner = owner.other(object);
+        if owner.is_none() && (is_marked(object) || comes_with_others(&group, &kind, &name, object)) {
+            return None;
+        }
+        let place = match self {
+            Self::Kind { .. } if !namespace.is_empty() => format!(" in namespace {namespace}"),
+            Self::Kind { .. } | Self::Namespace(_) => String::new(),
+        };
+        let uid = uid_of(object).unwrap_or_default().to_owned();
+        Some(Foreign { owner, uid, told: format!("{kind} {name}{place}") })
+    }
+}
+
+/// An object that somebody else has, or nobody says to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// Whose mark it bears, if any.
+    owner: Option<String>,
+    uid: String,
+    /// What it is called.
+    told: String,
+}
+
+/// What becomes of a deletion with which something may go that cannot be seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum UnlistedContents {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is done, and people are told.
+    Ignore,
 }
 
 /// What others own of some [`Contents`], as far as it was seen.
@@ -100,8 +142,14 @@ pub struct Held {
     is_of_kind: bool,
     /// Owners, and what each has.
     others: BTreeSet<(String, String)>,
-    /// Kinds whose objects nobody here may look at.
-    unseen: BTreeSet<String>,
+    /// What bears no mark, and its uid.
+    unmarked: BTreeSet<(String, String)>,
+    /// Kinds, by group and plural, whose objects nobody here may look at.
+    unlisted: BTreeSet<(String, String)>,
+    /// Kinds whose objects nobody can look at, as in `webs.x.dev`.
+    unlistable: BTreeSet<String>,
+    /// What follows from that.
+    policy: UnlistedContents,
 }
 
 impl Held {
@@ -110,31 +158,47 @@ impl Held {
         Self { is_of_kind: matches!(contents, Contents::Kind { .. }), ..Self::default() }
     }
 
-    /// Notes an object of a kind, of which `metadata` has to be there, where it is another deployment's than `owner`.
-    ///
-    /// What goes by itself is not held, and neither is what a controller made: that copies marks, such as those of
-    /// Deployments to their ReplicaSets, and goes with what it was made for.
-    pub fn note(&mut self, owner: &Owner, kind: &str, object: &Map<String, Value>) {
-        let Some(other) = owner.other(object).filter(|_| !is_going(object) && !is_controlled(object)) else { return };
-        let text = |field: &str| object.get("metadata").and_then(|it| it.get(field)?.as_str()).unwrap_or_default();
-        let place = match text("namespace") {
-            namespace if self.is_of_kind && !namespace.is_empty() => format!(" in namespace {namespace}"),
-            _ => String::new(),
-        };
-        self.others.insert((other, format!("{kind} {}{place}", text("name"))));
+    /// Notes an object.
+    pub fn note(&mut self, Foreign { owner, uid, told }: Foreign) {
+        match owner {
+            Some(owner) => drop(self.others.insert((owner, told))),
+            None => drop(self.unmarked.insert((told, uid))),
+        }
     }
 
-    /// Notes a kind whose objects could not be looked at, as in `rolebindings.rbac.authorization.k8s.io`.
-    pub fn note_unseen(&mut self, kind: String) {
-        self.unseen.insert(kind);
+    /// Leaves out the objects of these uids: they are on record, though something keeps our mark off.
+    pub fn leave_out(&mut self, recorded: &HashSet<&str>) {
+        self.unmarked.retain(|(_, uid)| !recorded.contains(uid.as_str()));
     }
 
-    /// Why the deletion is refused: a sentence that names some of what others own.
-    pub fn refusal(&self) -> Option<String> {
+    /// Notes a kind, by its group and plural, whose objects the credentials may not list.
+    pub fn note_unlisted(&mut self, group: &str, plural: &str) {
+        self.unlisted.insert((group.to_owned(), plural.to_owned()));
+    }
+
+    /// Notes a kind whose objects no credentials can list, such as one that is served in no version.
+    pub fn note_unlistable(&mut self, group: &str, plural: &str) {
+        self.unlistable.insert(qualified(group, plural));
+    }
+
+    /// The same where this is to become of what was not seen.
+    #[must_use]
+    pub fn with_unlisted(self, policy: UnlistedContents) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Why the deletion of `holder` is refused: sentences that name some of what others own, and of what cannot be seen.
+    pub fn refusal(&self, holder: &StateResource) -> Option<String> {
+        let before = self.before_us().filter(|_| holder.adopted);
+        let refusals: Vec<String> = self.owned().into_iter().chain(before).chain(self.unseen()).collect();
+        (!refusals.is_empty()).then(|| refusals.join("; "))
+    }
+
+    fn owned(&self) -> Option<String> {
         if self.others.is_empty() {
             return None;
         }
-        let what = if self.is_of_kind { "deletes all objects of its kind" } else { "deletes all that is in it" };
+        let what = self.deletes();
         let owned = listed(self.others.iter().map(|(owner, object)| format!("{object} of {owner}")));
         Some(format!(
             "deleting it {what}, of which others own {owned}; keep it until they have removed these or given them away, or, \
@@ -142,16 +206,81 @@ impl Held {
         ))
     }
 
-    /// What people should know of a deletion that is not refused.
-    pub fn warning(&self, id: &ResourceId) -> Option<String> {
-        if self.unseen.is_empty() {
-            return None;
-        }
-        let kinds = listed(self.unseen.iter().cloned());
+    /// What is said of something that was there before, and so may others' contents have been.
+    fn before_us(&self) -> Option<String> {
+        let (what, unmarked) = (self.deletes(), self.told_unmarked()?);
         Some(format!(
-            "{id}: this workspace cannot list {kinds} in the cluster; what others own of that goes with it unseen"
+            "it was there before it was taken over, and deleting it {what}, of which no mark says whose they are: {unmarked}; \
+             remove these first, or, to have it left alone, annotate it with another {MARK}, or, to have these deleted with \
+             it, annotate it with {DELETE_CONTENTS}: \"true\""
         ))
     }
+
+    fn told_unmarked(&self) -> Option<String> {
+        (!self.unmarked.is_empty()).then(|| listed(self.unmarked.iter().map(|(told, _)| told.clone())))
+    }
+
+    fn unseen(&self) -> Option<String> {
+        let kinds = self.kinds_unseen().filter(|_| self.policy == UnlistedContents::Refuse)?;
+        let what = self.deletes();
+        let values = |values: BTreeSet<&String>| serde_json::to_string(&values).expect("text can be written");
+        let may_list = (!self.unlisted.is_empty()).then(|| {
+            let groups = values(self.unlisted.iter().map(|(group, _)| group).collect());
+            let plurals = values(self.unlisted.iter().map(|(_, plural)| plural).collect());
+            format!(
+                "give its credentials the rule {{apiGroups: {groups}, resources: {plurals}, verbs: [\"list\"]}}, or, "
+            )
+        });
+        Some(format!(
+            "deleting it {what}, and nobody knows whether others own something of that, since this workspace cannot list \
+             {kinds} in the cluster; {}to have that deleted with it unseen, annotate it with {DELETE_CONTENTS}: \"true\", or \
+             set spec.kubernetes.unlistedContents of the Workspace to Ignore",
+            may_list.unwrap_or_default()
+        ))
+    }
+
+    fn deletes(&self) -> &'static str {
+        if self.is_of_kind { "deletes all objects of its kind" } else { "deletes all that is in it" }
+    }
+
+    /// The first few of the kinds that were not looked at.
+    fn kinds_unseen(&self) -> Option<String> {
+        let mut kinds = self.unlistable.clone();
+        kinds.extend(self.unlisted.iter().map(|(group, plural)| qualified(group, plural)));
+        (!kinds.is_empty()).then(|| listed(kinds.into_iter()))
+    }
+
+    /// What people should know of a deletion that is not refused.
+    pub fn warnings(&self, id: &ResourceId) -> Vec<String> {
+        let unmarked = self.told_unmarked().map(|told| match self.unmarked.len() {
+            1 => format!("{id}: 1 object that bears no mark goes with it: {told}"),
+            count => format!("{id}: {count} objects that bear no mark go with it: {told}"),
+        });
+        let unseen = self.kinds_unseen().map(|kinds| {
+            format!(
+                "{id}: this workspace cannot list {kinds} in the cluster; what others own of that goes with it unseen"
+            )
+        });
+        unmarked.into_iter().chain(unseen).collect()
+    }
+}
+
+/// Whether an object that bears no mark is there for others alone, and nobody misses it: what Kubernetes makes in each
+/// namespace and of each Service, and what clients and nodes keep to tell who is alive.
+fn comes_with_others(group: &str, kind: &str, name: &str, object: &Map<String, Value>) -> bool {
+    let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let is_token = || annotations.is_some_and(|it| it.get("kubernetes.io/service-account.uid").is_some());
+    comes_by_itself(group, kind, name)
+        || match (group, kind) {
+            ("", "Endpoints") | ("coordination.k8s.io", "Lease") => true,
+            ("", "Secret") => is_token(),
+            _ => false,
+        }
+}
+
+/// A kind as people know it, such as `rolebindings.rbac.authorization.k8s.io`.
+fn qualified(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 fn is_true(said: &Value) -> bool {
@@ -257,47 +386,103 @@ mod tests {
         assert_eq!(Contents::at_stake(&record(full.clone(), json!({})), None), Contents::of(&full));
     }
 
+    /// What is seen of these objects by the deployment `web`.
+    fn seen(contents: &Contents, objects: &[Map<String, Value>]) -> Held {
+        let mut held = Held::of(contents);
+        objects.iter().filter_map(|object| contents.foreign(&owner("web"), object)).for_each(|it| held.note(it));
+        held
+    }
+
+    fn object(kind: &str, name: &str, more: Value) -> Map<String, Value> {
+        let mut metadata = json!({"name": name, "namespace": "shop", "uid": format!("uid-of-{name}")});
+        metadata.as_object_mut().unwrap().extend(map(more));
+        map(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata}))
+    }
+
+    fn of(stack: &str, kind: &str, name: &str) -> Map<String, Value> {
+        owner(stack).marked(&object(kind, name, json!({})))
+    }
+
+    fn holder() -> StateResource {
+        record(namespace(json!({})), json!({}))
+    }
+
     #[test]
     fn what_others_own_is_named_with_its_owners_and_counted() {
-        let live = namespace(json!({}));
-        let mut held = Held::of(&Contents::of(&live).unwrap());
-        let bare = |name: &str| map(json!({"metadata": {"name": name, "namespace": "shop"}}));
-        held.note(&owner("web"), "ConfigMap", &owner("web").marked(&bare("ours")));
-        held.note(&owner("web"), "ConfigMap", &bare("nobodys"));
-        let mut going = owner("api").marked(&bare("going"));
+        let contents = Contents::of(&namespace(json!({}))).unwrap();
+        let mut going = of("api", "ConfigMap", "going");
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        held.note(&owner("web"), "ConfigMap", &going);
-        let mut copied = owner("api").marked(&bare("web-5d8f"));
+        let mut copied = of("api", "ReplicaSet", "web-5d8f");
         copied["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "name": "web", "controller": true}]);
-        held.note(&owner("web"), "ReplicaSet", &copied);
-        assert_eq!((held.refusal(), held.warning(&"v1:Namespace:shop".into())), (None, None));
+        let nothing = seen(&contents, &[of("web", "ConfigMap", "ours"), going, copied]);
+        assert_eq!((nothing.refusal(&holder()), nothing.warnings(&"v1:Namespace:shop".into())), (None, Vec::new()));
 
-        held.note(&owner("web"), "Secret", &owner("db").marked(&bare("password")));
-        for _ in 0..2 {
-            held.note(&owner("web"), "ConfigMap", &owner("api").marked(&bare("a")));
-        }
-        assert_snapshot!(held.refusal().unwrap(), @r#"deleting it deletes all that is in it, of which others own ConfigMap a of shop/api/dev, Secret password of shop/db/dev; keep it until they have removed these or given them away, or, to have these deleted with it, annotate it with stoa.dev/delete-contents: "true""#);
-        for name in ["b", "c", "d"] {
-            held.note(&owner("web"), "ConfigMap", &owner("api").marked(&bare(name)));
-        }
-        assert!(held.refusal().unwrap().contains("ConfigMap c of shop/api/dev and 2 more; "), "{held:?}");
+        let mut objects =
+            vec![of("db", "Secret", "password"), of("api", "ConfigMap", "a"), of("api", "ConfigMap", "a")];
+        let held = seen(&contents, &objects);
+        assert_snapshot!(held.refusal(&holder()).unwrap(), @r#"deleting it deletes all that is in it, of which others own ConfigMap a of shop/api/dev, Secret password of shop/db/dev; keep it until they have removed these or given them away, or, to have these deleted with it, annotate it with stoa.dev/delete-contents: "true""#);
+        objects.extend(["b", "c", "d"].map(|name| of("api", "ConfigMap", name)));
+        let refusal = seen(&contents, &objects).refusal(&holder()).unwrap();
+        assert!(refusal.contains("ConfigMap c of shop/api/dev and 2 more; "), "{refusal}");
 
-        let definition = definition(json!([{"name": "v1"}]));
-        let mut held = Held::of(&Contents::of(&definition).unwrap());
-        held.note(&owner("web"), "Web", &owner("api").marked(&bare("a")));
+        let contents = Contents::of(&definition(json!([{"name": "v1"}]))).unwrap();
+        let refusal = seen(&contents, &[of("api", "Web", "a")]).refusal(&holder()).unwrap();
+        assert!(refusal.contains("of its kind, of which others own Web a in namespace shop of shop/api/dev;"));
+    }
+
+    #[test]
+    fn what_bears_no_mark_is_counted_and_keeps_what_was_there_before() {
+        let contents = Contents::of(&namespace(json!({}))).unwrap();
+        let lease = map(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}}));
+        let token = json!({"annotations": {"kubernetes.io/service-account.uid": "u"}});
+        let by_themselves = [
+            object("ServiceAccount", "default", json!({})),
+            object("ConfigMap", "kube-root-ca.crt", json!({})),
+            object("Endpoints", "web", json!({})),
+            object("Secret", "default-token", token),
+            object("Pod", "web-0", json!({"ownerReferences": [{"controller": true}]})),
+            lease,
+        ];
+        let (id, adopted) = ("v1:Namespace:shop".into(), holder().adopted(true));
+        let nothing = seen(&contents, &by_themselves);
+        assert_eq!((nothing.refusal(&adopted), nothing.warnings(&id)), (None, Vec::new()));
+
+        let names = ["a", "b", "c", "d"];
+        let objects: Vec<_> = names.iter().map(|name| object("PersistentVolumeClaim", name, json!({}))).collect();
+        let mut held = seen(&contents, &objects);
+        assert_eq!(held.refusal(&holder()), None, "who made a namespace has what is in it");
+        assert_snapshot!(held.warnings(&id).join(""), @"v1:Namespace:shop: 4 objects that bear no mark go with it: PersistentVolumeClaim a, PersistentVolumeClaim b, PersistentVolumeClaim c and 1 more");
+        held.leave_out(&HashSet::from(["uid-of-a", "uid-of-b", "uid-of-c"]));
+        assert_snapshot!(held.warnings(&id).join(""), @"v1:Namespace:shop: 1 object that bears no mark goes with it: PersistentVolumeClaim d");
+        assert_snapshot!(held.refusal(&adopted).unwrap(), @r#"it was there before it was taken over, and deleting it deletes all that is in it, of which no mark says whose they are: PersistentVolumeClaim d; remove these first, or, to have it left alone, annotate it with another stoa.dev/owner, or, to have these deleted with it, annotate it with stoa.dev/delete-contents: "true""#);
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_refuses_unless_the_workspace_lets_it_go() {
+        let mut held = Held::of(&Contents::of(&namespace(json!({}))).unwrap());
+        held.note_unlisted("", "secrets");
+        held.note_unlisted("rbac.authorization.k8s.io", "roles");
+        assert_snapshot!(held.refusal(&holder()).unwrap(), @r#"deleting it deletes all that is in it, and nobody knows whether others own something of that, since this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; give its credentials the rule {apiGroups: ["","rbac.authorization.k8s.io"], resources: ["roles","secrets"], verbs: ["list"]}, or, to have that deleted with it unseen, annotate it with stoa.dev/delete-contents: "true", or set spec.kubernetes.unlistedContents of the Workspace to Ignore"#);
+        let ignoring = held.clone().with_unlisted(UnlistedContents::Ignore);
+        assert_eq!(ignoring.refusal(&holder()), None);
+        assert_snapshot!(ignoring.warnings(&"v1:Namespace:shop".into()).join(""), @"v1:Namespace:shop: this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; what others own of that goes with it unseen");
+
+        // What others are known to own is told first, and is never ignored.
+        let contents = Contents::of(&namespace(json!({}))).unwrap();
+        let mut both = ignoring.clone();
+        both.note(contents.foreign(&owner("web"), &of("api", "ConfigMap", "a")).unwrap());
+        assert!(both.refusal(&holder()).unwrap().ends_with("stoa.dev/delete-contents: \"true\""), "{both:?}");
+        let refusal = both.with_unlisted(UnlistedContents::Refuse).refusal(&holder()).unwrap();
         assert!(
-            held.refusal()
-                .unwrap()
-                .contains("of its kind, of which others own Web a in namespace shop of shop/api/dev;")
+            refusal.contains("ConfigMap a of shop/api/dev; keep it") && refusal.contains("; deleting it deletes all")
         );
     }
 
     #[test]
-    fn what_could_not_be_looked_at_is_told() {
-        let live = namespace(json!({}));
-        let mut held = Held::of(&Contents::of(&live).unwrap());
-        ["secrets", "roles.rbac.authorization.k8s.io"].into_iter().for_each(|kind| held.note_unseen(kind.to_owned()));
-        assert_eq!(held.refusal(), None);
-        assert_snapshot!(held.warning(&"v1:Namespace:shop".into()).unwrap(), @"v1:Namespace:shop: this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; what others own of that goes with it unseen");
+    fn no_rule_lets_list_what_nobody_can() {
+        let mut held = Held::of(&Contents::of(&definition(json!([{"name": "v1", "served": false}]))).unwrap());
+        held.note_unlistable("x.dev", "webs");
+        let refusal = held.refusal(&holder()).unwrap();
+        assert!(refusal.contains("cannot list webs.x.dev in the cluster; to have that deleted with it"), "{refusal}");
     }
 }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
-use crate::document::Document;
 use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Standing};
 use crate::plan::{Action, FoundResource, Live, Plan, PlannedAction};
@@ -271,11 +270,7 @@ pub fn plan(
             ..PlannedAction::new(id.clone(), candidate.resource.kind, Action::Import)
         });
     }
-    if problems.is_empty() {
-        Ok(Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: spec_digest.to_owned(), actions })
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(Plan { actions, ..Plan::of(spec_digest) }) } else { Err(problems) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
+pub mod bounds;
 pub mod changes;
 pub mod cluster;
 pub mod conflict;
@@ -53,7 +54,7 @@ pub use conflict::FieldConflict;
 pub use deletion::MassDeletion;
 pub use given_up::GivenUp;
 pub use graph::{Cycle, Graph};
-pub use held::{Contents, Held};
+pub use held::{Contents, Foreign, Held, UnlistedContents};
 pub use ignore::Ignored;
 pub use masks::{DigestKey, DigestKeys};
 pub use object::{KubernetesObject, ObjectRef};

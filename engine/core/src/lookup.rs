@@ -78,7 +78,7 @@ impl<'l> Settled<'l> {
     /// # Errors
     ///
     /// [`ReferenceError::Dangling`] when there is no such value and applying will not make one.
-    pub fn look(&self, reference: &Reference) -> Result<Looked, ReferenceError> {
+    pub fn look(&self, reference: &Reference) -> Result<Looked<'_>, ReferenceError> {
         let path = &reference.path;
         if self.resolved.is_unknown(path) {
             return Ok(Looked::Unknown);
@@ -110,7 +110,7 @@ impl<'l> Settled<'l> {
         }
     }
 
-    fn known(&self, path: &FieldPath, value: &Value) -> Looked {
-        Looked::Known { value: value.clone(), sensitive: self.sensitive.below(path) }
+    fn known<'v>(&self, path: &FieldPath, value: &'v Value) -> Looked<'v> {
+        Looked::Known { value, sensitive: self.sensitive.below(path) }
     }
 }

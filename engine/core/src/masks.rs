@@ -9,6 +9,7 @@ use ring::hmac;
 use serde_json::{Map, Value, json};
 
 use crate::digest::{canonical_json, digest_bytes, hex};
+use crate::object::decoded;
 use crate::spec::ResourceId;
 
 /// The key of the map that stands in a state for a sensitive value.
@@ -59,6 +60,13 @@ impl DigestKeys {
                 None => unkeyed(id, value),
             }
         })
+    }
+
+    /// Whether a state holds `mask` for this value, or for the text that is there in base64, as of a Secret's `stringData`.
+    pub fn is_mask_of(&self, id: &ResourceId, mask: &Value, value: &Value) -> bool {
+        let text = value.as_str().and_then(decoded).map(Value::from);
+        let values = [Some(value), text.as_ref()];
+        self.masks().any(|masked| values.iter().flatten().any(|value| masked(id, value) == *mask))
     }
 
     /// What was recorded, without digests that were made without a key: in their place are digests of those.
@@ -145,6 +153,24 @@ mod tests {
             assert!(text(digest).starts_with("hmac-sha256:"), "{digest}");
         }
         assert_eq!(keys.rekeyed(&id, again.clone()), again);
+    }
+
+    #[test]
+    fn a_value_is_recognized_by_every_key_and_as_it_is_live_in_a_secret() {
+        let (id, old) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
+        let keys = DigestKeys::new(&[2; 32], &[[1; 32]]);
+        for mask in
+            [keys.mask(&id, &json!("hunter2")), old.mask(&id, &json!("hunter2")), unkeyed(&id, &json!("hunter2"))]
+        {
+            assert!(
+                keys.is_mask_of(&id, &mask, &json!("hunter2")) && keys.is_mask_of(&id, &mask, &json!("aHVudGVyMg=="))
+            );
+            assert!(
+                !keys.is_mask_of(&id, &mask, &json!("hunter3"))
+                    && !keys.is_mask_of(&"b".into(), &mask, &json!("hunter2"))
+            );
+        }
+        assert!(!old.is_mask_of(&id, &keys.mask(&id, &json!("hunter2")), &json!("hunter2")), "it has not that key");
     }
 
     #[test]

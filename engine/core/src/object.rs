@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, PAD, STANDARD};
+use base64::{Engine as _, alphabet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -184,6 +184,12 @@ pub fn is_going(live: &Map<String, Value>) -> bool {
     live.get("metadata").and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
 }
 
+/// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets to
+/// it (k8s.io/kubernetes/pkg/controller: serviceaccount, certificates/rootcacertpublisher).
+pub fn comes_by_itself(group: &str, kind: &str, name: &str) -> bool {
+    matches!((group, kind, name), ("", "ServiceAccount", "default") | ("", "ConfigMap", "kube-root-ca.crt"))
+}
+
 /// The live object without what is no use to keep: managedFields, and the copy of itself that
 /// `kubectl apply` leaves in an annotation (in clear, for a Secret).
 #[must_use]
@@ -198,7 +204,7 @@ pub fn without_bookkeeping(mut live: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else.
-pub(crate) fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
+pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
     if !is_secret(object) {
         return None;
     }
@@ -218,6 +224,14 @@ pub(crate) fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String
     }
     data.as_object_mut()?.extend(encoded);
     Some(stored)
+}
+
+/// Whether Go's decoder takes a text for base64: it passes over the ends of lines, and does not look at the bits that the last
+/// letter has over.
+pub(crate) fn is_base64(text: &str) -> bool {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
+    let in_one_line: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
+    LENIENT.decode(in_one_line).is_ok()
 }
 
 /// The text behind base64, when it is both.

@@ -13,8 +13,9 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::object::ObjectRef;
+use crate::object::{ObjectRef, uid_of};
 use crate::spec::Resource;
+use crate::state::StateResource;
 
 /// The annotation that says whose an object is: `<organization>/<stack>/<workspace>/<uid of the stack>`.
 pub const MARK: &str = "stoa.dev/owner";
@@ -49,6 +50,27 @@ pub enum Standing {
     TakesOver(String),
     /// Another deployment has it: a sentence for people.
     Refused(String),
+}
+
+/// Why an object that was to be removed is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeftAlone {
+    /// It bears the mark of another deployment, whose readable name this is.
+    Owned(String),
+    /// Somebody made it in place of the one that is recorded, which is gone.
+    Recreated,
+}
+
+impl fmt::Display for LeftAlone {
+    /// A sentence for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owned(owner) => write!(f, "it belongs to {owner} now, and is left alone"),
+            Self::Recreated => {
+                f.write_str("what was applied is gone; another that somebody made has its name, and is left alone")
+            }
+        }
+    }
 }
 
 impl fmt::Display for Owner {
@@ -95,6 +117,12 @@ impl Owner {
         mark_of(live).filter(|mark| *mark != self.mark()).map(|mark| self.readable(&mark))
     }
 
+    /// Whether a live object is another than the recorded one, and does not say that we made it: somebody removed that one and
+    /// made this one, which is as little ours as anything that is not recorded.
+    pub fn is_recreated(&self, prior: &StateResource, live: &Map<String, Value>) -> bool {
+        matches!((prior.uid(), uid_of(live)), (Some(recorded), Some(uid)) if recorded != uid) && !self.has(live)
+    }
+
     /// How we stand to a live object that is to be applied; `from` is what its resource says of taking over
     /// ([`taken_from`]).
     pub fn standing(&self, from: Option<&str>, live: &Map<String, Value>) -> Standing {
@@ -121,11 +149,6 @@ impl Owner {
     fn readable(&self, mark: &str) -> String {
         name_in(mark).filter(|name| *name != self.to_string()).unwrap_or(mark).to_owned()
     }
-}
-
-/// What is told of an object that was to be removed and belongs to another deployment.
-pub fn left_alone(owner: &str) -> String {
-    format!("it belongs to {owner} now, and is left alone")
 }
 
 /// The deployment from which the resource says that it is to be taken over.

@@ -1,6 +1,10 @@
 //! Paths into JSON values: how references address a value and how changes name a field.
 
+use std::borrow::{Borrow, Cow};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::Bound;
 
 use serde_json::{Map, Value};
 
@@ -126,6 +130,62 @@ impl FieldPath {
     }
 }
 
+/// Sets of paths are searched by segments, without a path being made for that.
+impl Borrow<[Segment]> for FieldPath {
+    fn borrow(&self) -> &[Segment] {
+        &self.0
+    }
+}
+
+/// Those of the paths that are at or below one, from there.
+pub fn below<'p>(paths: &'p BTreeSet<FieldPath>, path: &[Segment]) -> impl Iterator<Item = &'p [Segment]> {
+    // Sorted paths that begin alike are next to each other.
+    let from = paths.range::<[Segment], _>((Bound::Included(path), Bound::Unbounded));
+    from.map_while(|it| it.strip_prefix(path))
+}
+
+/// Finds values in objects that stay as they are meanwhile.
+///
+/// Which item of a list has which text is found out once for each list: to look through it for each item would take the
+/// square of its length.
+#[derive(Debug, Default)]
+pub(crate) struct Finder<'v> {
+    /// By where a list is in memory, and by the key.
+    items: RefCell<HashMap<*const Value, HashMap<String, ByText<'v>>>>,
+}
+
+/// The first item of a list that has each text under a key.
+type ByText<'v> = HashMap<String, &'v Value>;
+
+impl<'v> Finder<'v> {
+    /// The value at the path, as [`FieldPath::get`] finds it.
+    pub(crate) fn get(&self, root: &'v Map<String, Value>, path: &FieldPath) -> Option<&'v Value> {
+        let first = root.get(path.first_key()?)?;
+        path.0[1..].iter().try_fold(first, |value, segment| match (value, segment) {
+            (Value::Array(items), Segment::Item { key, value }) => self.item(items, key, value),
+            _ => match step(value, segment) {
+                Found::Value(next) => Some(next),
+                Found::Missing | Found::Impossible { .. } => None,
+            },
+        })
+    }
+
+    fn item(&self, items: &'v [Value], key: &str, text: &str) -> Option<&'v Value> {
+        let mut lists = self.items.borrow_mut();
+        let list = lists.entry(items.as_ptr()).or_default();
+        if !list.contains_key(key) {
+            let mut by_text = HashMap::with_capacity(items.len());
+            for item in items {
+                if let Some(text) = text_under(item, key) {
+                    by_text.entry(text).or_insert(item);
+                }
+            }
+            list.insert(key.to_owned(), by_text);
+        }
+        list[key].get(text).copied()
+    }
+}
+
 fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
     let next = match (value, segment) {
         (Value::Object(map), Segment::Key(key)) => map.get(key),
@@ -172,13 +232,18 @@ fn text_under(item: &Value, key: &str) -> Option<String> {
 }
 
 /// A string, number or boolean as text.
-pub(crate) fn scalar_text(value: &Value) -> Option<String> {
+pub(crate) fn scalar(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
+        Value::String(text) => Some(text.into()),
+        Value::Number(number) => Some(number.to_string().into()),
+        Value::Bool(flag) => Some(flag.to_string().into()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+/// The same, by value.
+pub fn scalar_text(value: &Value) -> Option<String> {
+    scalar(value).map(Cow::into_owned)
 }
 
 impl fmt::Display for FieldPath {
@@ -236,6 +301,39 @@ mod tests {
         for path in [by_index, dotted, by_key] {
             assert_eq!(path.get(&object()), Some(&json!("web")), "{path}");
         }
+    }
+
+    #[test]
+    fn a_finder_finds_what_a_path_does() {
+        let item = |key: &str, value: &str| Segment::Item { key: key.into(), value: value.into() };
+        let root = json!({
+            "list": [{"name": "a", "at": 1}, 7, {"name": "b", "port": 80}, {"name": "a", "at": 2}, {"name": true}],
+            "empty": [], "other": [{"name": "b"}], "text": "x", "map": {"0": {"name": "a"}},
+        });
+        let (root, finder) = (root.as_object().unwrap(), Finder::default());
+        let lists = ["list", "empty", "other", "text", "map", "missing"].map(|key| FieldPath::of_keys([key]));
+        let steps =
+            [item("name", "a"), item("name", "b"), item("name,port", "b,80"), item("name", "true"), item("at", "2")];
+        let steps = steps.into_iter().chain([Segment::Index(1), Segment::Key("0".into())]);
+        for path in steps.flat_map(|step| lists.each_ref().map(|list| list.join(step.clone()))) {
+            for path in [path.key("name"), path] {
+                assert_eq!(finder.get(root, &path), path.get(root), "{path}");
+            }
+        }
+        assert_eq!(finder.get(root, &FieldPath::default()), None);
+    }
+
+    #[test]
+    fn paths_below_one_are_found_among_others() {
+        let path = |keys: &[&str]| FieldPath(keys.iter().map(|key| Segment::Key((*key).to_owned())).collect());
+        let paths =
+            BTreeSet::from([path(&["a"]), path(&["a", "b", "c"]), path(&["a", "c"]), path(&["ab"]), path(&["b"])]);
+        let found =
+            |at: &[&str]| below(&paths, &path(at).0).map(|it| FieldPath(it.to_vec()).to_string()).collect::<Vec<_>>();
+        assert_eq!(found(&["a"]), ["", "b.c", "c"]);
+        assert_eq!(found(&["a", "b"]), ["c"]);
+        assert_eq!(found(&["a", "bb"]), [""; 0]);
+        assert_eq!(found(&[]).len(), paths.len());
     }
 
     #[test]

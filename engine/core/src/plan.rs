@@ -1,6 +1,6 @@
 //! What has to change, complete and decided before anything does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -46,10 +46,10 @@ pub enum Action {
     Delete,
     /// It cannot be changed in place: remove it and make it again.
     Replace,
-    /// It is there but not recorded, or another deployment's: take it over.
+    /// It is there but not recorded, made by somebody in place of what is, or another deployment's: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already, another deployment's, wanted under another id, in a cluster that
-    /// is given up, or was imported to be left alone: drop the record.
+    /// It is recorded, no longer wanted, and gone already, also where somebody made another of its name, another deployment's,
+    /// wanted under another id, in a cluster that is given up, or was imported to be left alone: drop the record.
     Forget,
     /// It is there and not recorded: record it as it is, and change nothing.
     Import,
@@ -139,6 +139,10 @@ pub struct PlannedAction {
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<String>,
+    /// The recorded object is gone, and somebody made another of its name: that is taken over like anything that is not
+    /// recorded, or left alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recreated: bool,
     /// For [`Action::Replace`]: something is there already where it is made anew, such as in the cluster that it goes to, and
     /// is taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -189,6 +193,7 @@ impl PlannedAction {
             recorded_as: None,
             kept_as: None,
             owned_by: None,
+            recreated: false,
             takes_over: false,
             taken: Vec::new(),
             imported: false,
@@ -206,6 +211,10 @@ pub struct Plan {
     pub schema_version: u32,
     /// Of the document that the Spec it was made from is kept as, sensitive values sealed: `sha256:<hex>`.
     pub spec_digest: String,
+    /// Where it goes: by the name of a cluster, or under no name where there is one place for all, a digest that is the same
+    /// for the same server, or repository and branch. Only what it goes to is here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub destinations: BTreeMap<String, String>,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
 }
@@ -254,7 +263,13 @@ impl Document for Plan {
 }
 
 impl Plan {
-    /// The digest of what was decided, `sha256:<hex>`: the actions and the fields that are known.
+    /// A plan for a Spec, which does nothing.
+    pub fn of(spec_digest: &str) -> Self {
+        let (destinations, actions) = Default::default();
+        Self { schema_version: Self::SCHEMA_VERSION, spec_digest: spec_digest.to_owned(), destinations, actions }
+    }
+
+    /// The digest of what was decided, `sha256:<hex>`: the actions, the fields that are known, and where they go.
     /// Why something could not be verified is left out, since the same reason may be worded anew.
     pub fn digest(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan is JSON");

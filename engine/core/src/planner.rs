@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::bounds::Budget;
 use crate::cluster::{Clusters, Identity};
 use crate::conflict::{FieldConflict, masked};
 use crate::contents;
 use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
-use crate::document::Document as _;
 use crate::given_up::GivenUp;
 use crate::graph::Graph;
 use crate::ignore::Ignored;
@@ -218,7 +218,7 @@ impl<'a> Outline<'a> {
     fn ordered(&self, input: &PlanInput<'_>, decided: Decided<'_>) -> Plan {
         let Decided { actions, moved, superseded, unclear, .. } = decided;
         let actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &unclear);
-        Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions }
+        Plan { actions, ..Plan::of(input.spec_digest) }
     }
 
     /// What is done about everything, and what references to it lead to. What is sketched stays as it is where the
@@ -237,6 +237,7 @@ impl<'a> Outline<'a> {
         let renamed = renamed(input, self);
         let known = |id: &str| by_id.contains_key(id);
         let mut settled: HashMap<&ResourceId, Settled<'_>> = HashMap::with_capacity(order.len());
+        let mut budget = Budget::default();
         for id in order {
             let resource = by_id[id.0.as_str()];
             let present = match input.live.get(id) {
@@ -255,11 +256,14 @@ impl<'a> Outline<'a> {
                 // What it refers to is wrong itself, and told already.
                 None => Ok(Looked::Unknown),
             };
-            let resolved = match is_referring.then(|| resolve(&resource.attributes, &known, &mut lookup)) {
+            let resolved = match is_referring.then(|| resolve(resource, &known, &mut lookup, &mut budget)) {
                 None => Resolved::plain(&resource.attributes),
                 Some(Ok(resolved)) => resolved,
                 Some(Err(errors)) => {
                     problems.extend(errors.iter().map(|(field, err)| reference_problem(id, field, err)));
+                    if budget.is_spent() {
+                        return Err(problems);
+                    }
                     continue;
                 }
             };
@@ -289,8 +293,8 @@ impl<'a> Outline<'a> {
             };
             let recorded_as = renamed.get(id).copied();
             let own = recorded.get(id).copied();
-            let prior = own.or_else(|| recorded.get(recorded_as?).copied());
-            let mut decision = match decide_place(input, resource, prior, &resolved, &ignored) {
+            let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
+            let mut decision = match decide_place(input, resource, records, &resolved, &ignored) {
                 Ok(decision) => decision,
                 Err(problem) => {
                     problems.push(problem);
@@ -311,6 +315,7 @@ impl<'a> Outline<'a> {
                     // What is made anew has to go first, by the record that says which object is there.
                     recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
                     owned_by,
+                    recreated: decision.recreated,
                     takes_over: decision.takes_over,
                     taken: decision.taken,
                     imported: decision.imported,
@@ -410,8 +415,8 @@ fn is_of_name(path: &FieldPath) -> bool {
     }
 }
 
-/// The cluster that an object is recorded in, where that is another than it goes to. A cluster may have got another name:
-/// what has the uid that is recorded is where it was.
+/// The cluster that an object is recorded in, where that is another than it goes to, or its namespace is. A cluster may have
+/// got another name: what has the uid that is recorded is where it was.
 fn moved_from<'a>(input: &PlanInput<'a>, resource: &Resource, prior: &'a StateResource) -> Option<&'a str> {
     let is_there = match input.live.get(&resource.id)? {
         Live::Present(live) => prior.uid().is_some() && uid_of(live) == prior.uid(),
@@ -422,27 +427,42 @@ fn moved_from<'a>(input: &PlanInput<'a>, resource: &Resource, prior: &'a StateRe
     has_moved.then(|| input.clusters.of_recorded(prior))
 }
 
-/// What to do, also about an object that is in another cluster than it is to be: it is made anew in this one, and goes
-/// there. One that is never removed stays there.
+/// Whether somebody made what is live of a resource in place of what is recorded of it, under whatever id. What is being
+/// deleted is as good as gone.
+fn is_recreated(input: &PlanInput<'_>, id: &ResourceId, records: [Option<&StateResource>; 2]) -> bool {
+    let Some(Live::Present(live)) = input.live.get(id).filter(|_| records.iter().any(Option::is_some)) else {
+        return false;
+    };
+    !is_going(live) && records.into_iter().flatten().all(|prior| input.owner.is_recreated(prior, live))
+}
+
+/// What to do, also about an object that is in another cluster or namespace than it is to be: it is made anew in this one, and
+/// goes there. One that is never removed stays there. `records` has what is recorded under its id, then what is under another.
 fn decide_place(
     input: &PlanInput<'_>,
     resource: &Resource,
-    prior: Option<&StateResource>,
+    records: [Option<&StateResource>; 2],
     resolved: &Resolved<'_>,
     ignored: &Ignored,
 ) -> Result<Decision, Problem> {
+    let prior = records.into_iter().flatten().next();
     let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
-        return Ok(decide(input, resource, prior, resolved, ignored));
+        let recreated = is_recreated(input, &resource.id, records);
+        let decision = decide(input, resource, prior.filter(|_| !recreated), resolved, ignored);
+        return Ok(Decision { recreated, drift: decision.drift || recreated, ..decision });
     };
     let decision = decide(input, resource, None, resolved, ignored);
     if is_to_be_left(&prior.extensions) {
         return Ok(decision);
     }
+    let (to, namespaces) = (input.clusters.of_wanted(resource), input.clusters.namespaces(prior, resource));
     if let Some(Live::Unverified(why)) = input.live.get(&resource.id) {
-        let to = input.clusters.of_wanted(resource);
-        let message = format!(
-            "it is to go from cluster {from} to {to}, and stays where it is while {to} cannot be looked at: {why}"
-        );
+        let way = match &namespaces {
+            Some([before, after]) if from == to => format!("namespace {before} to {after}"),
+            Some(_) | None => format!("cluster {from} to {to}"),
+        };
+        let message =
+            format!("it is to go from {way}, and stays where it is while cluster {to} cannot be looked at: {why}");
         return Err(Problem::new(reason::UNAVAILABLE, message).of(&resource.id).at("extensions.cluster"));
     }
     if !input.clusters.has(from) {
@@ -452,13 +472,15 @@ fn decide_place(
         );
         return Err(Problem::new(reason::NO_RUNTIME, message).of(&resource.id).at("extensions.cluster"));
     }
-    let moved = FieldChange {
-        path: "cluster".to_owned(),
-        before: Some(from.into()),
-        after: Some(input.clusters.of_wanted(resource).into()),
+    let moved = |path: &str, [before, after]: [String; 2]| FieldChange {
+        path: path.to_owned(),
+        before: Some(before.into()),
+        after: Some(after.into()),
         drift: false,
     };
-    let changes = std::iter::once(moved).chain(decision.changes).collect();
+    let cluster = (from != to).then(|| moved("cluster", [from, to].map(str::to_owned)));
+    let namespace = namespaces.map(|namespaces| moved("metadata.namespace", namespaces));
+    let changes = cluster.into_iter().chain(namespace).chain(decision.changes).collect();
     let takes_over = decision.action == Action::Adopt;
     Ok(Decision { action: Action::Replace, changes, drift: false, takes_over, ..decision })
 }
@@ -468,6 +490,7 @@ struct Decision {
     changes: Vec<FieldChange>,
     drift: bool,
     unverified: Option<String>,
+    recreated: bool,
     takes_over: bool,
     taken: Vec<FieldConflict>,
     imported: bool,
@@ -476,8 +499,8 @@ struct Decision {
 impl Decision {
     /// To make what is not there, or is not known to be.
     fn create(changes: Vec<FieldChange>, drift: bool, unverified: Option<String>) -> Self {
-        let action = Action::Create;
-        Self { action, changes, drift, unverified, takes_over: false, taken: Vec::new(), imported: false }
+        let (action, taken) = (Action::Create, Vec::new());
+        Self { action, changes, drift, unverified, recreated: false, takes_over: false, taken, imported: false }
     }
 }
 
@@ -546,7 +569,7 @@ fn decide(
         }
         Some(_) | None => Vec::new(),
     };
-    Decision { action, changes, drift, unverified, takes_over, taken, imported }
+    Decision { action, changes, drift, unverified, recreated: false, takes_over, taken, imported }
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
@@ -563,8 +586,12 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
     };
     let may_be_there = !matches!(live, Some(Live::Absent));
     let imported = may_be_there && !taken_over && owned_by.is_none() && is_to_be_left(&prior.extensions);
+    let recreated = match live {
+        Some(Live::Present(live)) => !taken_over && owned_by.is_none() && !imported && owner.is_recreated(prior, live),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
     let (action, unverified) = match live {
-        _ if taken_over || owned_by.is_some() || imported => (Action::Forget, None),
+        _ if taken_over || owned_by.is_some() || imported || recreated => (Action::Forget, None),
         Some(Live::Absent) => (Action::Forget, None),
         Some(Live::Present(_)) => (Action::Delete, None),
         Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
@@ -574,6 +601,7 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
         depends_on: prior.depends_on.clone(),
         unverified,
         owned_by,
+        recreated,
         imported,
         ..PlannedAction::new(prior.id.clone(), prior.kind, action)
     }

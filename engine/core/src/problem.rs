@@ -22,6 +22,8 @@ pub mod reason {
     pub const MISSING_FIELD: &str = "MissingField";
     /// A reference does not parse, or its value does not fit where it stands.
     pub const INVALID_REFERENCE: &str = "InvalidReference";
+    /// References stand for more than they may.
+    pub const TOO_LARGE: &str = "TooLarge";
     /// A reference or dependency names something that does not exist.
     pub const DANGLING_REFERENCE: &str = "DanglingReference";
     /// Resources depend on each other in a circle.

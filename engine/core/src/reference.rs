@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use crate::bounds::TooLarge;
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
 
@@ -96,6 +97,9 @@ pub enum ReferenceError {
     /// The value does not fit where the reference stands.
     #[error("{0}")]
     Unfit(String),
+    /// The value is more than references may stand for.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
 }
 
 impl ReferenceError {
@@ -104,6 +108,7 @@ impl ReferenceError {
         match self {
             Self::UnknownId { .. } | Self::Dangling(_) => crate::problem::reason::DANGLING_REFERENCE,
             Self::Syntax { .. } | Self::Unfit(_) => crate::problem::reason::INVALID_REFERENCE,
+            Self::TooLarge(_) => crate::problem::reason::TOO_LARGE,
         }
     }
 }
@@ -148,7 +153,8 @@ pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template
             parser.position += OPEN.len();
             parts.push(Part::Reference(parser.reference(true)?));
         } else {
-            let next = rest.chars().next().map_or(1, char::len_utf8);
+            let first = rest.chars().next().map_or(1, char::len_utf8);
+            let next = rest[first..].find('$').map_or(rest.len(), |dollar| first + dollar);
             literal.push_str(&rest[..next]);
             parser.position += next;
         }

@@ -20,7 +20,7 @@ use crate::changes::{Change, Changes};
 use crate::conflict::FieldConflict;
 use crate::given_up::left_in;
 use crate::import::LEFT_AS_IMPORTED;
-use crate::owner::left_alone;
+use crate::owner::LeftAlone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, left_as};
 use crate::sensitive::{MASK, UNKNOWN};
 
@@ -222,11 +222,18 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
         let _ = write!(out, "  ({})", left_as(wanted));
     }
     match (&action.owned_by, action.action) {
-        (Some(owner), Action::Forget) => drop(write!(out, "  ({})", left_alone(owner))),
+        (Some(owner), Action::Forget) => drop(write!(out, "  ({})", LeftAlone::Owned(owner.clone()))),
         (Some(owner), _) => drop(write!(out, "  (taken over from {owner})")),
         (None, Action::Forget) if action.imported => drop(write!(out, "  ({LEFT_AS_IMPORTED})")),
         (None, _) if action.imported => out.push_str("  (it was imported, and is applied for the first time)"),
         (None, _) => {}
+    }
+    match action.action {
+        Action::Forget if action.recreated => drop(write!(out, "  ({})", LeftAlone::Recreated)),
+        _ if action.recreated => {
+            out.push_str("  (what was applied is gone; another that somebody made has its name, and is taken over)");
+        }
+        _ => {}
     }
     if action.takes_over {
         out.push_str("  (something is there already, and is taken over)");

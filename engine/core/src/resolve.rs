@@ -1,29 +1,24 @@
-//! The references of a resource: where they stand, and their values put in their place.
+//! The references of a resource: which there are, and their values put in their place.
 //!
-//! Start at [`resolve`]. What an unknown or sensitive value flows into is unknown or sensitive too.
+//! Start at [`resolve`]. What an unknown or sensitive value flows into is unknown or sensitive too. How much may be put in
+//! their place `bounds` says.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::path::{FieldPath, Segment, scalar_text, type_name};
+use crate::bounds::{Budget, TooLarge};
+use crate::path::{FieldPath, Segment, below, scalar, type_name};
 use crate::reference::{Part, Reference, ReferenceError, Template, may_refer, parse};
+use crate::spec::Resource;
 
-/// A reference and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occurrence {
-    /// Where in the attributes.
-    pub field: FieldPath,
-    /// What it refers to.
-    pub reference: Reference,
-}
-
-/// All references in the attributes of a resource, and what is wrong with those that do not parse.
-pub fn occurrences(
+/// All references in the attributes of a resource, and what is wrong with those that do not parse. Where they stand is told
+/// of the latter alone: that may be long, and there may be many.
+pub fn references(
     attributes: &Map<String, Value>,
     known: &dyn Fn(&str) -> bool,
-) -> (Vec<Occurrence>, Vec<(FieldPath, ReferenceError)>) {
+) -> (Vec<Reference>, Vec<(FieldPath, ReferenceError)>) {
     let mut found = Vec::new();
     let mut errors = Vec::new();
     if !refers(attributes) {
@@ -31,9 +26,7 @@ pub fn occurrences(
     }
     let mut visit = |field: &FieldPath, text: &str| match parse(text, known) {
         Ok(None) => {}
-        Ok(Some(template)) => found.extend(
-            template.references().map(|reference| Occurrence { field: field.clone(), reference: reference.clone() }),
-        ),
+        Ok(Some(template)) => found.extend(template.references().cloned()),
         Err(err) => errors.push((field.clone(), err)),
     };
     texts(attributes, &mut visit);
@@ -89,11 +82,11 @@ fn strings_of(value: &Value, at: &mut FieldPath, visit: &mut dyn FnMut(&FieldPat
 
 /// What a reference leads to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Looked {
+pub enum Looked<'l> {
     /// This value, of which these paths (from the value) are sensitive; the empty path is all of it.
     Known {
-        /// The value.
-        value: Value,
+        /// The value, which nobody copies before it is known to fit.
+        value: &'l Value,
         /// Its sensitive parts.
         sensitive: Vec<FieldPath>,
     },
@@ -127,37 +120,52 @@ impl<'a> Resolved<'a> {
 
     /// Whether the value at the path, or a part of it, is unknown.
     pub fn is_unknown(&self, path: &FieldPath) -> bool {
-        self.unknown
-            .iter()
-            .any(|unknown| unknown.strip_prefix(&path.0).is_some() || path.strip_prefix(&unknown.0).is_some())
+        (0..=path.0.len()).any(|depth| self.unknown.contains(&path.0[..depth]))
+            || below(&self.unknown, &path.0).next().is_some()
     }
 }
 
-/// Replaces every reference in the attributes by what `lookup` finds.
+/// Replaces every reference in the attributes of a resource by what `lookup` finds, as far as the budget goes.
 ///
 /// # Errors
 ///
-/// All that is wrong, with the place in the attributes.
-pub fn resolve<'a>(
-    attributes: &'a Map<String, Value>,
+/// All that is wrong, with the place in the attributes; the first reference that stands for too much is the last that is
+/// looked at.
+pub fn resolve<'a, 'l>(
+    resource: &'a Resource,
     known: &dyn Fn(&str) -> bool,
-    lookup: &mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
+    lookup: &mut dyn FnMut(&Reference) -> Result<Looked<'l>, ReferenceError>,
+    budget: &mut Budget,
 ) -> Result<Resolved<'a>, Vec<(FieldPath, ReferenceError)>> {
+    let Resource { id, attributes, .. } = resource;
     if !refers(attributes) {
         return Ok(Resolved::plain(attributes));
     }
-    let mut resolver =
-        Resolver { known, lookup, at: FieldPath::default(), out: Resolved::default(), errors: Vec::new() };
+    budget.begin(id);
+    let mut resolver = Resolver {
+        known,
+        lookup,
+        budget,
+        at: FieldPath::default(),
+        out: Resolved::default(),
+        errors: Vec::new(),
+        is_over: false,
+    };
     let attributes = Cow::Owned(resolver.map(attributes));
-    if resolver.errors.is_empty() { Ok(Resolved { attributes, ..resolver.out }) } else { Err(resolver.errors) }
+    let Resolver { out, errors, .. } = resolver;
+    budget.end(id);
+    if errors.is_empty() { Ok(Resolved { attributes, ..out }) } else { Err(errors) }
 }
 
-struct Resolver<'a> {
+struct Resolver<'a, 'l> {
     known: &'a dyn Fn(&str) -> bool,
-    lookup: &'a mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
+    lookup: &'a mut dyn FnMut(&Reference) -> Result<Looked<'l>, ReferenceError>,
+    budget: &'a mut Budget,
     at: FieldPath,
     out: Resolved<'static>,
     errors: Vec<(FieldPath, ReferenceError)>,
+    /// Whether more would be too much. What is left is not looked at then.
+    is_over: bool,
 }
 
 /// A string after its references were replaced.
@@ -167,14 +175,17 @@ enum Text {
     Unknown,
 }
 
-impl Resolver<'_> {
+impl Resolver<'_, '_> {
     fn map(&mut self, map: &Map<String, Value>) -> Map<String, Value> {
         let mut out = Map::new();
         for (key, value) in map {
+            if self.is_over {
+                break;
+            }
             let Some(key) = self.key(key) else { continue };
             if out.contains_key(&key) {
                 let message = format!("two keys of this map become `{key}`");
-                self.errors.push((self.at.clone(), ReferenceError::Unfit(message)));
+                self.fail(self.at.clone(), ReferenceError::Unfit(message));
                 continue;
             }
             self.at.0.push(Segment::Key(key.clone()));
@@ -187,41 +198,49 @@ impl Resolver<'_> {
 
     /// The key with its references replaced; `None` when it is unknown or wrong.
     fn key(&mut self, key: &str) -> Option<String> {
-        let place = self.at.key(key);
+        let place = |at: &FieldPath| at.key(key);
         let mut sensitive = Vec::new();
         let value = match self.text(key, &place, &mut sensitive) {
             Text::Unchanged => return Some(key.to_owned()),
             Text::Value(value) => value,
             Text::Unknown => {
-                self.out.unknown.insert(self.at.clone());
+                let unknown = self.counted(self.at.clone());
+                self.out.unknown.extend(unknown);
                 return None;
             }
         };
         let error = if sensitive.is_empty() {
-            match scalar_text(&value) {
-                Some(text) => return Some(text),
-                None => format!("{} cannot be a key", type_name(&value)),
+            match value {
+                Value::String(text) => return Some(text),
+                value => match scalar(&value) {
+                    Some(text) => return Some(text.into_owned()),
+                    None => format!("{} cannot be a key", type_name(&value)),
+                },
             }
         } else {
             "a sensitive value cannot be a key".to_owned()
         };
-        self.errors.push((place, ReferenceError::Unfit(error)));
+        self.fail(place(&self.at), ReferenceError::Unfit(error));
         None
     }
 
     fn value(&mut self, value: &Value) -> Value {
         match value {
+            _ if self.is_over => Value::Null,
             Value::String(text) => {
-                let place = self.at.clone();
                 let mut sensitive = Vec::new();
-                match self.text(text, &place, &mut sensitive) {
+                match self.text(text, &FieldPath::clone, &mut sensitive) {
                     Text::Unchanged => value.clone(),
                     Text::Value(value) => {
-                        self.out.sensitive.extend(sensitive.iter().map(|below| self.at.concat(&below.0)));
+                        for below in sensitive {
+                            let sensitive = self.counted(self.at.concat(&below.0));
+                            self.out.sensitive.extend(sensitive);
+                        }
                         value
                     }
                     Text::Unknown => {
-                        self.out.unknown.insert(place);
+                        let unknown = self.counted(self.at.clone());
+                        self.out.unknown.extend(unknown);
                         Value::Null
                     }
                 }
@@ -243,60 +262,101 @@ impl Resolver<'_> {
         }
     }
 
-    fn text(&mut self, text: &str, place: &FieldPath, sensitive: &mut Vec<FieldPath>) -> Text {
-        let template = match parse(text, self.known) {
-            Ok(None) => return Text::Unchanged,
-            Ok(Some(template)) => template,
+    /// A path that is kept, as far as the budget goes: it may be long, and there may be many.
+    fn counted(&mut self, path: FieldPath) -> Option<FieldPath> {
+        match self.budget.take_path(&path) {
+            _ if self.is_over => None,
+            Ok(()) => Some(path),
             Err(err) => {
-                self.errors.push((place.clone(), err));
-                return Text::Unknown;
-            }
-        };
-        let parts = match template {
-            Template::Whole(reference) => {
-                return match (self.lookup)(&reference) {
-                    Ok(Looked::Known { value, sensitive: paths }) => {
-                        sensitive.extend(paths);
-                        Text::Value(value)
-                    }
-                    Ok(Looked::Unknown) => Text::Unknown,
-                    Err(err) => {
-                        self.errors.push((place.clone(), err));
-                        Text::Unknown
-                    }
-                };
-            }
-            Template::Text(parts) => parts,
-        };
-        let mut out = Some(String::new());
-        for part in parts {
-            let piece = match part {
-                Part::Text(text) => Ok(Some(text)),
-                Part::Reference(reference) => (self.lookup)(&reference).and_then(|looked| match looked {
-                    Looked::Unknown => Ok(None),
-                    Looked::Known { value, sensitive: paths } => {
-                        if !paths.is_empty() {
-                            *sensitive = vec![FieldPath::default()];
-                        }
-                        let unfit =
-                            || format!("{reference} is {}, which does not fit inside a string", type_name(&value));
-                        scalar_text(&value).map(Some).ok_or_else(|| ReferenceError::Unfit(unfit()))
-                    }
-                }),
-            };
-            match piece {
-                Ok(Some(piece)) => {
-                    if let Some(out) = &mut out {
-                        out.push_str(&piece);
-                    }
-                }
-                Ok(None) => out = None,
-                Err(err) => {
-                    self.errors.push((place.clone(), err));
-                    out = None;
-                }
+                self.stop(path, err);
+                None
             }
         }
-        out.map_or(Text::Unknown, |text| Text::Value(Value::String(text)))
+    }
+
+    /// Keeps what is wrong, and where.
+    fn fail(&mut self, place: FieldPath, err: ReferenceError) {
+        match (err, self.budget.take_path(&place)) {
+            _ if self.is_over => {}
+            (ReferenceError::TooLarge(err), _) | (_, Err(err)) => self.stop(place, err),
+            (err, Ok(())) => self.errors.push((place, err)),
+        }
+    }
+
+    fn stop(&mut self, place: FieldPath, err: TooLarge) {
+        self.is_over = true;
+        self.errors.push((place, err.into()));
+    }
+
+    /// A text that stands at a place; that is asked for only when something is wrong, since most texts are short.
+    fn text(&mut self, text: &str, place: &dyn Fn(&FieldPath) -> FieldPath, sensitive: &mut Vec<FieldPath>) -> Text {
+        match parse(text, self.known) {
+            Ok(None) => Text::Unchanged,
+            Ok(Some(Template::Whole(reference))) => match self.whole(&reference) {
+                Ok(Some((value, paths))) => {
+                    sensitive.extend(paths);
+                    Text::Value(value)
+                }
+                Ok(None) => Text::Unknown,
+                Err(err) => {
+                    self.fail(place(&self.at), err);
+                    Text::Unknown
+                }
+            },
+            Ok(Some(Template::Text(parts))) => {
+                let mut out = Some(String::new());
+                for part in parts {
+                    if self.is_over {
+                        return Text::Unknown;
+                    }
+                    if let Err(err) = self.part(&part, &mut out, sensitive) {
+                        self.fail(place(&self.at), err);
+                        out = None;
+                    }
+                }
+                out.map_or(Text::Unknown, |text| Text::Value(Value::String(text)))
+            }
+            Err(err) => {
+                self.fail(place(&self.at), err);
+                Text::Unknown
+            }
+        }
+    }
+
+    /// The value that a reference stands for, if it is known, and what of it is sensitive.
+    fn whole(&mut self, reference: &Reference) -> Result<Option<(Value, Vec<FieldPath>)>, ReferenceError> {
+        let Looked::Known { value, sensitive } = (self.lookup)(reference)? else { return Ok(None) };
+        self.budget.take_value(value, self.at.0.len())?;
+        Ok(Some((value.clone(), sensitive)))
+    }
+
+    /// Puts a part behind a text, as long as all of it is known.
+    fn part(
+        &mut self,
+        part: &Part,
+        out: &mut Option<String>,
+        sensitive: &mut Vec<FieldPath>,
+    ) -> Result<(), ReferenceError> {
+        let reference = match part {
+            Part::Text(text) => {
+                out.iter_mut().for_each(|out| out.push_str(text));
+                return Ok(());
+            }
+            Part::Reference(reference) => reference,
+        };
+        let Looked::Known { value, sensitive: paths } = (self.lookup)(reference)? else {
+            *out = None;
+            return Ok(());
+        };
+        if !paths.is_empty() {
+            *sensitive = vec![FieldPath::default()];
+        }
+        let unfit = || format!("{reference} is {}, which does not fit inside a string", type_name(value));
+        let piece = scalar(value).ok_or_else(|| ReferenceError::Unfit(unfit()))?;
+        if let Some(out) = out {
+            self.budget.take_text(&piece)?;
+            out.push_str(&piece);
+        }
+        Ok(())
     }
 }

@@ -41,6 +41,9 @@ pub struct Schema {
     filled: Paths<Filled>,
 }
 
+/// Finds values in the live object.
+type Live<'f, 'l> = dyn Fn(&FieldPath) -> Option<&'l Value> + 'f;
+
 /// A schema that is being put together, by path.
 #[derive(Clone, Debug)]
 struct Draft {
@@ -186,8 +189,8 @@ impl Schema {
     }
 
     /// Whether a field that nobody gave, in a list or map with one owner, is as the server fills it in. The path leads to the
-    /// value in the live object.
-    pub(crate) fn is_filled(&self, path: &FieldPath, value: &Value, live: &Map<String, Value>) -> bool {
+    /// value in the live object, as `live` finds it.
+    pub(crate) fn is_filled(&self, path: &FieldPath, value: &Value, live: &Live<'_, '_>) -> bool {
         match self.filled.get(&path.0) {
             Some(Filled::With(filled)) => self.is_filled_with(filled, path, value, live),
             Some(Filled::Copied(maps)) => beside(maps, path, live) == Some(value),
@@ -195,7 +198,7 @@ impl Schema {
         }
     }
 
-    fn is_filled_with(&self, filled: &Value, path: &FieldPath, value: &Value, live: &Map<String, Value>) -> bool {
+    fn is_filled_with(&self, filled: &Value, path: &FieldPath, value: &Value, live: &Live<'_, '_>) -> bool {
         let (Value::Object(filled), Value::Object(map)) = (filled, value) else { return filled == value };
         // In a map that was filled in, more may be.
         filled.keys().all(|key| map.contains_key(key))
@@ -207,10 +210,10 @@ impl Schema {
 }
 
 /// What the first of these maps, which are beside the one that a path leads into, has under the last key of the path.
-fn beside<'l>(maps: &[&str], path: &FieldPath, live: &'l Map<String, Value>) -> Option<&'l Value> {
+fn beside<'l>(maps: &[&str], path: &FieldPath, live: &Live<'_, 'l>) -> Option<&'l Value> {
     let [around @ .., _, Segment::Key(key)] = path.0.as_slice() else { return None };
     let around = FieldPath(around.to_vec());
-    maps.iter().find_map(|map| around.key(map).key(key).get(live))
+    maps.iter().find_map(|map| live(&around.key(map).key(key)))
 }
 
 struct Reader<'a> {

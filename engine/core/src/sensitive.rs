@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::masks::DigestKeys;
-use crate::object::{decoded, is_secret};
-use crate::path::{FieldPath, Segment};
+use crate::object::{decoded, is_secret, secret_as_stored};
+use crate::path::{FieldPath, Segment, below};
 use crate::spec::ResourceId;
 
 /// What plans show for a sensitive value.
@@ -52,7 +52,12 @@ impl Sensitive {
     pub fn of(object: &Map<String, Value>, flowed: &BTreeSet<FieldPath>) -> Self {
         let mut paths = inherent(object);
         paths.extend(flowed.iter().cloned());
-        Self::at(paths, object)
+        let mut sensitive = Self::at(paths, object);
+        // Whoever admits a Secret sees its strings in base64, and may quote that.
+        if let Some(stored) = secret_as_stored(object) {
+            sensitive.extend_texts(&Self::at(of_secret(&stored), &stored));
+        }
+        sensitive
     }
 
     /// What stands at these paths of an object.
@@ -87,7 +92,7 @@ impl Sensitive {
 
     /// Whether the value at the path is sensitive as a whole.
     pub fn covers(&self, path: &[Segment]) -> bool {
-        (1..=path.len()).any(|depth| self.paths.contains(&FieldPath(path[..depth].to_vec())))
+        (1..=path.len()).any(|depth| self.paths.contains(&path[..depth]))
     }
 
     /// The sensitive paths at or below `path`, from there; all of it when it is covered.
@@ -95,7 +100,7 @@ impl Sensitive {
         if self.covers(&path.0) {
             return vec![FieldPath::default()];
         }
-        self.paths.iter().filter_map(|it| it.strip_prefix(&path.0)).map(|rest| FieldPath(rest.to_vec())).collect()
+        below(&self.paths, &path.0).map(|rest| FieldPath(rest.to_vec())).collect()
     }
 
     /// The value at `path` as plans show it.
@@ -293,6 +298,20 @@ mod tests {
             sensitive.redact("Invalid value: \"hunter2\" for admin (YWRtaW4=)"),
             "Invalid value: \"(sensitive)\" for (sensitive) ((sensitive))"
         );
+    }
+
+    #[test]
+    fn messages_lose_what_strings_are_in_base64() {
+        let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
+        // As a policy of admission tells what it saw: base64 of hunter2.
+        let said = sensitive.redact("denied: data.password is \"aHVudGVyMg==\"");
+        assert_eq!(said, "denied: data.password is \"(sensitive)\"");
+        // Where it is copied to it is as sensitive as in its place.
+        let live = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db",
+            "annotations": {"copy": "aHVudGVyMg=="}}, "stringData": {"password": "hunter2"}});
+        let recorded = sensitive.recorded(&"v1:Secret:db".into(), live.as_object().unwrap(), &keys());
+        assert!(is_masked(&recorded["metadata"]["annotations"]["copy"]));
+        assert_eq!(sensitive.paths().len(), 2, "it is a text and no place: {sensitive:?}");
     }
 
     #[test]

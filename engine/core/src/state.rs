@@ -13,11 +13,14 @@ use serde_json::{Map, Value};
 use crate::document::Document;
 use crate::import::IMPORT_ID;
 use crate::masks::DigestKeys;
-use crate::object::{KubernetesObject, split_api_version, uid_of, without_bookkeeping};
+use crate::object::{KubernetesObject, ObjectRef, split_api_version, uid_of, without_bookkeeping};
 use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
+
+/// What is kept of the metadata of an object that was found, which says which it is.
+const FOUND: [&str; 2] = ["uid", "namespace"];
 
 /// What is recorded of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +52,9 @@ pub struct StateResource {
     /// resource: nothing may be done before a person decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
+    /// It was there before, and was taken over: what is in it may have been there before, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// What came of one resource.
@@ -275,6 +281,7 @@ impl StateResource {
             extensions: resource.kept_extensions(),
             cluster: String::new(),
             unknown: false,
+            adopted: false,
         }
     }
 
@@ -309,6 +316,7 @@ impl StateResource {
             extensions: Map::new(),
             cluster: cluster.to_owned(),
             unknown: false,
+            adopted: false,
         })
     }
 
@@ -316,8 +324,10 @@ impl StateResource {
     /// values are sensitive is known only to whoever applies it.
     #[must_use]
     pub fn found(self, live: &Map<String, Value>, cluster: String) -> Self {
-        let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")).cloned();
-        let live = uid.map(|uid| ("metadata".to_owned(), Value::Object(Map::from_iter([("uid".to_owned(), uid)]))));
+        let metadata = live.get("metadata").and_then(Value::as_object);
+        let kept = FOUND.iter().filter_map(|key| metadata?.get_key_value(*key));
+        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let live = (!kept.is_empty()).then(|| ("metadata".to_owned(), kept.into()));
         Self { live: live.into_iter().collect(), cluster, ..self }
     }
 
@@ -339,10 +349,9 @@ impl StateResource {
 
     /// Whether nothing is recorded but which object it is.
     pub fn is_only_found(&self) -> bool {
-        let is_uid = |(key, value): (&String, &Value)| {
-            key == "metadata" && value.as_object().is_some_and(|metadata| metadata.keys().all(|key| key == "uid"))
-        };
-        self.live.iter().all(is_uid)
+        let is_kept = |metadata: &Map<String, Value>| metadata.keys().all(|key| FOUND.contains(&key.as_str()));
+        let is_found = |(key, value): (&String, &Value)| key == "metadata" && value.as_object().is_some_and(is_kept);
+        self.live.iter().all(is_found)
             && Self::named_by(&self.id).is_some_and(|named| named.attributes == self.attributes)
     }
 
@@ -351,10 +360,34 @@ impl StateResource {
         uid_of(&self.live)
     }
 
+    /// The namespace that the object was live in, where it named none: whoever looked then knew the default.
+    pub fn default_namespace(&self) -> Option<&str> {
+        let is_named = ObjectRef::of(&self.attributes).is_none_or(|object| !object.namespace.is_empty());
+        self.live.get("metadata").filter(|_| !is_named)?.get("namespace")?.as_str()
+    }
+
+    /// The same in a cluster in which it never was: where it names no namespace, in the default of that.
+    #[must_use]
+    pub fn anew_in_cluster(self, cluster: &str) -> Self {
+        let mut record = self.in_cluster(cluster.to_owned());
+        if record.default_namespace().is_some()
+            && let Some(metadata) = record.live.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.remove("namespace");
+        }
+        record
+    }
+
     /// The same with what it depends on.
     #[must_use]
     pub fn depending_on(self, depends_on: Vec<ResourceId>) -> Self {
         Self { depends_on, ..self }
+    }
+
+    /// The same where it was there before, and was taken over.
+    #[must_use]
+    pub fn adopted(self, adopted: bool) -> Self {
+        Self { adopted, ..self }
     }
 
     /// The same with another name of the cluster.
@@ -389,6 +422,23 @@ mod tests {
         let before: Intent = serde_json::from_value(kept.clone()).unwrap();
         assert!(before.place.is_empty() && before.place.extensions().is_empty());
         assert_eq!(serde_json::to_value(&before).unwrap(), kept);
+    }
+
+    #[test]
+    fn where_an_object_was_found_that_names_no_namespace_is_kept_for_its_cluster_alone() {
+        let live = serde_json::json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "labels": {}}});
+        let found = StateResource::named_by(&"v1:ConfigMap:a".into()).unwrap();
+        let found = found.found(live.as_object().unwrap(), "main".to_owned());
+        assert_eq!((found.uid(), found.default_namespace()), (Some("u"), Some("shop")));
+        assert!(found.is_only_found());
+        let elsewhere = found.anew_in_cluster("east");
+        assert_eq!((elsewhere.cluster.as_str(), elsewhere.default_namespace()), ("east", None));
+        let named = StateResource::named_by(&"v1:ConfigMap:shop:a".into()).unwrap();
+        assert_eq!(
+            named.found(live.as_object().unwrap(), String::new()).default_namespace(),
+            None,
+            "it says so itself"
+        );
     }
 
     #[test]

@@ -1,19 +1,24 @@
 //! Whether a Spec makes sense on its own, before anything is looked up.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::bounds::Budget;
 use crate::cluster;
 use crate::dependencies::{Before, written};
+use crate::graph::Graph;
 use crate::ignore::Ignored;
 use crate::import::check_import_id;
 use crate::kinds;
-use crate::object::ObjectRef;
-use crate::path::type_name;
+use crate::lookup::Settled;
+use crate::object::{ObjectRef, is_base64};
+use crate::path::{FieldPath, Segment, type_name};
+use crate::plan::Action;
 use crate::problem::{Problem, reason};
-use crate::reference::{self, may_refer};
-use crate::resolve;
+use crate::reference::{Reference, ReferenceError, may_refer};
+use crate::resolve::{self, Looked};
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::timeout::timeout;
 use crate::unread::check_secrets;
@@ -22,13 +27,57 @@ impl Spec {
     /// Checks ids, the identity of Kubernetes objects, dependencies and references, and that the
     /// resources form no circle.
     ///
-    /// Whether the paths of references exist, only planning can tell.
+    /// Whether the paths of references exist, only planning can tell; what they stand for is counted as far as the Spec says
+    /// it by itself.
     ///
     /// # Errors
     ///
     /// Everything that is wrong, in the order of the resources.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
-        self.checked().map(drop)
+        let before = self.checked()?;
+        let problems = self.too_large(&before);
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// What references stand for too much, with what the Spec says of what they lead to.
+    fn too_large(&self, before: &Before) -> Vec<Problem> {
+        let by_id: HashMap<&str, &Resource> = self.resources.iter().map(|it| (it.id.0.as_str(), it)).collect();
+        let referring: HashSet<&ResourceId> =
+            self.resources.iter().filter(|it| resolve::refers(&it.attributes)).map(|it| &it.id).collect();
+        let mut problems = Vec::new();
+        if referring.is_empty() {
+            return problems;
+        }
+        let needed: HashSet<&ResourceId> = referring.iter().filter_map(|id| before.get(*id)).flatten().collect();
+        let known = |id: &str| by_id.contains_key(id);
+        let mut settled: HashMap<&ResourceId, Settled<'_>> = HashMap::new();
+        let mut budget = Budget::default();
+        let order = Graph::new(before).order().unwrap_or_default();
+        for resource in order.iter().filter_map(|id| by_id.get(id.0.as_str())) {
+            let id = &resource.id;
+            if !referring.contains(id) && !needed.contains(id) {
+                continue;
+            }
+            let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
+                Some(target) => target.look(reference),
+                None => Ok(Looked::Unknown),
+            };
+            match resolve::resolve(resource, &known, &mut lookup, &mut budget) {
+                Ok(resolved) if needed.contains(id) => {
+                    // As if nothing were there yet: then nothing but the Spec counts.
+                    settled.insert(id, Settled::new(resource, Cow::Owned(resolved), Action::Create, None));
+                }
+                Ok(_) => {}
+                Err(errors) => {
+                    let too_large = errors.iter().filter(|(_, err)| matches!(err, ReferenceError::TooLarge(_)));
+                    problems.extend(too_large.map(|(field, err)| reference_problem(id, field, err)));
+                    if budget.is_spent() {
+                        break;
+                    }
+                }
+            }
+        }
+        problems
     }
 
     /// As [`validate`](Self::validate), and what every resource says that it depends on.
@@ -77,7 +126,11 @@ impl Spec {
 /// What tells one object from another, whatever version it is written in; `None` while a
 /// reference stands in it.
 pub(crate) fn identity(attributes: &Map<String, Value>) -> Option<[String; 4]> {
-    let object = ObjectRef::of(attributes)?;
+    identity_of(ObjectRef::of(attributes)?)
+}
+
+/// The same of an object whose names were read.
+pub(crate) fn identity_of(object: ObjectRef) -> Option<[String; 4]> {
     let parts = [object.group, object.kind, object.namespace, object.name];
     (!parts.iter().any(|part| may_refer(part))).then_some(parts)
 }
@@ -91,17 +144,13 @@ fn check_dependencies(resource: &Resource, known: &HashSet<&str>) -> Vec<Problem
             problems.push(problem.at(format!("dependsOn[{position}]")));
         }
     }
-    let (_, errors) = resolve::occurrences(&resource.attributes, &|id| known.contains(id));
+    let (_, errors) = resolve::references(&resource.attributes, &|id| known.contains(id));
     problems.extend(errors.into_iter().map(|(field, err)| reference_problem(&resource.id, &field, &err)));
     problems
 }
 
 /// Tells of a reference that is wrong.
-pub(crate) fn reference_problem(
-    id: &ResourceId,
-    field: &crate::path::FieldPath,
-    err: &reference::ReferenceError,
-) -> Problem {
+pub(crate) fn reference_problem(id: &ResourceId, field: &FieldPath, err: &ReferenceError) -> Problem {
     Problem::new(err.reason(), err.to_string()).of(id).at(format!("attributes.{field}"))
 }
 
@@ -147,6 +196,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
     }
+    problems.extend(check_bytes(attributes, &object));
     let api_version = object.api_version();
     if let Some(message) = kinds::unknown(&api_version, &object.kind)
         && !may_refer(&api_version)
@@ -160,6 +210,29 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
         problems.extend(check_id(&resource.id, &object, Some(cluster)));
     }
     problems
+}
+
+/// Checks that the bytes of a Secret or ConfigMap are base64, as far as no reference stands for them: an apiserver answers an
+/// apply of others as if it were broken itself. Values are not told.
+fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Problem> {
+    let field = match (object.group.as_str(), object.kind.as_str()) {
+        ("", "Secret") => "data",
+        ("", "ConfigMap") => "binaryData",
+        _ => return Vec::new(),
+    };
+    let Some(Value::Object(data)) = attributes.get(field) else { return Vec::new() };
+    let wrong = data.iter().filter_map(|(key, value)| match value {
+        Value::Null => None,
+        Value::String(text) if may_refer(text) || is_base64(text) => None,
+        Value::String(_) => Some((key, "base64 is wanted here; a Secret takes plain text in stringData".to_owned())),
+        other => Some((key, format!("text in base64 is wanted here, not {}", type_name(other)))),
+    });
+    wrong
+        .map(|(key, message)| {
+            let path = FieldPath(vec![Segment::Key(field.to_owned()), Segment::Key(key.clone())]);
+            Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.{path}"))
+        })
+        .collect()
 }
 
 /// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, perhaps with `/` and the
@@ -333,6 +406,23 @@ mod tests {
              MissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs metadata.name\n\
              InvalidResource: v1:ConfigMap:7: attributes.metadata.name: text is wanted here, not a number\n\
              InvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not be `.` or `..` nor contain `/` or `%`",
+        );
+    }
+
+    #[test]
+    fn bytes_are_base64() {
+        let secret = |data: Value| {
+            json!({"id": "v1:Secret:a", "type": "Kubernetes", "attributes": {
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": data,
+            }})
+        };
+        check(
+            json!([secret(
+                json!({"a.b": "hunter2!", "n": 7, "good": "aGVs\nbG9=", "none": null, "ref": "$kusion_path.x.y"})
+            )]),
+            "InvalidResource: v1:Secret:a: attributes.data[\"a.b\"]: base64 is wanted here; a Secret takes plain text in stringData\n\
+             InvalidResource: v1:Secret:a: attributes.data.n: text in base64 is wanted here, not a number\n\
+             DanglingReference: v1:Secret:a: attributes.data.ref: at character 1: no resource has an id that `x.y` begins with",
         );
     }
 

@@ -219,7 +219,7 @@ pub(crate) fn draft<'c>(
                 }
                 if let Some(contents) = Contents::at_stake(prior, object.as_ref()) {
                     let held = held::in_tree(repository, base, manifest::directory(path), &run.owner, &contents)?;
-                    draft.refused = draft.refused.or_else(|| held.refusal().map(RuntimeError::HoldsOthers));
+                    draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::HoldsOthers));
                 }
                 update.remove(path.as_str());
                 draft.files.insert(path, FileChange::Deleted);

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use git2::{ObjectType, Repository, Tree, TreeEntry};
-use serde_json::Value;
 use stoa_engine::{Contents, Held, Owner};
 use stoa_runtime::RuntimeError;
 
@@ -72,9 +71,9 @@ fn note(repository: &Repository, files: &Tree<'_>, begin: &str, owner: &Owner, c
         // What is no object is nobody's.
         if let Some(object) = object_in(repository, "", &entry)
             && contents.has(&object)
+            && let Some(foreign) = contents.foreign(owner, &object)
         {
-            let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-            held.note(owner, kind, &object);
+            held.note(foreign);
         }
     }
 }

@@ -231,6 +231,12 @@ impl Runtime for GitOpsRuntime {
         &self.run.owner
     }
 
+    fn places(&self) -> BTreeMap<String, String> {
+        let how = if self.proposing.is_some() { "by pull request" } else { "by commit" };
+        let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.directory);
+        [(String::new(), place)].into()
+    }
+
     fn is_deferred(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use git2::{Commit, Oid, Repository, Sort};
 use stoa_engine::Owner;
 use stoa_failpoint::reached;
-use stoa_pulls::{PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
+use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
 use crate::commit::{self, Draft, FileChange, Gathered};
@@ -146,7 +146,8 @@ async fn withdraw(
     }
     grant.check()?;
     let why = format!("Branch {} has all of it already, so that there is nothing left to merge.", quoted(base));
-    pulls.comment(pull.number, "stoa:withdrawn", &why).await.map_err(|err| explain(&err))?;
+    let comment = CommentText { marker: "stoa:withdrawn", body: &why, before: None };
+    pulls.comment(pull.number, &comment).await.map_err(|err| explain(&err))?;
     pulls.close(pull.number).await.map_err(|err| explain(&err))
 }
 

@@ -50,6 +50,8 @@ const LINGERS: Duration = Duration::from_secs(45);
 /// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
+/// How often a list is begun anew in pages whose token expired, before all of it is asked for at once.
+const RESTARTS: u32 = 2;
 
 /// How objects are asked for as they are.
 const JSON: &str = "application/json";
@@ -148,6 +150,11 @@ impl Cluster {
         &self.connection.place
     }
 
+    /// Where what names no namespace goes.
+    pub(crate) fn destination(&self) -> &str {
+        &self.connection.destination
+    }
+
     /// The namespace of a namespaced object that names none.
     pub(crate) fn default_namespace(&self) -> &str {
         self.client().default_namespace()
@@ -202,24 +209,29 @@ impl Cluster {
         accept: &str,
         pick: &(dyn Fn(&str) -> Result<Option<T>, CallError> + Sync),
     ) -> Result<(Vec<T>, String), CallError> {
-        let mut found = Vec::new();
-        let mut next = String::new();
-        let mut size = PAGE;
+        let (mut found, mut next) = (Vec::new(), String::new());
+        let (mut size, mut restarts) = (PAGE, 0);
         loop {
-            let page_path = if next.is_empty() {
+            // As client-go does in the end: what comes in one piece does not expire.
+            let is_whole = restarts > RESTARTS && next.is_empty();
+            let page_path = if is_whole {
+                collection.to_owned()
+            } else if next.is_empty() {
                 format!("{collection}?limit={size}")
             } else {
                 format!("{collection}?limit={size}&continue={}", utf8_percent_encode(&next, NON_ALPHANUMERIC))
             };
             let body = match self.get_as(accept, &page_path).await {
-                Err(CallError::TooLarge) if size > 1 => {
+                Err(CallError::TooLarge) if size > 1 && !is_whole => {
                     size = (size / FEWER).max(1);
                     continue;
                 }
-                // The token is older than the server's history: begin again, without pages.
-                Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() => {
+                // The token is older than the server's history. In pages it is begun anew, since all of it may be too large.
+                Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() && restarts <= RESTARTS => {
                     found.clear();
-                    self.get_as(accept, collection).await?
+                    next.clear();
+                    restarts += 1;
+                    continue;
                 }
                 body => body?,
             };
@@ -638,6 +650,46 @@ mod tests {
         let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
         let listed = cluster.list(&widgets, "/apis/example.com/v1/widgets", &|_| true).await.unwrap();
         assert_eq!(listed.objects.len(), 2);
+    }
+
+    /// Lists two widgets in two pages, the token of the first of which expires so many times; what was asked for.
+    async fn listed_though_tokens_expire(times: usize) -> (Result<usize, CallError>, Vec<String>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, mut left) = (Arc::clone(&asked), times);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or("all").to_owned();
+            let page = |names: &[&str], next: &str| {
+                let items: Vec<Value> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+                (200, json!({"metadata": {"continue": next}, "items": items}))
+            };
+            let (code, body) = match query.as_str() {
+                "limit=500" => page(&["w0"], "t"),
+                "all" => page(&["w0", "w1"], ""),
+                _ if left > 0 => {
+                    left -= 1;
+                    (410, json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
+                }
+                _ => page(&["w1"], ""),
+            };
+            seen.lock().unwrap().push(query);
+            let response = http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+        });
+        let cluster = Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")));
+        let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
+        let listed = cluster.list(&widgets, "/apis/example.com/v1/widgets", &|_| true).await;
+        let asked = asked.lock().unwrap().clone();
+        (listed.map(|listed| listed.objects.len()), asked)
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_token_expires_is_begun_anew_in_pages_some_times_and_then_as_a_whole() {
+        let (pages, token) = ("limit=500", "limit=500&continue=t");
+        let (listed, asked) = listed_though_tokens_expire(1).await;
+        assert_eq!((listed.unwrap(), asked), (2, [pages, token, pages, token].map(str::to_owned).to_vec()));
+        let (listed, asked) = listed_though_tokens_expire(usize::MAX).await;
+        let expected = [pages, token, pages, token, pages, token, "all"].map(str::to_owned).to_vec();
+        assert_eq!((listed.unwrap(), asked), (2, expected));
     }
 
     #[test]

@@ -97,11 +97,12 @@ impl ClusterConfig {
         config.connect_timeout = Some(std::time::Duration::from_secs(10));
         // Repeating is done in `Cluster::call`, which knows when to stop.
         config.default_retry = false;
-        let (url, place) = (config.cluster_url.to_string(), place(&config));
+        let url = config.cluster_url.to_string();
+        let (place, destination) = (place(&config), format!("{} in {}", server(&config), config.default_namespace));
         // Why is not shown: it may be about what is secret in the configuration.
         let client = Client::try_from(config)
             .map_err(|_| self.invalid("no client can be made of the kubeconfig's certificates and keys"))?;
-        Ok(Connection::new(url, client).at(place))
+        Ok(Connection::new(url, client).at(place).leading_to(destination))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
@@ -145,18 +146,22 @@ impl ClusterConfig {
 }
 
 /// Tells the server that a configuration leads to: its address, and whom it is believed to be. One address with two
-/// authorities may be two servers; and some proxies in front of servers choose one by the certificate that they are shown.
-fn place(config: &Config) -> String {
+/// authorities may be two servers.
+fn server(config: &Config) -> String {
     let authorities: Vec<&[u8]> = config.root_cert.iter().flatten().map(Vec::as_slice).collect();
-    let certificate = config.auth_info.client_certificate_data.as_deref().unwrap_or_default();
     format!(
-        "{} as {} of {} {} for {}",
+        "{} as {} of {} {}",
         config.cluster_url,
         config.tls_server_name.as_deref().unwrap_or_default(),
         digest_bytes(&authorities),
         config.root_cert_file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
-        digest_bytes(&[certificate.as_bytes()]),
     )
+}
+
+/// The same for who gets in: some proxies in front of servers choose one by the certificate that they are shown.
+fn place(config: &Config) -> String {
+    let certificate = config.auth_info.client_certificate_data.as_deref().unwrap_or_default();
+    format!("{} for {}", server(config), digest_bytes(&[certificate.as_bytes()]))
 }
 
 #[cfg(test)]

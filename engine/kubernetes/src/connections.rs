@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     pub(crate) url: String,
     /// What is at one place is one server, whoever gets in.
     pub(crate) place: String,
+    /// Where what names no namespace goes, however one gets in: credentials are renewed now and then.
+    pub(crate) destination: String,
     pub(crate) client: Client,
     pub(crate) discovery: Arc<Discovery>,
     /// All connections to a place have this in common.
@@ -50,14 +52,19 @@ impl fmt::Debug for Connection {
 impl Connection {
     /// A way to a place that its URL tells.
     pub(crate) fn new(url: String, client: Client) -> Self {
-        let place = url.clone();
+        let (place, destination) = (url.clone(), url.clone());
         let (discovery, changed, refused) = Default::default();
-        Self { url, place, client, discovery, changed, refused, made: Instant::now() }
+        Self { url, place, destination, client, discovery, changed, refused, made: Instant::now() }
     }
 
     /// The same where the URL alone does not tell the place.
     pub(crate) fn at(self, place: String) -> Self {
-        Self { place, ..self }
+        Self { destination: place.clone(), place, ..self }
+    }
+
+    /// The same where the place does not tell where what names no namespace goes.
+    pub(crate) fn leading_to(self, destination: String) -> Self {
+        Self { destination, ..self }
     }
 
     /// Notes that the cluster did not let a call in: whoever comes next makes another connection.

@@ -6,14 +6,47 @@
 //! to remove, where it still is as it was applied last: what somebody made otherwise since then is theirs. Managers that apply, as we do, keep what they
 //! hold: they say themselves when they want it no more.
 //!
-//! Values that are recorded sealed cannot be compared, and stay. Of a resource that leaves some fields to others nothing is
-//! taken from them.
+//! What is sensitive is recorded as a digest, which whoever has its key can compare. Fields that the resource leaves to others
+//! are not taken from them, nor is anything that may be such a field.
 //!
 //! Follows `csaupgrade` of k8s.io/client-go in how a manager's fields are changed.
 
 use serde_json::{Map, Value, json};
+use stoa_engine::masks::is_masked;
+use stoa_engine::object::secret_as_stored;
+use stoa_engine::path::{FieldPath, Segment, scalar_text};
+use stoa_engine::{DigestKeys, Ignored, StateResource};
 
 use crate::cluster::FIELD_MANAGER;
+
+/// What may be dropped from an object: what was applied of it, and what is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dropped<'a> {
+    pub(crate) prior: &'a StateResource,
+    pub(crate) wanted: &'a Map<String, Value>,
+    /// What the digests in `prior` were made with.
+    pub(crate) keys: Option<&'a DigestKeys>,
+    /// What is left to others.
+    pub(crate) ignored: &'a Ignored,
+}
+
+impl Dropped<'_> {
+    /// Whether a live value has all that was recorded of it.
+    fn is_within(&self, recorded: &Value, live: &Value) -> bool {
+        if is_masked(recorded) {
+            return self.keys.is_some_and(|keys| keys.is_mask_of(&self.prior.id, recorded, live));
+        }
+        match (recorded, live) {
+            (Value::Object(recorded), Value::Object(live)) => recorded
+                .iter()
+                .all(|(name, recorded)| live.get(name).is_some_and(|live| self.is_within(recorded, live))),
+            (Value::Array(recorded), Value::Array(live)) => {
+                recorded.len() == live.len() && recorded.iter().zip(live).all(|(it, live)| self.is_within(it, live))
+            }
+            (recorded, live) => recorded == live,
+        }
+    }
+}
 
 /// An object without such fields, as it will be, and with nobody else who holds them.
 #[derive(Debug, PartialEq)]
@@ -24,27 +57,26 @@ pub(crate) struct GivenUp {
     pub(crate) managers: Vec<Value>,
 }
 
-/// Takes the fields from others that `prior` has, `wanted` has not, and `live` has as `prior` does; nothing where there are
-/// none.
-pub(crate) fn given_up(
-    live: &Map<String, Value>,
-    prior: &Map<String, Value>,
-    wanted: &Map<String, Value>,
-) -> Option<GivenUp> {
+/// Takes the fields from others that were applied, are not wanted, and are in `live` as they were applied; nothing where there
+/// are none.
+pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Option<GivenUp> {
     let managers = live.get("metadata")?.get("managedFields")?.as_array()?;
     // Of most objects nobody else has written more than the status, and then nothing is copied.
     if !managers.iter().any(holds_for_ever) {
         return None;
     }
     let mut managers = managers.clone();
-    let (prior, wanted) = (Value::Object(prior.clone()), Value::Object(wanted.clone()));
+    // A Secret is live without `stringData`.
+    let stored = |object| Value::Object(secret_as_stored(object).unwrap_or_else(|| Map::clone(object)));
+    let (prior, wanted) = (stored(&dropped.prior.attributes), stored(dropped.wanted));
     let untouched = Value::Object(live.clone());
     let mut object = untouched.clone();
     let mut released = Map::new();
     for manager in managers.iter_mut().filter(|manager| holds_for_ever(manager)) {
         if let Some(fields) = manager.get_mut("fieldsV1").and_then(Value::as_object_mut) {
-            let at = At { live: &untouched, prior: &prior, wanted: Some(&wanted) };
-            unite(&mut released, release(fields, at, Some(&mut object)));
+            let path = FieldPath::default();
+            let at = At { dropped, path, live: &untouched, prior: &prior, wanted: Some(&wanted) };
+            unite(&mut released, release(fields, &at, Some(&mut object)));
         }
     }
     if released.is_empty() {
@@ -102,32 +134,35 @@ fn is_of_object(manager: &Value) -> bool {
 }
 
 /// One place in the object, as it is in each of these.
-#[derive(Clone, Copy)]
 struct At<'a> {
+    dropped: &'a Dropped<'a>,
+    path: FieldPath,
     live: &'a Value,
     prior: &'a Value,
     wanted: Option<&'a Value>,
 }
 
 /// Takes out of `fields` what is given up at a place and below it, and out of the object, if it is there still; what it was.
-fn release(fields: &mut Map<String, Value>, at: At<'_>, mut object: Option<&mut Value>) -> Map<String, Value> {
+fn release(fields: &mut Map<String, Value>, at: &At<'_>, mut object: Option<&mut Value>) -> Map<String, Value> {
     let mut released = Map::new();
     let keys: Vec<String> = fields.keys().cloned().collect();
     for key in keys {
         let Some(step) = Step::parse(&key) else { continue };
         let (Some(live), Some(prior)) = (step.in_value(at.live), step.in_value(at.prior)) else { continue };
-        let below = At { live, prior, wanted: at.wanted.and_then(|wanted| step.in_value(wanted)) };
+        let wanted = at.wanted.and_then(|wanted| step.in_value(wanted));
+        let Some(path) = step.after(&at.path) else { continue };
+        let below = At { dropped: at.dropped, path, live, prior, wanted };
         let Some(held) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
         // An item goes as a whole or not at all, since what is left of one would have no key.
         let is_whole = held.is_empty() || matches!(step, Step::Item(_));
         let goes = if is_whole && below.wanted.is_none() {
-            if !is_within(prior, live) {
+            if at.dropped.ignored.touches(&below.path) || !at.dropped.is_within(prior, live) {
                 continue;
             }
             true
         } else {
             let mut inner = object.as_deref_mut().and_then(|object| step.in_value_mut(object));
-            let within = release(held, below, inner.as_deref_mut());
+            let within = release(held, &below, inner.as_deref_mut());
             if within.is_empty() {
                 continue;
             }
@@ -161,24 +196,45 @@ enum Step<'k> {
     Field(&'k str),
     /// The item of a list whose fields have these values.
     Item(Map<String, Value>),
+    /// This item of a list of values, each of which is there once.
+    Value(Value),
 }
 
 impl<'k> Step<'k> {
-    /// Values in sets and items by their number are none: nothing says of them what they were.
+    /// Items by their number are none: nothing says of them what they were.
     fn parse(key: &'k str) -> Option<Self> {
         match key.split_once(':')? {
             ("f", name) => Some(Self::Field(name)),
             ("k", keys) => serde_json::from_str(keys).ok().map(Self::Item),
+            ("v", value) => serde_json::from_str(value).ok().map(Self::Value),
             _ => None,
         }
     }
 
+    /// The path that it leads to, as a resource names fields. An item of several keys is told by its first, which may be
+    /// another item's, too, and a value by its list, since its place there is not the same everywhere.
+    fn after(&self, path: &FieldPath) -> Option<FieldPath> {
+        Some(match self {
+            Self::Field(name) => path.key(name),
+            Self::Item(keys) => {
+                let (key, value) = keys.iter().find_map(|(key, value)| Some((key, scalar_text(value)?)))?;
+                path.join(Segment::Item { key: key.clone(), value })
+            }
+            Self::Value(_) => path.clone(),
+        })
+    }
+
     fn position(&self, items: &[Value]) -> Option<usize> {
-        let Self::Item(keys) = self else { return None };
         // A key that an object leaves out has a default, such as a port's protocol.
-        let agrees = |item: &Value| keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value));
-        let has_any = |item: &Value| keys.keys().any(|name| item.get(name).is_some());
-        let mut found = (0..items.len()).filter(|at| agrees(&items[*at]) && has_any(&items[*at]));
+        let agrees = |item: &Value| match self {
+            Self::Field(_) => false,
+            Self::Item(keys) => {
+                keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value))
+                    && keys.keys().any(|name| item.get(name).is_some())
+            }
+            Self::Value(value) => item == value,
+        };
+        let mut found = (0..items.len()).filter(|at| agrees(&items[*at]));
         // Of two nobody knows which is meant.
         found.next().filter(|_| found.next().is_none())
     }
@@ -186,14 +242,14 @@ impl<'k> Step<'k> {
     fn in_value<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match self {
             Self::Field(name) => value.get(name),
-            Self::Item(_) => value.as_array().and_then(|items| items.get(self.position(items)?)),
+            Self::Item(_) | Self::Value(_) => value.as_array().and_then(|items| items.get(self.position(items)?)),
         }
     }
 
     fn in_value_mut<'v>(&self, value: &'v mut Value) -> Option<&'v mut Value> {
         match self {
             Self::Field(name) => value.get_mut(name),
-            Self::Item(_) => {
+            Self::Item(_) | Self::Value(_) => {
                 let items = value.as_array_mut()?;
                 let at = self.position(items)?;
                 items.get_mut(at)
@@ -208,7 +264,7 @@ impl<'k> Step<'k> {
                     map.remove(*name);
                 }
             }
-            Self::Item(_) => {
+            Self::Item(_) | Self::Value(_) => {
                 if let Some(items) = value.as_array_mut()
                     && let Some(at) = self.position(items)
                 {
@@ -219,25 +275,34 @@ impl<'k> Step<'k> {
     }
 }
 
-/// Whether a value has all that another says.
-fn is_within(said: &Value, live: &Value) -> bool {
-    match (said, live) {
-        (Value::Object(said), Value::Object(live)) => {
-            said.iter().all(|(name, said)| live.get(name).is_some_and(|live| is_within(said, live)))
-        }
-        (Value::Array(said), Value::Array(live)) => {
-            said.len() == live.len() && said.iter().zip(live).all(|(said, live)| is_within(said, live))
-        }
-        (said, live) => said == live,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use stoa_engine::ignore::IGNORE_FIELDS;
+    use stoa_engine::{Resource, ResourceType};
+
     use super::*;
 
     fn map(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
+    }
+
+    /// What is recorded of an object.
+    fn record(attributes: &Map<String, Value>) -> StateResource {
+        let named = StateResource::named_by(&"v1:Secret:shop:web".into()).unwrap();
+        StateResource { attributes: attributes.clone(), ..named }
+    }
+
+    /// A resource that leaves these fields to others.
+    fn ignoring(fields: Value) -> Ignored {
+        let extensions = Map::from_iter([(IGNORE_FIELDS.to_owned(), fields)]);
+        let (attributes, depends_on) = Default::default();
+        let kind = ResourceType::Kubernetes;
+        Ignored::of(&Resource { id: "web".into(), kind, attributes, depends_on, extensions }).unwrap()
+    }
+
+    fn given_up(live: &Map<String, Value>, prior: &Map<String, Value>, wanted: &Map<String, Value>) -> Option<GivenUp> {
+        let ignored = &Ignored::default();
+        super::given_up(live, &Dropped { prior: &record(prior), wanted, keys: None, ignored })
     }
 
     fn deployment(containers: Value, managers: Value) -> Map<String, Value> {
@@ -356,5 +421,75 @@ mod tests {
         let left = held("kubectl-edit", "Update", &json!({"f:spec": {"f:ports": {".": {}}}}));
         assert_eq!(given_up.managers[0], left);
         assert_eq!(given_up.managers[1]["fieldsV1"]["f:spec"]["f:ports"][key], fields["f:spec"]["f:ports"][key]);
+    }
+
+    #[test]
+    fn a_sealed_value_goes_where_it_is_what_was_recorded() {
+        let fields = json!({"f:data": {".": {}, "f:user": {}, "f:password": {}}});
+        let (keys, others) = (DigestKeys::new(&[7; 32], &[[1; 32]]), DigestKeys::new(&[1; 32], &[]));
+        let secret = |more: Value| {
+            let mut object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web"}});
+            object.as_object_mut().unwrap().extend(map(more));
+            map(object)
+        };
+        let check = |prior: Value, password: &str, keys: Option<&DigestKeys>| {
+            let mut live = secret(json!({"data": {"user": "YQ==", "password": password}}));
+            live["metadata"]["managedFields"] = json!([held("kubectl-create", "Update", &fields)]);
+            let (prior, ignored) = (record(&secret(prior)), Ignored::default());
+            let wanted = secret(json!({"stringData": {"user": "a"}}));
+            let given_up = super::given_up(&live, &Dropped { prior: &prior, wanted: &wanted, keys, ignored: &ignored });
+            given_up.map(|given_up| given_up.object["data"].clone())
+        };
+        let id = "v1:Secret:shop:web".into();
+        let text = |keys: &DigestKeys| json!({"stringData": {"user": keys.mask(&id, &json!("a")), "password": keys.mask(&id, &json!("hunter2"))}});
+        let encoded = json!({"data": {"password": keys.mask(&id, &json!("aHVudGVyMg=="))}});
+        let left = Some(json!({"user": "YQ=="}));
+        for prior in [text(&keys), text(&others), encoded] {
+            assert_eq!(check(prior.clone(), "aHVudGVyMg==", Some(&keys)), left, "{prior}");
+            assert_eq!(check(prior.clone(), "aHVudGVyMw==", Some(&keys)), None, "somebody changed it: {prior}");
+            assert_eq!(check(prior, "aHVudGVyMg==", None), None, "nobody can tell");
+        }
+    }
+
+    #[test]
+    fn only_fields_that_are_left_to_others_stay_theirs() {
+        let managers = json!([held("kubectl-edit", "Update", &variables(&["A", "B", "C"]))]);
+        let live = deployment(container(&[("A", "1"), ("B", "2"), ("C", "3")]), managers);
+        let prior = record(&map(spec(container(&[("A", "1"), ("B", "2"), ("C", "3")]))));
+        let wanted = map(spec(container(&[("A", "1")])));
+        let check = |fields: Value| {
+            let given_up = super::given_up(
+                &live,
+                &Dropped { prior: &prior, wanted: &wanted, keys: None, ignored: &ignoring(fields) },
+            );
+            let object = Value::Object(given_up?.object);
+            let env = object["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+            Some(env.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect::<String>())
+        };
+        assert_eq!(check(json!(["spec.replicas"])).as_deref(), Some("A"));
+        let env = "spec.template.spec.containers[name=web].env";
+        assert_eq!(check(json!([format!("{env}[name=B]")])).as_deref(), Some("AB"));
+        assert_eq!(check(json!([format!("{env}[name=B].value")])).as_deref(), Some("AB"), "an item goes as a whole");
+        assert_eq!(check(json!([env])), None);
+        assert_eq!(check(json!(["spec.template.spec.containers[0].env[1]"])), None, "any of them may be meant");
+        assert_eq!(check(json!(["spec.template"])), None);
+    }
+
+    #[test]
+    fn a_value_of_a_set_goes_where_it_was_applied() {
+        let finalizers = |names: &[&str]| map(json!({"metadata": {"name": "web", "finalizers": names}}));
+        let fields =
+            json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"a/x\"": {}, "v:\"b/x\"": {}, "v:\"c/x\"": {}}}});
+        let mut live = finalizers(&["a/x", "b/x", "c/x"]);
+        live["metadata"]["managedFields"] = json!([held("kubectl-edit", "Update", &fields)]);
+        let prior = finalizers(&["a/x", "b/x"]);
+        let released = given_up(&live, &prior, &finalizers(&["a/x"])).unwrap();
+        assert_eq!(released.object["metadata"]["finalizers"], json!(["a/x", "c/x"]), "what others added stays");
+        let ours = &released.managers[1]["fieldsV1"];
+        assert_eq!(*ours, json!({"f:metadata": {"f:finalizers": {"v:\"b/x\"": {}}}}));
+        let (ignored, wanted) = (ignoring(json!(["metadata.finalizers[0]"])), finalizers(&["a/x"]));
+        let prior = record(&prior);
+        let dropped = Dropped { prior: &prior, wanted: &wanted, keys: None, ignored: &ignored };
+        assert_eq!(super::given_up(&live, &dropped), None);
     }
 }

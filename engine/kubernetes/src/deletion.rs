@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::owner::{LeftAlone, MARK};
 use stoa_engine::{Contents, Sensitive, StateResource};
 use stoa_runtime::{Deleted, KubernetesObject, RuntimeError};
 
@@ -147,7 +148,10 @@ async fn delete_served(
             return Ok(Some(Deleted::Gone));
         }
         if let Some(other) = runtime.owner.other(&object) {
-            return Ok(Some(Deleted::Left(other)));
+            return Ok(Some(Deleted::Left(LeftAlone::Owned(other))));
+        }
+        if runtime.owner.is_recreated(prior, &object) {
+            return Ok(Some(Deleted::Left(LeftAlone::Recreated)));
         }
         refuse_another(runtime, cluster, prior, &object)?;
         *ours = uid_of(&object).map(str::to_owned);
@@ -183,12 +187,11 @@ async fn refuse_held(
     object: &Map<String, Value>,
 ) -> Result<(), RuntimeError> {
     let Some(contents) = Contents::at_stake(prior, Some(object)) else { return Ok(()) };
-    let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
-    let held = held::look(cluster, &runtime.owner, &contents).await.map_err(explain)?;
-    if let Some(warning) = held.warning(&prior.id) {
+    let held = held::look(runtime, cluster, &contents).await?;
+    for warning in held.warnings(&prior.id) {
         tracing::warn!("{warning}");
     }
-    held.refusal().map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
+    held.refusal(prior).map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
 }
 
 /// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
@@ -200,7 +203,8 @@ fn refuse_another(
 ) -> Result<(), RuntimeError> {
     match prior.uid() {
         Some(recorded) if uid_of(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
-            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}); delete it by hand, or apply to take it over",
+            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}), and bears this deployment's \
+             mark; delete it by hand, or take its annotation {MARK} away to have it left alone",
             cluster.name,
             uid_of(object).unwrap_or_default(),
         ))),

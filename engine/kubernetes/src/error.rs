@@ -164,6 +164,11 @@ impl Failure {
         // The managed-fields converter's error is no API error, so Go's apiserver reports it as 500.
         self.status.message.contains("typed patch object") || self.status.message.contains("typed live object")
     }
+
+    /// What is applied is none of its kind, such as a Secret whose data is no base64. That is 500, too, and for the same reason.
+    fn is_unconvertible(&self) -> bool {
+        self.status.message.starts_with("failed to convert new object")
+    }
 }
 
 /// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
@@ -224,6 +229,9 @@ impl CallError {
                     )),
                     400 | 422 | 500 if failure.is_schema_error() => {
                         RuntimeError::Rejected { field: failure.first_field(), message, by_definition: true }
+                    }
+                    500 if failure.is_unconvertible() => {
+                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: false }
                     }
                     // A 409 that is no ownership conflict is somebody writing at the same moment.
                     408 | 409 | 429 | 500.. => {
@@ -348,6 +356,13 @@ mod tests {
         let message = "failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.replica: field not declared in schema";
         let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
+    }
+
+    #[test]
+    fn what_is_none_of_its_kind_is_refused_though_the_server_says_500() {
+        let message = "failed to convert new object (n/s; /v1, Kind=Secret) to proposed version: illegal base64 data at input byte 3";
+        let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
+        assert!(matches!(&err, RuntimeError::Rejected { by_definition: false, .. }), "{err:?}");
     }
 
     #[test]

@@ -3,27 +3,24 @@
 //! Start at [`look`]. Whose objects are their annotations tell, by which a server selects nothing. So all kinds that are
 //! deleted with a namespace are listed there, of each object no more than its metadata: no value of a Secret comes over.
 
-use std::collections::HashSet;
 use std::pin::pin;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use stoa_engine::{Contents, Held, Owner, Sensitive, StateResource};
+use stoa_engine::{Contents, Foreign, Held, Owner, Sensitive, StateResource};
 use stoa_runtime::RuntimeError;
 
 use crate::KubernetesRuntime;
 use crate::cluster::{Cluster, decode};
 use crate::error::CallError;
+use crate::served;
 use crate::target::{Api, Gvk, collection_path};
 
 /// Lists in flight at once.
 const PARALLEL: usize = 16;
 /// Nothing but metadata, of servers that can say so little: a server of Kubernetes can, and others may send all of it.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// Everything that is served, in one document each for `/api` and `/apis`.
-const SERVED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// Made by whatever happens, many, and nobody's.
 const EVENTS: &str = "events";
 
@@ -33,29 +30,33 @@ pub(crate) async fn held(
     contents: &Contents,
 ) -> Result<Held, RuntimeError> {
     let (index, _) = runtime.prior_target(holder)?;
-    let cluster = runtime.cluster(index);
-    look(cluster, &runtime.owner, contents).await.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))
+    look(runtime, runtime.cluster(index), contents).await
 }
 
-/// Looks for what others than `owner` own of it.
+/// Looks for what others own of it.
 ///
-/// What cannot be listed for now is an error: the same keeps Kubernetes from deleting it. What may not be listed is told.
-pub(crate) async fn look(cluster: &Cluster, owner: &Owner, contents: &Contents) -> Result<Held, CallError> {
+/// What cannot be listed for now is an error: the same keeps Kubernetes from deleting it. What may not be listed is told, and
+/// means what the workspace says.
+pub(crate) async fn look(
+    runtime: &KubernetesRuntime,
+    cluster: &Cluster,
+    contents: &Contents,
+) -> Result<Held, RuntimeError> {
+    let held = seen(cluster, &runtime.owner, contents).await;
+    let held = held.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))?;
+    Ok(held.with_unlisted(runtime.unlisted))
+}
+
+async fn seen(cluster: &Cluster, owner: &Owner, contents: &Contents) -> Result<Held, CallError> {
     let mut held = Held::of(contents);
     let kinds = match contents {
-        Contents::Namespace(_) => match namespaced(cluster).await? {
-            Some(kinds) => kinds,
-            None => {
-                held.note_unseen("anything (it is older than Kubernetes 1.27)".to_owned());
-                return Ok(held);
-            }
-        },
+        Contents::Namespace(_) => namespaced(cluster, &mut held).await?,
         Contents::Kind { group, version: Some(version), kind, plural } => {
             let [group, version, kind] = [group, version, kind].map(Clone::clone);
             vec![(Gvk { group, version, kind }, Api { plural: plural.clone(), namespaced: true })]
         }
         Contents::Kind { group, version: None, plural, .. } => {
-            held.note_unseen(format!("{plural}.{group} (in no version that is served)"));
+            held.note_unlistable(group, plural);
             return Ok(held);
         }
     };
@@ -63,16 +64,17 @@ pub(crate) async fn look(cluster: &Cluster, owner: &Owner, contents: &Contents) 
         Contents::Namespace(name) => Some(name.as_str()),
         Contents::Kind { .. } => None,
     };
-    let listed = stream::iter(kinds).map(async |(gvk, api)| {
-        let objects = marked(cluster, owner, &collection_path(&gvk, &api, namespace)).await?;
-        Ok::<_, CallError>((gvk, api, objects))
+    let lists = stream::iter(kinds).map(async |(gvk, api)| {
+        let is_foreign = |object: &Map<String, Value>| contents.foreign(owner, object);
+        let found = listed(cluster, &gvk, &collection_path(&gvk, &api, namespace), &is_foreign).await?;
+        Ok::<_, CallError>((gvk, api, found))
     });
-    let mut listed = pin!(listed.buffer_unordered(PARALLEL));
-    while let Some((gvk, api, objects)) = listed.try_next().await? {
-        match objects {
-            Some(objects) => objects.iter().for_each(|object| held.note(owner, &gvk.kind, object)),
-            None if gvk.group.is_empty() => held.note_unseen(api.plural),
-            None => held.note_unseen(format!("{}.{}", api.plural, gvk.group)),
+    let mut lists = pin!(lists.buffer_unordered(PARALLEL));
+    while let Some((gvk, api, found)) = lists.try_next().await? {
+        match found {
+            Listed::Seen(objects) => objects.into_iter().for_each(|object| held.note(object)),
+            Listed::Refused => held.note_unlisted(&gvk.group, &api.plural),
+            Listed::Unlistable => held.note_unlistable(&gvk.group, &api.plural),
         }
     }
     Ok(held)
@@ -83,111 +85,62 @@ struct Item {
     metadata: Map<String, Value>,
 }
 
-/// The metadata of those objects of a collection that bear a mark which is not the owner's; `None` where it may not be
-/// listed.
-async fn marked(
+/// What came of a list.
+enum Listed {
+    /// These objects are somebody else's.
+    Seen(Vec<Foreign>),
+    /// The credentials may not list them.
+    Refused,
+    /// Nobody can.
+    Unlistable,
+}
+
+/// Those objects of a collection that are somebody else's.
+async fn listed(
     cluster: &Cluster,
-    owner: &Owner,
+    gvk: &Gvk,
     collection: &str,
-) -> Result<Option<Vec<Map<String, Value>>>, CallError> {
+    is_foreign: &(dyn Fn(&Map<String, Value>) -> Option<Foreign> + Sync),
+) -> Result<Listed, CallError> {
     let pick = |item: &str| {
         let Item { metadata } = decode(item.as_bytes())?;
-        let object = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
-        Ok(owner.other(&object).is_some().then_some(object))
+        // What says so little calls each object by another kind.
+        let called = [("apiVersion", gvk.api_version()), ("kind", gvk.kind.clone())];
+        let mut object: Map<String, Value> =
+            called.into_iter().map(|(field, value)| (field.to_owned(), value.into())).collect();
+        object.insert("metadata".to_owned(), metadata.into());
+        Ok(is_foreign(&object))
     };
     match cluster.pages(collection, METADATA, &pick).await {
-        Ok((objects, _)) => Ok(Some(objects)),
-        Err(CallError::Status(failure)) if matches!(failure.code, 403 | 405) => Ok(None),
-        // The kind went meanwhile, or its definition was never served.
-        Err(CallError::Status(failure)) if failure.code == 404 => Ok(Some(Vec::new())),
+        Ok((objects, _)) => Ok(Listed::Seen(objects)),
+        Err(CallError::Status(failure)) => match failure.code {
+            403 => Ok(Listed::Refused),
+            405 => Ok(Listed::Unlistable),
+            // The kind went meanwhile, or its definition was never served.
+            404 => Ok(Listed::Seen(Vec::new())),
+            _ => Err(CallError::Status(failure)),
+        },
         Err(err) => Err(err),
     }
 }
 
-/// The kinds of which Kubernetes deletes what is in a namespace, each in the version that its group prefers. `None` where
-/// the server does not tell all at once.
-async fn namespaced(cluster: &Cluster) -> Result<Option<Vec<(Gvk, Api)>>, CallError> {
+/// The kinds of which Kubernetes deletes what is in a namespace, as far as they can bear a mark, which comes with a server-side
+/// apply. Those of them that have no list are noted.
+async fn namespaced(cluster: &Cluster, held: &mut Held) -> Result<Vec<(Gvk, Api)>, CallError> {
     let mut kinds = Vec::new();
-    let mut seen = HashSet::new();
-    for path in ["/api", "/apis"] {
-        let body = cluster.get_as(SERVED, path).await?;
-        let all: Served = decode(&body)?;
-        if all.kind != "APIGroupDiscoveryList" {
-            return Ok(None);
+    for kind in served::all(cluster).await? {
+        // What has neither is passed over (k8s.io/kubernetes/pkg/controller/namespace/deletion).
+        let is_deleted = kind.has(&["delete"]) && (kind.has(&["list"]) || kind.has(&["deletecollection"]));
+        if !kind.api.namespaced || !is_deleted || !kind.has(&["patch"]) || kind.api.plural == EVENTS {
+            continue;
         }
-        for ServedGroup { metadata: Named { name: group }, versions } in all.items {
-            for ServedVersion { version, freshness, resources } in versions {
-                if freshness == "Stale" && resources.is_empty() {
-                    let message =
-                        format!("nobody answers for {group}/{version}, and so nobody knows what there is of it");
-                    return Err(CallError::Unreachable(message));
-                }
-                for ServedResource { resource, scope, verbs, response_kind } in resources {
-                    let is_deleted =
-                        scope == "Namespaced" && ["list", "delete"].iter().all(|verb| verbs.contains(*verb));
-                    if is_deleted && resource != EVENTS && seen.insert((group.clone(), resource.clone())) {
-                        let gvk = Gvk { group: group.clone(), version: version.clone(), kind: response_kind.kind };
-                        kinds.push((gvk, Api { plural: resource, namespaced: true }));
-                    }
-                }
-            }
+        if kind.has(&["list"]) {
+            kinds.push((kind.gvk, kind.api));
+        } else {
+            held.note_unlistable(&kind.gvk.group, &kind.api.plural);
         }
     }
-    Ok(Some(kinds))
-}
-
-/// What Go leaves empty it writes as null, such as the verbs of an API that has subresources alone.
-fn or_null<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(value)?.unwrap_or_default())
-}
-
-#[derive(Deserialize)]
-struct Served {
-    #[serde(default)]
-    kind: String,
-    #[serde(default, deserialize_with = "or_null")]
-    items: Vec<ServedGroup>,
-}
-
-#[derive(Deserialize)]
-struct ServedGroup {
-    #[serde(default)]
-    metadata: Named,
-    #[serde(default, deserialize_with = "or_null")]
-    versions: Vec<ServedVersion>,
-}
-
-#[derive(Deserialize, Default)]
-struct Named {
-    /// Empty for core.
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct ServedVersion {
-    version: String,
-    #[serde(default)]
-    freshness: String,
-    #[serde(default, deserialize_with = "or_null")]
-    resources: Vec<ServedResource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ServedResource {
-    resource: String,
-    scope: String,
-    #[serde(default, deserialize_with = "or_null")]
-    verbs: HashSet<String>,
-    #[serde(default, deserialize_with = "or_null")]
-    response_kind: ServedKind,
-}
-
-#[derive(Deserialize, Default)]
-struct ServedKind {
-    #[serde(default)]
-    kind: String,
+    Ok(kinds)
 }
 
 #[cfg(test)]
@@ -199,7 +152,10 @@ mod tests {
     use kube::Client;
     use kube::client::Body;
     use serde_json::json;
+    use stoa_engine::UnlistedContents;
+    use stoa_engine::held::DELETE_CONTENTS;
     use stoa_engine::owner::MARK;
+    use stoa_runtime::Runtime as _;
 
     use super::*;
     use crate::connections::Connection;
@@ -211,6 +167,11 @@ mod tests {
             workspace: "dev".to_owned(),
             stack_uid: "uid".to_owned(),
         }
+    }
+
+    /// The record of what is to be deleted.
+    fn holder() -> StateResource {
+        StateResource::named_by(&"v1:Namespace:shop".into()).unwrap().with_uid("u-1")
     }
 
     /// What was asked for, as paths without their queries.
@@ -225,21 +186,21 @@ mod tests {
         let server = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
             let accepts = request.headers()[header::ACCEPT].to_str().unwrap();
-            assert!(
-                path == "/readyz"
-                    || accepts.contains(if path.starts_with("/api") && path.matches('/').count() == 1 {
-                        "APIGroupDiscoveryList"
-                    } else {
-                        "PartialObjectMetadataList"
-                    })
-            );
-            heard.lock().unwrap().push(path.to_owned());
+            let is_list = request.uri().query().is_some_and(|query| query.contains("limit="));
+            assert_eq!(accepts.contains("APIGroupDiscoveryList"), matches!(path, "/api" | "/apis"));
+            assert_eq!(accepts.contains("PartialObjectMetadataList"), is_list);
+            let is_get = request.method() == http::Method::GET;
+            heard.lock().unwrap().push(if is_get { path.to_owned() } else { format!("{} {path}", request.method()) });
             let found = answers.iter().find(|(answered, ..)| path == answered);
             let (code, body) = found.map_or((200, json!({"items": null})), |(_, code, body)| (*code, body.clone()));
             let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
             std::future::ready(Ok::<_, Infallible>(response.unwrap()))
         });
         (Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default"))), asked)
+    }
+
+    async fn look(cluster: &Cluster, contents: &Contents) -> Result<Held, CallError> {
+        seen(cluster, &owner(), contents).await
     }
 
     fn resource(name: &str, kind: &str, scope: &str, verbs: &[&str]) -> Value {
@@ -252,7 +213,7 @@ mod tests {
 
     /// What a cluster says that it serves.
     fn served() -> [(&'static str, u16, Value); 2] {
-        let all = ["create", "delete", "get", "list"];
+        let all = ["create", "delete", "get", "list", "patch"];
         let core = json!([{"metadata": {}, "versions": [{"version": "v1", "freshness": "Current", "resources": [
             resource("configmaps", "ConfigMap", "Namespaced", &all), resource("secrets", "Secret", "Namespaced", &all),
             resource("events", "Event", "Namespaced", &all), resource("bindings", "Binding", "Namespaced", &["create"]),
@@ -262,6 +223,10 @@ mod tests {
                 {"version": "v2", "resources": [resource("webs", "Web", "Namespaced", &all)]},
                 {"version": "v1", "resources": [resource("webs", "Web", "Namespaced", &all),
                     resource("olds", "Old", "Namespaced", &all)]}]},
+            // What nobody can mark, and what nobody deletes.
+            {"metadata": {"name": "y.dev"}, "versions": [{"version": "v1", "resources": [
+                resource("told", "Told", "Namespaced", &["delete", "get", "list"]),
+                resource("kept", "Kept", "Namespaced", &["get", "list", "patch"])]}]},
             {"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1", "resources": [
                 {"resource": "pods", "scope": "Namespaced", "verbs": null, "responseKind": null}]}, {"version": "v0", "resources": null}]},
             {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale",
@@ -282,10 +247,10 @@ mod tests {
         answers.push(("/api/v1/namespaces/shop/configmaps", 200, maps));
         answers.push(("/apis/x.dev/v2/namespaces/shop/webs", 200, webs));
         let (cluster, asked) = cluster(&answers);
-        let held = look(&cluster, &owner(), &Contents::Namespace("shop".to_owned())).await.unwrap();
-        let refusal = held.refusal().unwrap();
+        let held = look(&cluster, &Contents::Namespace("shop".to_owned())).await.unwrap();
+        let refusal = held.refusal(&holder()).unwrap();
         assert!(refusal.contains("ConfigMap theirs of shop/api/dev, Web site of shop/db/stage;"), "{refusal}");
-        assert_eq!(held.warning(&"v1:Namespace:shop".into()), None);
+        assert_eq!(held.warnings(&"v1:Namespace:shop".into()), Vec::<String>::new());
         let mut asked = std::mem::take(&mut *asked.lock().unwrap());
         asked.sort();
         let expected = [
@@ -308,30 +273,157 @@ mod tests {
             plural: "webs".to_owned(),
         };
         let (cluster, asked) = cluster(&[("/apis/x.dev/v2/webs", 200, list(&[("site", "shop/db/stage/u-3")]))]);
-        let refusal = look(&cluster, &owner(), &contents).await.unwrap().refusal().unwrap();
+        let refusal = look(&cluster, &contents).await.unwrap().refusal(&holder()).unwrap();
         assert!(refusal.contains("Web site in namespace shop of shop/db/stage;"), "{refusal}");
         assert_eq!(*asked.lock().unwrap(), ["/apis/x.dev/v2/webs"]);
     }
 
+    /// What was looked at in the namespace `shop`, as these are answered besides.
+    async fn looked(
+        answers: &[(&'static str, u16, Value)],
+        more: &[(&'static str, u16, Value)],
+    ) -> Result<Held, CallError> {
+        let answers: Vec<_> = answers.iter().chain(more).cloned().collect();
+        look(&cluster(&answers).0, &Contents::Namespace("shop".to_owned())).await
+    }
+
+    const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
+
     #[tokio::test(start_paused = true)]
-    async fn what_may_not_be_listed_is_told_and_what_cannot_be_is_an_error() {
-        let secrets = |code: u16| ("/api/v1/namespaces/shop/secrets", code, json!({}));
-        let looked = async |answers: Vec<(&str, u16, Value)>| {
-            look(&cluster(&answers).0, &owner(), &Contents::Namespace("shop".to_owned())).await
-        };
-        let [core, others] = served();
-        let held = looked(vec![core.clone(), others.clone(), secrets(403)]).await.unwrap();
-        assert_eq!(held.refusal(), None);
-        assert!(held.warning(&"a".into()).unwrap().contains("cannot list secrets in the cluster; "), "{held:?}");
-        assert_eq!(looked(vec![core.clone(), others.clone(), secrets(404)]).await.unwrap().warning(&"a".into()), None);
-        looked(vec![core.clone(), others, secrets(503)]).await.unwrap_err();
+    async fn what_may_not_be_listed_refuses_and_what_cannot_be_for_now_is_an_error() {
+        let secrets = async |code: u16| looked(&served(), &[(SECRETS, code, json!({}))]).await;
+        let refusal = secrets(403).await.unwrap().refusal(&holder()).unwrap();
+        assert!(refusal.contains("cannot list secrets in the cluster; give its credentials the rule "), "{refusal}");
+        let refusal = secrets(405).await.unwrap().refusal(&holder()).unwrap();
+        assert!(refusal.contains("cannot list secrets in the cluster; to have that deleted "), "{refusal}");
+        assert_eq!(secrets(404).await.unwrap().refusal(&holder()), None);
+        secrets(503).await.unwrap_err();
 
         // An API that is away and was never seen may have anything.
+        let [core, _] = served();
         let away = json!([{"metadata": {"name": "y.dev"}, "versions": [{"version": "v1", "freshness": "Stale"}]}]);
-        let err = looked(vec![core.clone(), ("/apis", 200, groups(&away))]).await.unwrap_err();
+        let err = looked(&[core.clone(), ("/apis", 200, groups(&away))], &[]).await.unwrap_err();
         assert!(matches!(&err, CallError::Unreachable(message) if message.contains("y.dev/v1")), "{err:?}");
-        // A server from before there was one document.
-        let held = looked(vec![core, ("/apis", 200, json!({"kind": "APIGroupList", "groups": []}))]).await.unwrap();
-        assert!(held.warning(&"a".into()).is_some(), "{held:?}");
+        let err = looked(&[core, ("/apis", 200, json!({"kind": "Status"}))], &[]).await.unwrap_err();
+        assert!(
+            matches!(&err, CallError::Unreachable(message) if message.contains("GET /apis says nothing")),
+            "{err:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn kinds_that_are_deleted_with_a_namespace_and_have_no_list_refuse() {
+        let verbs = ["create", "delete", "deletecollection", "patch"];
+        let blind = json!([{"metadata": {"name": "y.dev"}, "versions": [{"version": "v1", "resources": [
+            resource("blinds", "Blind", "Namespaced", &verbs),
+            resource("left", "Left", "Namespaced", &["create", "delete", "patch"])]}]}]);
+        let held = looked(&[("/api", 200, groups(&json!([]))), ("/apis", 200, groups(&blind))], &[]).await.unwrap();
+        assert!(held.refusal(&holder()).unwrap().contains("cannot list blinds.y.dev in the cluster"), "{held:?}");
+        let contents = Contents::Kind {
+            group: "x.dev".to_owned(),
+            version: None,
+            kind: "Web".to_owned(),
+            plural: "webs".to_owned(),
+        };
+        let held = look(&cluster(&[]).0, &contents).await.unwrap();
+        assert!(held.refusal(&holder()).unwrap().contains("cannot list webs.x.dev in the cluster"), "{held:?}");
+    }
+
+    /// What a server from before there was one document says that it serves.
+    fn served_one_by_one() -> Vec<(&'static str, u16, Value)> {
+        let all = json!(["create", "delete", "get", "list", "patch"]);
+        let resource = |name: &str, kind: &str, namespaced: bool, verbs: &Value| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": verbs});
+        let list = |resources: Value| json!({"kind": "APIResourceList", "resources": resources});
+        let group = |name: &str, versions: &[&str]| {
+            let versions: Vec<_> = versions.iter().map(|version| json!({ "version": version })).collect();
+            json!({"name": name, "versions": versions})
+        };
+        let groups =
+            [group("x.dev", &["v2", "v1"]), group("custom.metrics.k8s.io", &["v1"]), group("old.dev", &["v1"])];
+        vec![
+            ("/api", 200, json!({"kind": "APIVersions", "versions": ["v1"]})),
+            ("/apis", 200, json!({"kind": "APIGroupList", "groups": groups})),
+            (
+                "/api/v1",
+                200,
+                list(json!([
+                    resource("secrets", "Secret", true, &all),
+                    resource("pods/status", "Pod", true, &all),
+                    resource("nodes", "Node", false, &all)
+                ])),
+            ),
+            ("/apis/x.dev/v2", 200, list(json!([resource("webs", "Web", true, &all)]))),
+            (
+                "/apis/x.dev/v1",
+                200,
+                list(json!([resource("webs", "Web", true, &all), resource("olds", "Old", true, &all)])),
+            ),
+            ("/apis/custom.metrics.k8s.io/v1", 200, list(json!([resource("pods", "", true, &Value::Null)]))),
+            ("/apis/old.dev/v1", 200, list(Value::Null)),
+        ]
+    }
+
+    #[tokio::test]
+    async fn a_server_without_aggregated_discovery_is_asked_for_each_version() {
+        let mut answers = served_one_by_one();
+        answers.push(("/apis/x.dev/v2/namespaces/shop/webs", 200, list(&[("site", "shop/db/stage/u-3")])));
+        let (cluster, asked) = cluster(&answers);
+        let held = look(&cluster, &Contents::Namespace("shop".to_owned())).await.unwrap();
+        assert!(held.refusal(&holder()).unwrap().contains("others own Web site of shop/db/stage;"), "{held:?}");
+        let mut asked = std::mem::take(&mut *asked.lock().unwrap());
+        asked.retain(|path| path.contains("/namespaces/"));
+        asked.sort();
+        let expected = [SECRETS, "/apis/x.dev/v1/namespaces/shop/olds", "/apis/x.dev/v2/namespaces/shop/webs"];
+        assert_eq!(asked, expected);
+
+        for code in [404, 503] {
+            let mut answers = served_one_by_one();
+            answers.iter_mut().filter(|(path, ..)| *path == "/apis/x.dev/v1").for_each(|answer| answer.1 = code);
+            let err = looked(&answers, &[]).await.unwrap_err();
+            assert!(matches!(&err, CallError::Unreachable(message) if message.contains("x.dev/v1")), "{err:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_seen_keeps_the_namespace_at_the_call_too() {
+        let namespaces = json!({"resources": [{"name": "namespaces", "kind": "Namespace", "namespaced": false}]});
+        let deleted = async |annotations: Value, unlisted: UnlistedContents| {
+            let metadata = json!({"name": "shop", "uid": "u-1", "resourceVersion": "7", "annotations": annotations});
+            let mut answers = served().to_vec();
+            answers.extend([
+                ("/api/v1", 200, namespaces.clone()),
+                (
+                    "/api/v1/namespaces/shop",
+                    200,
+                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}),
+                ),
+                (SECRETS, 403, json!({})),
+            ]);
+            let (cluster, asked) = cluster(&answers);
+            let runtime = KubernetesRuntime::of(vec![Arc::new(cluster)], owner()).with_unlisted_contents(unlisted);
+            let outcome = runtime.delete(&holder()).await;
+            let is_called = asked.lock().unwrap().iter().any(|path| path == "DELETE /api/v1/namespaces/shop");
+            assert_eq!(outcome.is_ok(), is_called, "{outcome:?}");
+            outcome
+        };
+        let refused = deleted(json!({}), UnlistedContents::Refuse).await.unwrap_err();
+        assert!(
+            matches!(&refused, RuntimeError::HoldsOthers(why) if why.contains("cannot list secrets")),
+            "{refused:?}"
+        );
+        deleted(json!({DELETE_CONTENTS: "true"}), UnlistedContents::Refuse).await.unwrap();
+        deleted(json!({}), UnlistedContents::Ignore).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_bears_no_mark_is_told_and_keeps_what_was_there_before() {
+        let metadata = |name: &str| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
+        let maps = json!({"items": [metadata("kube-root-ca.crt"), metadata("by-hand")]});
+        let held = looked(&served(), &[("/api/v1/namespaces/shop/configmaps", 200, maps)]).await.unwrap();
+        let told = held.warnings(&"v1:Namespace:shop".into());
+        assert_eq!(told, ["v1:Namespace:shop: 1 object that bears no mark goes with it: ConfigMap by-hand"]);
+        assert_eq!(held.refusal(&holder()), None);
+        let refusal = held.refusal(&holder().adopted(true)).unwrap();
+        assert!(refusal.starts_with("it was there before it was taken over") && refusal.contains("ConfigMap by-hand;"));
     }
 }

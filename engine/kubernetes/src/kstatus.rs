@@ -1,10 +1,11 @@
 //! What an object's own fields say about its health.
 //!
-//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with four
+//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with five
 //! differences: a pod that cannot be scheduled stays InProgress, since a cluster may grow and no
 //! clock is read here; an APIService follows its `Available` condition; a Service of type
-//! LoadBalancer has to have an address, to which references of others lead; and a pod that has
-//! failed is Failed, since nothing will come of it.
+//! LoadBalancer has to have an address, to which references of others lead; a pod that has
+//! failed is Failed, since nothing will come of it; and a condition that says which generation it
+//! is of says nothing of a later one.
 
 use serde_json::{Map, Value};
 use stoa_runtime::Health;
@@ -75,7 +76,27 @@ pub(crate) fn unobserved(object: &Map<String, Value>) -> Option<Verdict> {
     {
         return Some(in_progress(&format!("generation {generation} is not yet observed, {observed} is")));
     }
-    None
+    outdated(&o)
+}
+
+/// The health of an object that says of an earlier generation what its health goes by: many kinds have no
+/// `observedGeneration` but in their conditions. Others of its conditions may stay as they were, since not every controller
+/// looks at every change, unless nobody says anything of this generation.
+fn outdated(o: &View<'_>) -> Option<Verdict> {
+    let generation = o.int(&["metadata", "generation"])?;
+    let conditions: Vec<Condition<'_>> = o.conditions().filter(|c| c.observed.is_some()).collect();
+    let is_outdated = |c: &&Condition<'_>| c.observed.is_some_and(|observed| observed < generation);
+    let decides = |c: &&Condition<'_>| match c.name {
+        "Ready" => true,
+        "Available" => o.condition("Ready").is_none(),
+        "Reconciling" | "Stalled" => c.is("True"),
+        _ => false,
+    };
+    let has_observed = o.int(&["status", "observedGeneration"]).is_some();
+    let is_of_nobody = !has_observed && conditions.iter().all(|c| is_outdated(&c));
+    let of_it = conditions.iter().find(|c| is_outdated(c) && (decides(c) || is_of_nobody))?;
+    let observed = of_it.observed.unwrap_or_default();
+    Some(in_progress(&format!("{} is of generation {observed}, and {generation} is not yet observed", of_it.name)))
 }
 
 /// What the conventions of the API say for every kind.
@@ -306,24 +327,32 @@ impl<'a> View<'a> {
         self.int(&["status", key]).unwrap_or(0)
     }
 
-    fn condition(&self, name: &str) -> Option<Condition<'a>> {
-        let conditions = self.at(&["status", "conditions"])?.as_array()?;
-        let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(name))?;
-        let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or("");
-        Some(Condition {
-            name: name.to_owned(),
-            status: text("status"),
-            reason: text("reason"),
-            message: text("message"),
+    fn conditions(&self) -> impl Iterator<Item = Condition<'a>> + use<'a> {
+        let conditions = self.at(&["status", "conditions"]).and_then(Value::as_array);
+        conditions.into_iter().flatten().filter_map(|condition| {
+            let text = |key: &str| condition.get(key).and_then(Value::as_str);
+            Some(Condition {
+                name: text("type")?,
+                status: text("status").unwrap_or(""),
+                reason: text("reason").unwrap_or(""),
+                message: text("message").unwrap_or(""),
+                observed: condition.get("observedGeneration").and_then(Value::as_i64),
+            })
         })
+    }
+
+    fn condition(&self, name: &str) -> Option<Condition<'a>> {
+        self.conditions().find(|condition| condition.name == name)
     }
 }
 
 struct Condition<'a> {
-    name: String,
+    name: &'a str,
     status: &'a str,
     reason: &'a str,
     message: &'a str,
+    /// The generation that it is of, where it says so.
+    observed: Option<i64>,
 }
 
 impl Condition<'_> {
@@ -506,6 +535,45 @@ mod tests {
         check(with("Stalled", "True"), Health::Failed);
         check(json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}), Health::InProgress);
         check(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), Health::Terminating);
+    }
+
+    #[test]
+    fn a_condition_of_an_earlier_generation_says_nothing_of_a_later_one() {
+        let check = |object: Value, expected| check("cert-manager.io/v1", "Certificate", object, expected);
+        let with = |conditions: &[(&str, &str, Option<i64>)]| {
+            let conditions: Vec<Value> = conditions
+                .iter()
+                .map(|(name, status, observed)| json!({"type": name, "status": status, "observedGeneration": observed}))
+                .collect();
+            json!({"metadata": {"generation": 2}, "status": {"conditions": conditions}})
+        };
+        check(with(&[("Ready", "True", Some(1))]), Health::InProgress);
+        check(with(&[("Ready", "True", Some(2))]), Health::Current);
+        check(with(&[("Ready", "True", Some(3))]), Health::Current);
+        check(with(&[("Ready", "True", None)]), Health::Current);
+        check(with(&[("Stalled", "True", Some(1)), ("Ready", "False", Some(2))]), Health::InProgress);
+        check(with(&[("Stalled", "True", Some(2)), ("Ready", "False", Some(2))]), Health::Failed);
+        check(with(&[("Reconciling", "True", Some(1)), ("Ready", "True", Some(2))]), Health::InProgress);
+        check(with(&[("Available", "True", Some(1)), ("Synced", "True", Some(2))]), Health::InProgress);
+        // What is over, or was not touched by the change, may stay as it was.
+        check(
+            with(&[("Stalled", "False", Some(1)), ("Issuing", "False", Some(1)), ("Ready", "True", Some(2))]),
+            Health::Current,
+        );
+        check(with(&[("Available", "True", Some(1)), ("Ready", "True", Some(2))]), Health::Current);
+        // Nobody says anything of this generation.
+        check(with(&[("Accepted", "True", Some(1)), ("Programmed", "True", Some(1))]), Health::InProgress);
+        check(with(&[("Accepted", "True", Some(2)), ("Programmed", "True", Some(1))]), Health::Current);
+        let mut observed = with(&[("Accepted", "True", Some(1))]);
+        observed["status"]["observedGeneration"] = json!(2);
+        check(observed.clone(), Health::Current);
+        observed["status"]["conditions"][0]["type"] = json!("Ready");
+        check(observed, Health::InProgress);
+        let (_, message) = health(
+            &Gvk { group: String::new(), version: "v1".to_owned(), kind: "Certificate".to_owned() },
+            with(&[("Ready", "True", Some(1))]).as_object().unwrap(),
+        );
+        assert_eq!(message, "Ready is of generation 1, and 2 is not yet observed");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod object;
 mod policy;
 mod read;
 mod replace;
+mod served;
 #[cfg(test)]
 mod several;
 mod target;
@@ -33,13 +34,13 @@ mod under_way;
 mod watch;
 mod write;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
-use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource};
+use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live,
     LostCall, Preview, ReadRequest, Runtime, RuntimeError,
@@ -71,6 +72,8 @@ pub struct KubernetesRuntime {
     missing: Mutex<HashSet<(usize, String)>>,
     /// For objects whose resources do not say when they are healthy.
     policies: KindPolicies,
+    /// What goes with what is deleted and cannot be seen.
+    unlisted: UnlistedContents,
 }
 
 impl KubernetesRuntime {
@@ -109,9 +112,10 @@ impl KubernetesRuntime {
     }
 
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
-        let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())));
-        let (applied, missing, policies) = Default::default();
-        Self { clusters, names, owner, applied, missing, policies }
+        let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())))
+            .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
+        let (applied, missing, policies, unlisted) = Default::default();
+        Self { clusters, names, owner, applied, missing, policies, unlisted }
     }
 
     /// Goes by these health policies for objects whose resources have none of their own.
@@ -121,6 +125,12 @@ impl KubernetesRuntime {
     /// [`RuntimeError::Invalid`] when an expression cannot be read.
     pub fn with_health_policies(self, policies: &[KindHealth]) -> Result<Self, RuntimeError> {
         Ok(Self { policies: KindPolicies::new(policies)?, ..self })
+    }
+
+    /// Deletes namespaces and definitions also with what cannot be seen of what goes with them, if these say so.
+    #[must_use]
+    pub fn with_unlisted_contents(self, unlisted: UnlistedContents) -> Self {
+        Self { unlisted, ..self }
     }
 
     /// Makes the calls of `run` to each cluster within these limits.
@@ -205,6 +215,10 @@ impl Runtime for KubernetesRuntime {
 
     fn clusters(&self) -> &Clusters {
         &self.names
+    }
+
+    fn places(&self) -> BTreeMap<String, String> {
+        self.clusters.iter().map(|cluster| (cluster.name.clone(), cluster.destination().to_owned())).collect()
     }
 
     fn awaited(&self) -> Vec<String> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Intended, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
-    ResourceResult,
+    Abandoned, Execution, Intended, Interrupted, Observer, Options, Outcome, PlanError, Planned, Planning,
+    ResourceOutcome, ResourceResult,
 };
 use stoa_engine::{Action, DigestKeys, OpenCall, Resource, ResourceId, Spec, State, StateResource};
 use stoa_runtime::{Health, Runtime};
@@ -25,6 +25,8 @@ mod given_up;
 mod going;
 mod lost;
 mod names;
+mod namespaces;
+mod recreated;
 mod versions;
 
 /// Keeps what it is told, as the API server does.
@@ -140,7 +142,7 @@ impl Deployment {
     async fn crash(&self, spec: &Spec) {
         let planned = self.plan(spec).await.unwrap();
         self.keeper.is_gone.store(true, Ordering::SeqCst);
-        assert_eq!(self.execute(spec, &planned).await, Err(Abandoned));
+        assert_eq!(self.execute(spec, &planned).await, Err(Abandoned.into()));
         self.keeper.is_gone.store(false, Ordering::SeqCst);
     }
 
@@ -166,7 +168,7 @@ impl Deployment {
         (outcome, self.keeper.results.lock().unwrap().clone())
     }
 
-    async fn execute(&self, spec: &Spec, planned: &Planned) -> Result<Outcome, Abandoned> {
+    async fn execute(&self, spec: &Spec, planned: &Planned) -> Result<Outcome, Interrupted> {
         let state = self.state();
         let execution = Execution {
             spec,

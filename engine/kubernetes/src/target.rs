@@ -60,7 +60,11 @@ impl Target {
     pub(crate) fn of_prior(prior: &StateResource) -> Result<Self, RuntimeError> {
         // What was never recorded as applied is where it was to be applied.
         let cluster = if prior.cluster.is_empty() { named_cluster(&prior.extensions)? } else { &prior.cluster };
-        Self::of_object(&prior.attributes, cluster)
+        let target = Self::of_object(&prior.attributes, cluster)?;
+        // What names no namespace is where it was applied, whatever the default is by now.
+        let Some(namespace) = prior.default_namespace() else { return Ok(target) };
+        check_segment(namespace, "live.metadata.namespace")?;
+        Ok(Self { namespace: Some(namespace.to_owned()), ..target })
     }
 
     pub(crate) fn called(object: &KubernetesObject) -> Self {
@@ -156,6 +160,19 @@ mod tests {
             matches!(&err, RuntimeError::Invalid { field: Some(f), .. } if f == "attributes.metadata.name"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn a_recorded_object_is_in_the_namespace_that_it_was_live_in() {
+        let record = |id: &str, namespace: &str| {
+            let live = json!({"metadata": {"namespace": namespace}});
+            StateResource::named_by(&id.into()).unwrap().found(live.as_object().unwrap(), "main".to_owned())
+        };
+        let namespace = |record| Target::of_prior(&record).unwrap().namespace;
+        assert_eq!(namespace(record("v1:ConfigMap:a", "shop")).as_deref(), Some("shop"));
+        assert_eq!(namespace(record("v1:ConfigMap:named:a", "shop")).as_deref(), Some("named"));
+        assert_eq!(namespace(StateResource::named_by(&"v1:ConfigMap:a".into()).unwrap()), None);
+        Target::of_prior(&record("v1:ConfigMap:a", "../a")).unwrap_err();
     }
 
     #[test]

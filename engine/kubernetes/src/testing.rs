@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use stoa_engine::{Owner, Resource, ResourceId, ResourceType};
 use tokio::sync::mpsc;
@@ -40,6 +41,8 @@ struct Kept {
     held: Option<String>,
     /// Where it is, if its name does not tell.
     place: Option<String>,
+    /// The namespace of objects that name none, if not `default`.
+    namespace: Option<String>,
     is_away: bool,
     away_as: Option<String>,
     /// The version that it is served in, if not `v1`. Objects are the same in all.
@@ -103,7 +106,8 @@ impl Server {
                 server.answer(&called, &Request::from_parts(parts, body))
             }
         });
-        let connection = Connection::new(format!("https://{name}.example.com"), Client::new(service, "default"));
+        let namespace = self.kept().namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let connection = Connection::new(format!("https://{name}.example.com"), Client::new(service, namespace));
         let place = self.kept().place.clone();
         let connection = connections.put(name.to_owned(), place.into_iter().fold(connection, Connection::at));
         Cluster::new(name.to_owned(), connection)
@@ -112,6 +116,11 @@ impl Server {
     /// Is told by its place to be one server, whatever it is called.
     pub(crate) fn be_at(&self, place: &str) {
         self.kept().place = Some(place.to_owned());
+    }
+
+    /// Has objects that name no namespace go to this one, from the next run on.
+    pub(crate) fn default_to(&self, namespace: &str) {
+        self.kept().namespace = Some(namespace.to_owned());
     }
 
     fn holds(&self, request: &Request<Body>) -> bool {
@@ -279,6 +288,21 @@ pub(crate) fn runtime_of(servers: &[(&str, &Server)]) -> KubernetesRuntime {
     KubernetesRuntime::of(clusters, owner)
 }
 
+/// The name that a field selector selects as it is in a query: one requirement, of which what ends values is escaped.
+fn selected_name(selector: &str) -> Option<String> {
+    let selector = percent_decode_str(selector).decode_utf8().ok()?;
+    let mut value = selector.strip_prefix("metadata.name=")?.chars();
+    let mut name = String::new();
+    while let Some(c) = value.next() {
+        name.push(match c {
+            '\\' => value.next()?,
+            ',' | '=' => return None,
+            c => c,
+        });
+    }
+    Some(name)
+}
+
 type Answer = (u16, UnsyncBoxBody<Bytes, Infallible>);
 
 fn document(code: u16, document: &Value) -> Answer {
@@ -302,6 +326,7 @@ impl Kept {
             object["metadata"]["deletionTimestamp"] = going.clone();
         }
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        object["metadata"]["namespace"] = namespace.into();
         self.objects.insert(key, object.clone());
         self.happened(self.version, kind, &object);
         object
@@ -352,8 +377,9 @@ impl Kept {
             (_, None, Some(_)) => "WATCH",
             (_, None, None) => "LIST",
         };
-        let only = asks("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name%3D"));
-        self.asked.push(format!("{verb} {rest}{}", only.map(|name| format!(" only {name}")).unwrap_or_default()));
+        let only = asks("fieldSelector").and_then(selected_name);
+        let told = only.as_ref().map(|name| format!(" only {name}")).unwrap_or_default();
+        self.asked.push(format!("{verb} {rest}{told}"));
         let asked = format!("{verb} {text}");
         if let Some((_, code)) = self.refused.iter().find(|(part, _)| asked.contains(part.as_str())) {
             return failure(*code, json!({}));
@@ -387,7 +413,7 @@ impl Kept {
                     .collect();
                 document(200, &json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
             }
-            _ => self.watch(namespace, only, asks("resourceVersion").unwrap_or_default()),
+            _ => self.watch(namespace, only.as_deref(), asks("resourceVersion").unwrap_or_default()),
         }
     }
 

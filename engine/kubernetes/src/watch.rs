@@ -14,6 +14,7 @@ use std::time::Duration;
 use http::Request;
 use kube::client::Body;
 use kube::core::Status;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -468,7 +469,7 @@ async fn begin(cluster: &Cluster, path: &str) -> Result<Body, CallError> {
 
 /// One watch from a version on. Of the objects only those are decoded that somebody waits for.
 async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version: String) -> Ended {
-    let only = scope.alone.as_ref().map(|name| format!("&fieldSelector=metadata.name%3D{name}")).unwrap_or_default();
+    let only = scope.alone.as_deref().map(selected).unwrap_or_default();
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true{only}&resourceVersion={version}&timeoutSeconds={}",
         scope.collection,
@@ -513,6 +514,14 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
         version = metadata.resource_version;
     }
     Ended::At(version)
+}
+
+/// Selects the object of a name, in a query: a name in RBAC may hold what ends a value there, or a requirement of a selector.
+///
+/// Follows `EscapeValue` of k8s.io/apimachinery/pkg/fields.
+fn selected(name: &str) -> String {
+    let escaped = name.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
+    format!("&fieldSelector=metadata.name%3D{}", utf8_percent_encode(&escaped, NON_ALPHANUMERIC))
 }
 
 /// Asks now and then whether the server of a watch is there, for as long as the watch says nothing: its connection does not

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{is_going, without_bookkeeping};
+use stoa_engine::object::{self, is_going, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
@@ -18,7 +18,7 @@ use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeErro
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, FIELD_MANAGER};
-use crate::coowned::{self, GivenUp};
+use crate::coowned::{self, Dropped, GivenUp};
 use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{not_yet, note_defined, served};
@@ -228,8 +228,12 @@ async fn taken(
 
 /// The fields of an object that are not wanted any more and that others hold, too.
 fn of_others(object: &Map<String, Value>, request: &ApplyRequest<'_>, ignored: &Ignored) -> Option<GivenUp> {
-    let prior = request.prior.filter(|_| ignored.is_empty())?;
-    coowned::given_up(object, &prior.attributes, &request.desired.attributes)
+    let (prior, wanted) = (request.prior?, &request.desired.attributes);
+    // Nothing was ever applied to what took the place of the recorded object.
+    if matches!((prior.uid(), uid(object)), (Some(recorded), Some(uid)) if recorded != uid) {
+        return None;
+    }
+    coowned::given_up(object, &Dropped { prior, wanted, keys: request.keys, ignored })
 }
 
 /// Takes from others what is not wanted any more, so that it goes when the object is applied; the object as it is then.
@@ -252,11 +256,8 @@ fn is_applied(object: &Map<String, Value>) -> bool {
     entries.into_iter().flatten().any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
-/// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets
-/// to it (k8s.io/kubernetes/pkg/controller: serviceaccount, certificates/rootcacertpublisher).
 fn comes_by_itself(target: &Target) -> bool {
-    (target.gvk.is("", "ServiceAccount") && target.name == "default")
-        || (target.gvk.is("", "ConfigMap") && target.name == "kube-root-ca.crt")
+    object::comes_by_itself(&target.gvk.group, &target.gvk.kind, &target.name)
 }
 
 /// The fields that are left to others.

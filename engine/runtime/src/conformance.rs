@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use stoa_engine::held::DELETE_CONTENTS;
-use stoa_engine::owner::TAKE_OVER_FROM;
+use stoa_engine::owner::{LeftAlone, TAKE_OVER_FROM};
 use stoa_engine::resolve::Resolved;
 use stoa_engine::{Contents, DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
 
@@ -138,7 +138,8 @@ async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -
     let mut finished = runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     match deleted {
         Deleted::Gone => finished.left.remove(&prior.id),
-        Deleted::Left(other) => Some(other),
+        Deleted::Left(LeftAlone::Owned(other)) => Some(other),
+        Deleted::Left(LeftAlone::Recreated) => panic!("nobody made {} anew", prior.id),
         Deleted::Going(object) => panic!("{object:?} was waited for"),
     }
 }
@@ -287,7 +288,7 @@ pub async fn what_another_deployment_has_keeps_its_namespace(subject: &dyn Subje
 
     let refusal = async |owner: Owner| {
         let held = subject.runtime_of(owner).held(&ours, &Contents::Namespace(name.clone())).await;
-        held.expect("the infrastructure is there").refusal()
+        held.expect("the infrastructure is there").refusal(&ours)
     };
     let told = refusal(deployment("one")).await.expect("another deployment has something in it");
     assert!(told.contains("ConfigMap conformance-held of conformance/two/dev;"), "{told}");

@@ -18,9 +18,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
-use stoa_engine::owner::{Standing, is_marked};
+use stoa_engine::owner::{LeftAlone, Standing, is_marked};
 use stoa_engine::{
-    Clusters, Contents, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive, StateResource, conflict,
+    Clusters, Contents, DigestKeys, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive,
+    StateResource, conflict,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
@@ -68,12 +69,14 @@ pub struct ApplyRequest<'a> {
     pub taken: Option<&'a [FieldConflict]>,
     /// What is masked in `taken`.
     pub sensitive: Option<&'a Sensitive>,
+    /// What the digests in `prior` were made with. Without them nobody knows whether a sensitive value is what was recorded.
+    pub keys: Option<&'a DigestKeys>,
 }
 
 impl<'a> ApplyRequest<'a> {
     /// To bring a resource to `desired`, of which `prior` is recorded, with no plan that says of whom fields are taken.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
-        Self { desired, prior, adopt: false, create: false, taken: None, sensitive: None }
+        Self { desired, prior, adopt: false, create: false, taken: None, sensitive: None, keys: None }
     }
 
     /// To take over what is there and not recorded.
@@ -81,18 +84,25 @@ impl<'a> ApplyRequest<'a> {
         Self { adopt: true, ..Self::new(desired, None) }
     }
 
-    /// Refuses what is live where the plan says that nothing is there, and nothing says that a try of ours made it. What
-    /// bears a mark is decided about by [`RuntimeError::unless_owned`].
+    /// Refuses what is live where the plan says that nothing is there, or that something else is, and nothing says that a
+    /// try of ours made it. What bears a mark is decided about by [`RuntimeError::unless_owned`].
     ///
     /// # Errors
     ///
     /// [`RuntimeError::Conflict`]. The next plan shows it as taken over.
     pub fn unless_late(&self, live: &Map<String, Value>) -> Result<(), RuntimeError> {
-        let is_recorded = || self.prior.and_then(StateResource::uid).is_some_and(|uid| uid_of(live) == Some(uid));
-        if !self.create || is_marked(live) || is_recorded() {
+        if self.adopt || is_marked(live) {
             return Ok(());
         }
-        let message = "others made it, which the plan does not know of; plan again to take it over";
+        let message = match (self.prior.and_then(StateResource::uid), uid_of(live)) {
+            (Some(recorded), Some(uid)) if recorded == uid => return Ok(()),
+            _ if self.create => "others made it, which the plan does not know of; plan again to take it over",
+            (Some(_), Some(_)) => {
+                "what was applied is gone, and others made another of its name, which the plan does not know of; plan \
+                 again to take it over"
+            }
+            (None, _) | (_, None) => return Ok(()),
+        };
         Err(RuntimeError::Conflict(message.to_owned()))
     }
 
@@ -146,8 +156,8 @@ pub enum Deleted {
     Gone,
     /// It was asked to go and is still there, as while finalizers hold it: [`Runtime::wait_gone`] waits for this object.
     Going(Box<KubernetesObject>),
-    /// It bears the mark of another deployment, whose name this is, and stays.
-    Left(String),
+    /// It stays, for this reason: it is another deployment's, or not what is recorded, which is gone.
+    Left(LeftAlone),
 }
 
 /// What hears of a health and its reason, for people. A type of its own, because `async_trait`
@@ -212,6 +222,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         &NONE
     }
 
+    /// Where it changes things: by the name of a cluster, or under no name where there is one place for all, a text that is the
+    /// same for the same server, or repository and branch. Nothing in it opens anything.
+    fn places(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
     /// Whether changes are only gathered by [`apply`](Self::apply) and [`delete`](Self::delete), and
     /// made all at once by [`finish`](Self::finish). Nothing counts as done before that then, and an
     /// interrupted walk gathers everything again.
@@ -271,11 +287,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// When the infrastructure cannot be reached at all; what is wrong with one resource is told in its place.
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
-    /// Looks what other deployments own of what would go with a recorded namespace or definition. Changes nothing.
+    /// Looks what others own of what would go with a recorded namespace or definition. Changes nothing.
     ///
     /// # Errors
     ///
-    /// When it cannot be known for now. What nobody lets us look at is told in the answer.
+    /// When it cannot be known for now. What nobody lets us look at is in the answer, and refuses the deletion unless the
+    /// runtime was told otherwise.
     async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError>;
 
     /// Asks what applying would make of a resource, changing nothing. `live` is what
@@ -293,12 +310,14 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
     /// `request.desired` does not say that it is taken over from that one. [`RuntimeError::Conflict`] when others made it
-    /// though the plan says that it is not there ([`ApplyRequest::unless_late`]); what is deferred does not look for that.
+    /// though the plan says that it is not there, or in place of what is recorded ([`ApplyRequest::unless_late`]); what is
+    /// deferred does not look for that.
     /// [`RuntimeError::Going`] when what is there is being deleted: the same call can be made once that is gone.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
     /// Asks for the resource to be deleted, and does not wait for what may take long after that. One that is already gone
-    /// counts as deleted. One that bears the mark of another deployment stays. May be called again, also while it is going.
+    /// counts as deleted. One that bears the mark of another deployment stays, and so does one that has another uid than is
+    /// recorded and not our mark, which somebody made in its place. May be called again, also while it is going.
     ///
     /// # Errors
     ///
@@ -346,7 +365,7 @@ pub enum RuntimeError {
     /// Another deployment owns the resource: a sentence that names it.
     #[error("{0}")]
     Owned(String),
-    /// Other deployments own what would go with the resource: a sentence that names some of it ([`Held::refusal`]).
+    /// Others own what would go with the resource, or nobody knows: sentences that name some of it ([`Held::refusal`]).
     #[error("{0}")]
     HoldsOthers(String),
     /// It could not be reached or was busy; trying again may help. The call may have been made.

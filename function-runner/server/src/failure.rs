@@ -12,8 +12,8 @@ use tonic::{Code, Status};
 
 /// CamelCase words for what goes wrong outside the engine; the engine has its own.
 pub(crate) mod reason {
-    // Of manifests, and of clusters, it is the same fault as of a Spec.
-    pub(crate) use stoa_engine::problem::reason::UNKNOWN_KIND;
+    // Of manifests, of clusters and of files it is the same fault as of a Spec.
+    pub(crate) use stoa_engine::problem::reason::{TOO_LARGE, UNKNOWN_KIND};
 
     pub(crate) const INVALID_REQUEST: &str = "InvalidRequest";
     pub(crate) const NOT_AVAILABLE: &str = "NotAvailable";
@@ -22,7 +22,6 @@ pub(crate) mod reason {
     pub(crate) const SOURCE_UNAUTHORIZED: &str = "SourceUnauthorized";
     pub(crate) const VERSION_NOT_FOUND: &str = "VersionNotFound";
     pub(crate) const PATH_NOT_FOUND: &str = "PathNotFound";
-    pub(crate) const TOO_LARGE: &str = "TooLarge";
     pub(crate) const TOOK_TOO_LONG: &str = "TookTooLong";
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";

@@ -2,12 +2,13 @@
 //!
 //! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
 //! path in Git into a Spec, the latter in processes of its own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
-//! conversation in which a plan is carried out. `serve` holds sockets, health and shutdown, `incoming` TLS.
+//! conversation in which a plan is carried out. `aside` has threads for what computes for long. `serve` holds sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
 
 mod apply;
 mod args;
+mod aside;
 mod cache;
 mod compliance;
 mod convert;
@@ -29,6 +30,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
 
+/// How many threads there may be for what waits for libgit2 and files: as many as Tokio has by itself.
+const WAITED_FOR: usize = 512;
+
 fn main() -> anyhow::Result<()> {
     if let Some(worker) = worker::arguments() {
         return worker.serve();
@@ -42,7 +46,9 @@ fn main() -> anyhow::Result<()> {
     timeouts.context("libgit2 takes no timeouts")?;
     // Two crates in the build bring a TLS provider each; this is the one that is meant.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Each call may have a thread while it computes (`aside`), and would wait for ever where none is left for what it waits for.
+    let threads = WAITED_FOR + args.limits.max_calls as usize;
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
     let served = runtime.block_on(serve::serve(args));
     // A Git server that does not answer must not hold up the end.
     runtime.shutdown_background();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
+use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State, UnlistedContents};
 use stoa_git::cache::Folders;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
@@ -62,9 +62,12 @@ struct WorkspaceSpec {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct KubernetesSpec {
     #[serde(default)]
     clusters: Vec<ClusterSpec>,
+    #[serde(default)]
+    unlisted_contents: UnlistedContents,
 }
 
 #[derive(Debug, Deserialize)]
@@ -178,6 +181,7 @@ impl Runtimes {
                 let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
                 let runtime = runtime.and_then(|runtime| runtime.with_health_policies(&parsed.health_policies));
                 let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
+                let runtime = runtime.with_unlisted_contents(kubernetes.unlisted_contents);
                 Ok(Arc::new(runtime.limited(&self.limits.kubernetes, &target.run_uid)))
             }
             (None, Some(gitops)) => self.gitops(gitops, target, &workspace),
@@ -373,4 +377,22 @@ fn no_runtime(workspace: &str, spec: &Spec, state: &State) -> Failure {
         field: "spec".to_owned(),
         ..problem(reason::NO_RUNTIME, message)
     }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_listed_refuses_unless_the_workspace_says_otherwise() {
+        for (said, expected) in [
+            ("", UnlistedContents::Refuse),
+            (r#", "unlistedContents": "Refuse""#, UnlistedContents::Refuse),
+            (r#", "unlistedContents": "Ignore""#, UnlistedContents::Ignore),
+        ] {
+            let spec = format!(r#"{{"kubernetes": {{"clusters": []{said}}}}}"#);
+            let parsed = parse(&Workspace { spec: spec.into(), ..Workspace::default() }).unwrap();
+            assert_eq!(parsed.kubernetes.unwrap().unlisted_contents, expected, "{said}");
+        }
+    }
 }

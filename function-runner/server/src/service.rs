@@ -23,6 +23,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 use crate::apply::{self, ActiveRuns, Conversation};
+use crate::aside::aside;
 use crate::convert;
 use crate::failure::{Failure, reason};
 use crate::generate::{Generators, Rendered};
@@ -115,11 +116,22 @@ impl Service {
         span: tracing::Span,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<Response<T>, Status> {
-        let start = Instant::now();
-        let placed = async {
-            let _place = self.place()?;
+        let placed = |place: OwnedSemaphorePermit| async move {
+            let _place = place;
             work.await
         };
+        self.call_in_place(method, span, placed).await
+    }
+
+    /// The same for work that keeps its place itself, since it may go on for a while when its caller is gone.
+    async fn call_in_place<T, W: Future<Output = Result<T, Failure>>>(
+        &self,
+        method: &'static str,
+        span: tracing::Span,
+        work: impl FnOnce(OwnedSemaphorePermit) -> W,
+    ) -> Result<Response<T>, Status> {
+        let start = Instant::now();
+        let placed = async { work(self.place()?).await };
         let result = placed.instrument(span.clone()).await.map_err(Status::from);
         self.metrics.called(method, start, &result);
         let _entered = span.enter();
@@ -132,24 +144,30 @@ impl Service {
         result.map(Response::new)
     }
 
-    async fn plan(&self, request: PlanRequest) -> Result<PlanResponse, Failure> {
-        let target = required(request.target, "target")?;
-        let spec = convert::spec(&request.spec)?;
-        let state = convert::state(&request.state)?;
-        let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
-        let keys = convert::digest_keys(&target)?;
-        let planning = Planning {
-            spec: &spec,
-            spec_digest: &target.spec_digest,
-            state: &state,
-            destroy: request.destroy,
-            keys: &keys,
-            forget_clusters: &request.forget_clusters,
+    /// Makes a plan, which takes the processor for as long as specs are large.
+    async fn plan(&self, request: PlanRequest, place: OwnedSemaphorePermit) -> Result<PlanResponse, Failure> {
+        let runtimes = self.runtimes.clone();
+        let work = async move {
+            let _place = place;
+            let target = required(request.target, "target")?;
+            let spec = convert::spec(&request.spec)?;
+            let state = convert::state(&request.state)?;
+            let runtime = runtimes.of_run(&target, &spec, &state).await?;
+            let keys = convert::digest_keys(&target)?;
+            let planning = Planning {
+                spec: &spec,
+                spec_digest: &target.spec_digest,
+                state: &state,
+                destroy: request.destroy,
+                keys: &keys,
+                forget_clusters: &request.forget_clusters,
+            };
+            let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
+            let import = import.map_err(|err| Failure::request(format!("import is no Selection: {err}")))?;
+            let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
+            Ok(convert::plan(planned))
         };
-        let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
-        let import = import.map_err(|err| Failure::request(format!("import is no Selection: {err}")))?;
-        let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
-        Ok(convert::plan(planned))
+        aside(work).await
     }
 
     async fn health(&self, request: HealthRequest) -> Result<HealthResponse, Failure> {
@@ -225,7 +243,7 @@ impl FunctionRunner for Service {
         let request = request.into_inner();
         let target = request.target.clone().unwrap_or_default();
         let span = tracing::info_span!("Health", organization = target.organization, stack = target.stack);
-        self.call("Health", span, Service::health(self, request)).await
+        Box::pin(self.call("Health", span, Service::health(self, request))).await
     }
 
     async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
@@ -276,7 +294,7 @@ impl FunctionRunner for Service {
             stack = target.stack,
             run = target.run_name
         );
-        self.call("Plan", span, Service::plan(self, request)).await
+        self.call_in_place("Plan", span, |place| Service::plan(self, request, place)).await
     }
 
     async fn awaited(&self, request: Request<AwaitedRequest>) -> Result<Response<AwaitedResponse>, Status> {

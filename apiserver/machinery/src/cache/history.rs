@@ -106,11 +106,11 @@ impl History {
         self.events.partition_point(|event| event.version <= version)
     }
 
-    pub(super) fn events_after(&self, version: Version, max: usize) -> Result<Vec<Arc<CacheEvent>>, TooOld> {
+    pub(super) fn events_after(&self, version: Version) -> Result<impl Iterator<Item = &CacheEvent>, TooOld> {
         if version < self.floor {
             return Err(TooOld { oldest: self.floor });
         }
-        Ok(self.events.range(self.index_after(version)..).take(max).cloned().collect())
+        Ok(self.events.range(self.index_after(version)..).map(AsRef::as_ref))
     }
 
     /// A snapshot at or after `version`, and the events to undo in it, newest first.

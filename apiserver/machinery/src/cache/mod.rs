@@ -205,13 +205,21 @@ impl WatchCache {
         self.state.write().history.keep(view.version, view.objects.clone());
     }
 
-    /// At most `max` events after `version`, oldest first.
+    /// Shows at most `max` events after `version`, oldest first, and says how many there were. `show` has the cache's lock,
+    /// so that it does little.
     ///
     /// # Errors
     ///
     /// [`TooOld`] when events after that version are gone.
-    pub(crate) fn events_after(&self, version: Version, max: usize) -> Result<Vec<Arc<CacheEvent>>, TooOld> {
-        self.state.read().history.events_after(version, max)
+    pub(crate) fn events_after(
+        &self,
+        version: Version,
+        max: usize,
+        show: impl FnMut(&CacheEvent),
+    ) -> Result<usize, TooOld> {
+        let state = self.state.read();
+        let events = state.history.events_after(version)?.take(max);
+        Ok(events.map(show).count())
     }
 
     /// Hears of every change from now on.

@@ -1,7 +1,10 @@
 //! Whom a cache wakes when it has something new.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -11,16 +14,23 @@ use slab::Slab;
 /// Says that there is something new, to any number of [`Listener`]s.
 ///
 /// Each event wakes all watches of a resource, which then wait anew. So who waits has a place beside the others here,
-/// rather than in a list whose neighbours are the other watches' memory.
+/// rather than in a list whose neighbours are the other watches' memory, and keeps its waker there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News(Arc<Mutex<Listeners>>);
+pub(super) struct News(Arc<Listeners>);
 
 #[derive(Debug, Default)]
 struct Listeners {
     /// How often there was something.
-    told: u64,
-    /// Whom to wake of those that listen.
-    waiting: Slab<Option<Waker>>,
+    told: AtomicU64,
+    places: Mutex<Slab<Place>>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// Whom to wake.
+    waker: Option<Waker>,
+    /// Whether it waits, and was not woken since.
+    waits: bool,
 }
 
 /// Hears what is told from when it was made.
@@ -35,48 +45,66 @@ pub(super) struct Listener {
 impl News {
     /// Wakes all that listen.
     pub(super) fn tell(&self) {
-        let woken: Vec<Waker> = {
-            let mut listeners = self.0.lock();
-            listeners.told += 1;
-            listeners.waiting.iter_mut().filter_map(|(_, waiting)| waiting.take()).collect()
-        };
-        // Without the lock, since whoever is woken may listen on at once.
-        woken.into_iter().for_each(Waker::wake);
+        // With the lock, since a copy of each waker would touch the memory of whom it wakes. To wake runs nothing of theirs.
+        let mut places = self.0.places.lock();
+        self.0.told.fetch_add(1, SeqCst);
+        for (_, place) in places.iter_mut() {
+            if std::mem::take(&mut place.waits)
+                && let Some(waker) = &place.waker
+            {
+                waker.wake_by_ref();
+            }
+        }
     }
 
     /// One more that listens, from now on.
     pub(super) fn listen(&self) -> Listener {
-        let mut listeners = self.0.lock();
-        Listener { news: self.clone(), place: listeners.waiting.insert(None), heard: listeners.told }
+        let mut places = self.0.places.lock();
+        Listener { news: self.clone(), place: places.insert(Place::default()), heard: self.0.told.load(SeqCst) }
     }
 }
 
 impl Listener {
     /// Ready when something was told since it last was.
     pub(super) fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
-        let mut listeners = self.news.0.lock();
-        if listeners.told != self.heard {
-            self.heard = listeners.told;
-            return Poll::Ready(());
+        let listeners = &*self.news.0;
+        if listeners.told.load(SeqCst) == self.heard {
+            let mut places = listeners.places.lock();
+            // Nothing is told as long as this has the lock.
+            if listeners.told.load(SeqCst) == self.heard {
+                let before = places[self.place].wait(context.waker());
+                drop(places);
+                // Without the lock: it may be the last that keeps another listener.
+                drop(before);
+                return Poll::Pending;
+            }
         }
-        match &mut listeners.waiting[self.place] {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
+        self.heard = listeners.told.load(SeqCst);
+        Poll::Ready(())
+    }
+}
+
+impl Place {
+    /// Says whom to wake, and returns whom not any more.
+    fn wait(&mut self, waker: &Waker) -> Option<Waker> {
+        self.waits = true;
+        match &self.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => self.waker.replace(waker.clone()),
         }
-        Poll::Pending
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut listeners = self.news.0.lock();
-        let left = listeners.waiting.remove(self.place);
-        if listeners.waiting.is_empty() {
+        let mut places = self.news.0.places.lock();
+        let left = places.remove(self.place);
+        if places.is_empty() {
             // Room for as many as ever listened would be looked through with each event.
-            listeners.waiting = Slab::new();
+            *places = Slab::new();
         }
-        drop(listeners);
-        // Without the lock: it may be the last that keeps another listener.
+        drop(places);
+        // Without the lock, as above.
         drop(left);
     }
 }
@@ -129,7 +157,7 @@ mod tests {
         news.tell();
         assert_eq!([&first, &last].map(|woken| woken.0.load(Ordering::SeqCst)), [0, 1]);
         drop(listener);
-        assert!(news.0.lock().waiting.is_empty());
+        assert!(news.0.places.lock().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -85,9 +85,7 @@ pub(crate) fn watch(
         known: request.known,
         behind: true,
         begun: false,
-        prefix: request.prefix,
-        labels: request.labels,
-        fields: request.fields,
+        shown: Shown { prefix: request.prefix, labels: request.labels, fields: request.fields },
         initial: request.initial.into_iter(),
         mark_initial_end: request.mark_initial_end,
         pending: VecDeque::new(),
@@ -109,9 +107,7 @@ struct Watcher {
     behind: bool,
     /// Whether it ever was where the cache is.
     begun: bool,
-    prefix: String,
-    labels: LabelSelector,
-    fields: FieldSelector,
+    shown: Shown,
     initial: vec::IntoIter<Arc<Stored>>,
     mark_initial_end: bool,
     pending: VecDeque<Event>,
@@ -120,6 +116,13 @@ struct Watcher {
     bookmark_due: bool,
     alarms: Alarms<Alarm>,
     ended: bool,
+}
+
+/// Which objects a watch shows.
+struct Shown {
+    prefix: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
 }
 
 /// What a watch waits for beside events.
@@ -204,16 +207,15 @@ impl Watcher {
     fn catch_up(&mut self) -> Result<(), TooOld> {
         // Read before the events: once those are drained, nothing before this is left.
         let applied = self.cache.progress().applied();
-        let events = self.cache.events_after(self.position, BATCH)?;
-        for event in &events {
-            self.position = event.version;
-            let change = self.change(event);
-            self.pending.extend(change);
-        }
+        let Self { cache, position, shown, pending, .. } = self;
+        let looked_at = cache.events_after(*position, BATCH, |event| {
+            *position = event.version;
+            pending.extend(shown.change(event));
+        })?;
         if !self.begun {
             self.cache.counts().initial.inc_by(self.pending.len() as u64);
         }
-        if events.len() < BATCH {
+        if looked_at < BATCH {
             self.behind = false;
             self.begun = true;
             self.position = self.position.max(applied);
@@ -233,7 +235,9 @@ impl Watcher {
             (Alarm::Bookmark, None) => {}
         }
     }
+}
 
+impl Shown {
     /// What an event is to this watch: an object that leaves the selectors is deleted for it,
     /// one that enters them is added.
     fn change(&self, event: &CacheEvent) -> Option<Event> {

@@ -72,9 +72,12 @@ impl Store {
                     Outcome::Lost => Outcome::Lost,
                 }
             } else {
-                mark_deleting(&mut new);
+                let is_first = mark_deleting(&mut new);
                 if new == old {
                     return Ok(Deleted::Pending(current));
+                }
+                if is_first {
+                    new = self.strategy.mark_deleting(context, &new)?;
                 }
                 let prepared = self.prepare(new)?;
                 if dry_run {
@@ -171,7 +174,8 @@ fn set_finalizers(object: &mut Object, options: &DeleteOptions) {
     object.metadata_mut().insert("finalizers".to_owned(), after.into());
 }
 
-fn mark_deleting(object: &mut Object) {
+/// Whether it was not marked before.
+fn mark_deleting(object: &mut Object) -> bool {
     let first = !has_deletion_timestamp(object);
     let metadata = object.metadata_mut();
     if first {
@@ -181,4 +185,5 @@ fn mark_deleting(object: &mut Object) {
         metadata.insert("deletionTimestamp".to_owned(), metadata::now());
     }
     metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+    first
 }

@@ -1,14 +1,13 @@
 //! What holds for the tokens of pages, whatever the text.
 
-use base64::Engine as _;
-
-use super::token::{Continue, ENGINE, expired};
+use super::token::{Continue, expired};
+use crate::schema::binary::RAW_URL;
 
 /// A token that is taken leads into the list, and is the same written anew.
 pub(crate) fn continue_tokens(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     // As it is, and as what a token holds.
-    for token in [text.to_string(), ENGINE.encode(data)] {
+    for token in [text.to_string(), RAW_URL.encode(data)] {
         match Continue::decode(&token) {
             Ok(token) => {
                 assert!(!token.after.starts_with('/'));

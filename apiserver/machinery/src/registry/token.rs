@@ -3,26 +3,17 @@
 //! It is upstream's, field by field (`k8s.io/apiserver/pkg/storage/continue.go`), as are the reasons for which one is
 //! refused.
 
-use base64::{Engine as _, alphabet, engine::DecodePaddingMode, engine::general_purpose};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     log::Version,
-    schema::{self, Format},
+    schema::{self, Format, binary::RAW_URL},
     status::ApiError,
 };
 
 /// The version of the token's format.
 const FORMAT: &str = "meta.k8s.io/v1";
-
-pub(super) const ENGINE: general_purpose::GeneralPurpose = general_purpose::GeneralPurpose::new(
-    &alphabet::URL_SAFE,
-    general_purpose::NO_PAD
-        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
-        // Go leaves the bits alone that the last character has too many.
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// Where a list goes on. Opaque to clients.
 #[derive(Debug)]
@@ -96,16 +87,14 @@ impl Continue {
         let version = self.version.map_or(-1, |version| i64::try_from(version.0).unwrap_or(i64::MAX));
         let start = format!("{}\0", self.after);
         let token = Token { format: FORMAT.to_owned(), version, start, left: self.remaining, exact: self.exact };
-        ENGINE.encode(serde_json::to_vec(&token).expect("a token is texts and numbers"))
+        RAW_URL.encode(serde_json::to_vec(&token).expect("a token is texts and numbers"))
     }
 
     pub(super) fn decode(token: &str) -> Result<Self, ApiError> {
         let bad = |problem: &dyn std::fmt::Display| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {problem}"))
         };
-        let bytes = ENGINE
-            .decode(token)
-            .map_err(|error| bad(&format_args!("illegal base64 data at input byte {}", offset(token, &error))))?;
+        let bytes = RAW_URL.decode(token).map_err(|error| bad(&error))?;
         let parsed = schema::parse(&bytes, Format::Json).map_err(|error| bad(&error))?;
         let token = Token::of(&parsed.value).map_err(|error| bad(&error))?;
         if token.format != FORMAT {
@@ -130,19 +119,6 @@ impl Continue {
 /// Whether Go's `path.Clean` would leave a key as it is, so that it leads nowhere but where it says.
 fn is_clean(key: &str) -> bool {
     key.is_empty() || key.split('/').all(|part| !matches!(part, "" | "." | ".."))
-}
-
-/// Where base64 goes wrong.
-fn offset(token: &str, error: &base64::DecodeError) -> usize {
-    match error {
-        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => *at,
-        // One character is too few for a byte. Go tells where it is, unless there is one before that it does not know.
-        base64::DecodeError::InvalidLength(length) => {
-            let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-            token.bytes().position(|b| !known(b)).unwrap_or(length.saturating_sub(1))
-        }
-        base64::DecodeError::InvalidPadding => token.find('=').unwrap_or(0),
-    }
 }
 
 /// 410 for a token whose version is gone, with one to go on with in the current version.
@@ -179,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_told_as_go_tells_it() {
-        let decode = |json: &str| Continue::decode(&ENGINE.encode(json)).map_err(|error| error.message().to_owned());
+        let decode = |json: &str| Continue::decode(&RAW_URL.encode(json)).map_err(|error| error.message().to_owned());
         let at =
             |start: &str| decode(&format!(r#"{{"v":"{FORMAT}","rv":-1,"start":"{start}"}}"#)).map(|token| token.after);
         for (json, problem) in [

@@ -4,26 +4,77 @@ use std::borrow::Cow;
 
 use base64::{
     Engine as _,
-    alphabet::STANDARD as ALPHABET,
-    engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD},
+    alphabet::{self, Alphabet},
+    engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, NO_PAD, PAD},
 };
 use serde_json::Value;
 
 /// Text that is no base64, in Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("illegal base64 data at input byte {0}")]
-pub(super) struct Corrupt(usize);
+pub(crate) struct Corrupt(usize);
 
-/// As Go's decoder, which does not look at the bits that the last letter has over.
-const LENIENT: GeneralPurpose =
-    GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+/// A form of base64, read as by Go's decoder, which passes over the ends of lines and does not look at the bits that the last
+/// letter has over.
+pub(crate) struct Base64 {
+    engine: GeneralPurpose,
+    /// What there is beside letters and digits.
+    signs: [u8; 2],
+    /// Whether `=` fills the last four.
+    is_padded: bool,
+}
+
+/// That of bytes in JSON.
+pub(crate) const STANDARD: Base64 = Base64::new(&alphabet::STANDARD, PAD, *b"+/", true);
+/// That of what goes into a URL.
+pub(crate) const RAW_URL: Base64 = Base64::new(&alphabet::URL_SAFE, NO_PAD, *b"-_", false);
+
+impl Base64 {
+    const fn new(alphabet: &Alphabet, config: GeneralPurposeConfig, signs: [u8; 2], is_padded: bool) -> Self {
+        let config = config.with_decode_allow_trailing_bits(true);
+        Self { engine: GeneralPurpose::new(alphabet, config), signs, is_padded }
+    }
+
+    pub(crate) fn encode(&self, bytes: impl AsRef<[u8]>) -> String {
+        self.engine.encode(bytes)
+    }
+
+    pub(crate) fn decode(&self, text: &str) -> Result<Vec<u8>, Corrupt> {
+        self.check(text.as_bytes())?;
+        let in_one_line: Vec<u8> = text.bytes().filter(|byte| !is_line_end(*byte)).collect();
+        self.engine.decode(in_one_line).map_err(|_| Corrupt(0))
+    }
+
+    /// Follows `decodeQuantum` of Go's `encoding/base64`, for the place that it names.
+    fn check(&self, text: &[u8]) -> Result<(), Corrupt> {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || self.signs.contains(&byte);
+        let mut rest = text.iter().enumerate().filter(|(_, byte)| !is_line_end(**byte));
+        loop {
+            for letters in 0..4 {
+                match rest.next() {
+                    None if letters == 0 || letters > 1 && !self.is_padded => return Ok(()),
+                    None => return Err(Corrupt(text.len() - letters)),
+                    Some((_, byte)) if is_letter(*byte) => {}
+                    Some((_, b'=')) if letters >= 2 && self.is_padded => {
+                        if letters == 2 {
+                            match rest.next() {
+                                None => return Err(Corrupt(text.len())),
+                                Some((_, b'=')) => {}
+                                Some((at, _)) => return Err(Corrupt(at - 1)),
+                            }
+                        }
+                        return rest.next().map_or(Ok(()), |(at, _)| Err(Corrupt(at)));
+                    }
+                    Some((at, _)) => return Err(Corrupt(at)),
+                }
+            }
+        }
+    }
+}
 
 /// The same bytes as Go writes them again: in one line.
 pub(super) fn plain(text: &str) -> Result<Cow<'_, str>, Corrupt> {
-    check(text.as_bytes())?;
-    let in_one_line: Vec<u8> = text.bytes().filter(|byte| !is_line_end(*byte)).collect();
-    let bytes = LENIENT.decode(in_one_line).map_err(|_| Corrupt(0))?;
-    let plain = STANDARD.encode(bytes);
+    let plain = STANDARD.encode(STANDARD.decode(text)?);
     Ok(if plain == text { Cow::Borrowed(text) } else { Cow::Owned(plain) })
 }
 
@@ -35,32 +86,6 @@ pub(super) fn encoded(items: &[Value]) -> Option<String> {
 
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
-}
-
-/// Follows `decodeQuantum` of Go's `encoding/base64`, for the place that it names.
-fn check(text: &[u8]) -> Result<(), Corrupt> {
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let mut rest = text.iter().enumerate().filter(|(_, byte)| !is_line_end(**byte));
-    loop {
-        for letters in 0..4 {
-            match rest.next() {
-                None if letters == 0 => return Ok(()),
-                None => return Err(Corrupt(text.len() - letters)),
-                Some((_, byte)) if is_letter(*byte) => {}
-                Some((_, b'=')) if letters >= 2 => {
-                    if letters == 2 {
-                        match rest.next() {
-                            None => return Err(Corrupt(text.len())),
-                            Some((_, b'=')) => {}
-                            Some((at, _)) => return Err(Corrupt(at - 1)),
-                        }
-                    }
-                    return rest.next().map_or(Ok(()), |(at, _)| Err(Corrupt(at)));
-                }
-                Some((at, _)) => return Err(Corrupt(at)),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! and `time` what is text in them and more than that; `conform` prunes, checks types and applies
 //! defaults, `validate` finds refused values.
 
-mod binary;
+pub(crate) mod binary;
 mod compile;
 mod conform;
 #[cfg(any(test, feature = "fuzzing"))]

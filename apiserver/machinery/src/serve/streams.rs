@@ -3,6 +3,9 @@
 //! With a task for each, an event of a watch would wake the stream's task, and that the connection's, on another
 //! processor as a rule, with a lock between the two. Here one wake-up takes what all streams of a connection have to say
 //! into the connection's buffer and out of it. What computes runs elsewhere: see [`apart`].
+//!
+//! An event wakes every watch of a resource, each from the thread that had the event, so that a wake-up is one bit in a word
+//! that a group of streams shares, and touches no memory of the stream.
 
 use std::{
     cell::Cell,
@@ -10,16 +13,18 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Poll, Wake, Waker},
     time::Instant,
 };
 
-use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered, task::AtomicWaker};
+use futures_util::{FutureExt as _, task::AtomicWaker};
 use http::Response;
 use hyper::rt::Executor;
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use slab::Slab;
 use tokio::time::{Sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,7 +37,7 @@ pub(super) struct Opened(Arc<Mutex<Vec<Stream>>>);
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Opened {
     fn execute(&self, stream: F) {
         // One that panics ends for itself alone, as a task would.
-        let stream = Box::pin(AssertUnwindSafe(stream).catch_unwind().map(drop));
+        let stream = AssertUnwindSafe(stream).catch_unwind().map(drop);
         self.0.lock().push(Box::pin(DUE.scope(Cell::new(None), InTime { stream, reset: None })));
     }
 }
@@ -55,25 +60,29 @@ pub(super) fn in_time<B>(answer: Response<B>) -> Response<B> {
     answer
 }
 
-/// A stream that is reset when its answer is due.
-///
-/// The answer itself cannot see to that: nobody asks it for more, or for its time, while the client takes nothing.
-struct InTime {
-    stream: Stream,
-    reset: Option<Pin<Box<Sleep>>>,
+pin_project! {
+    /// A stream that is reset when its answer is due.
+    ///
+    /// The answer itself cannot see to that: nobody asks it for more, or for its time, while the client takes nothing.
+    struct InTime<F> {
+        #[pin]
+        stream: F,
+        reset: Option<Pin<Box<Sleep>>>,
+    }
 }
 
-impl Future for InTime {
+impl<F: Future<Output = ()>> Future for InTime<F> {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.stream.as_mut().poll(context).is_ready() {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.stream.poll(context).is_ready() {
             return Poll::Ready(());
         }
         if let Some(Due(due)) = DUE.with(Cell::take) {
-            self.reset = Some(Box::pin(sleep_until(due.into())));
+            *this.reset = Some(Box::pin(sleep_until(due.into())));
         }
-        match &mut self.reset {
+        match this.reset {
             Some(reset) => reset.as_mut().poll(context),
             None => Poll::Pending,
         }
@@ -86,10 +95,47 @@ const ROUNDS: usize = 4;
 /// A connection and its streams, driven as one.
 pub(super) struct Streams {
     opened: Opened,
-    open: FuturesUnordered<Stream>,
+    open: Slab<Stream>,
+    /// Whom a stream in that place wakes. Who has the place of one that ended may be woken once for nothing.
+    wakers: Vec<Waker>,
+    groups: Vec<Arc<Group>>,
     bell: Arc<Bell>,
     /// Rings it.
     waker: Waker,
+}
+
+/// How many streams share a word.
+const GROUP: usize = u64::BITS as usize;
+
+/// Which of some streams something happened to.
+struct Group {
+    woken: AtomicU64,
+    bell: Arc<Bell>,
+}
+
+impl Group {
+    fn wake(&self, bit: u64) {
+        // The first has rung, or is about to, and all are looked at together.
+        if self.woken.fetch_or(bit, SeqCst) == 0 {
+            self.bell.wake_by_ref();
+        }
+    }
+}
+
+/// The place of a stream among the others.
+struct Place {
+    group: Arc<Group>,
+    bit: u64,
+}
+
+impl Wake for Place {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.group.wake(self.bit);
+    }
 }
 
 /// Wakes the task. What happens in the task's own turn, and is seen to in it, needs no other.
@@ -117,7 +163,8 @@ impl Wake for Bell {
 impl Streams {
     pub(super) fn new(opened: Opened) -> Self {
         let bell = Arc::<Bell>::default();
-        Self { opened, open: FuturesUnordered::new(), waker: Waker::from(Arc::clone(&bell)), bell }
+        let waker = Waker::from(Arc::clone(&bell));
+        Self { opened, open: Slab::new(), wakers: Vec::new(), groups: Vec::new(), bell, waker }
     }
 
     /// Goes on with the streams that something happened to, and with the connection, which says what they have to say.
@@ -130,6 +177,7 @@ impl Streams {
         self.bell.turn.store(true, SeqCst);
         for _ in 0..ROUNDS {
             self.bell.rung.store(false, SeqCst);
+            self.take_opened();
             self.poll_streams();
             if !self.bell.rung.load(SeqCst) {
                 break;
@@ -144,10 +192,33 @@ impl Streams {
         ended
     }
 
+    /// Gives those that were opened a place, and their first turn.
+    fn take_opened(&mut self) {
+        for stream in self.opened.0.lock().drain(..) {
+            let place = self.open.insert(stream);
+            if place == self.groups.len() * GROUP {
+                self.groups.push(Arc::new(Group { woken: AtomicU64::new(0), bell: Arc::clone(&self.bell) }));
+            }
+            let (group, bit) = (&self.groups[place / GROUP], 1 << (place % GROUP));
+            if place == self.wakers.len() {
+                self.wakers.push(Waker::from(Arc::new(Place { group: Arc::clone(group), bit })));
+            }
+            group.woken.fetch_or(bit, SeqCst);
+        }
+    }
+
     fn poll_streams(&mut self) {
-        self.open.extend(self.opened.0.lock().drain(..));
-        let mut context = Context::from_waker(&self.waker);
-        while let Poll::Ready(Some(())) = self.open.poll_next_unpin(&mut context) {}
+        for (number, group) in self.groups.iter().enumerate() {
+            let mut woken = group.woken.swap(0, SeqCst);
+            while woken != 0 {
+                let place = number * GROUP + woken.trailing_zeros() as usize;
+                woken &= woken - 1;
+                let mut context = Context::from_waker(&self.wakers[place]);
+                if self.open.get_mut(place).is_some_and(|stream| stream.as_mut().poll(&mut context).is_ready()) {
+                    drop(self.open.remove(place));
+                }
+            }
+        }
     }
 }
 

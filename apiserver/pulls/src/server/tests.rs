@@ -159,6 +159,33 @@ async fn server_says_whether_a_pull_request_can_be_merged_as_it_is() {
     assert_eq!((pull.is_mergeable, pull.base_commit), (Some(false), Some(base.to_string())));
 }
 
+fn of<'a>(marker: &'a str, body: &'a str) -> CommentText<'a> {
+    CommentText { marker, body, before: None }
+}
+
+#[tokio::test]
+async fn an_app_takes_no_comment_of_a_person_for_its_own() {
+    let bed = Bed::new().await;
+    bed.commit("b", "b", "1");
+    let number = bed.forge.open("shop/deploy", "b", "main", None);
+    bed.forge.be_used_by_an_app();
+    let server = bed.server();
+    let planted = marked("looks fine", "stoa:plan");
+    bed.forge.say(number, &planted);
+    let id = server.comment(number, &of("stoa:plan", "the first plan")).await.unwrap();
+    assert_eq!(server.comment(number, &of("stoa:plan", "the second plan")).await.unwrap(), id);
+    assert_eq!(bed.forge.comments(number), [planted.clone(), marked("the second plan", "stoa:plan")]);
+
+    // Another program may have been made to write one; whoever remembers the id is not deceived.
+    let number = bed.forge.open("shop/deploy", "b", "main", None);
+    bed.forge.say_as("workflow", number, &planted);
+    let before = Some(u64::MAX);
+    let id = server.comment(number, &CommentText { before, ..of("stoa:plan", "the first plan") }).await.unwrap();
+    let again = CommentText { before: Some(id), ..of("stoa:plan", "the second plan") };
+    assert_eq!(server.comment(number, &again).await.unwrap(), id);
+    assert_eq!(bed.forge.comments(number), [planted, marked("the second plan", "stoa:plan")]);
+}
+
 #[tokio::test]
 async fn comment_is_written_once_and_only_over_our_own() {
     let bed = Bed::new().await;
@@ -166,9 +193,9 @@ async fn comment_is_written_once_and_only_over_our_own() {
     let number = bed.forge.open("shop/deploy", "b", "main", None);
     let server = bed.server();
     bed.forge.say(number, &marked("not yours", "stoa:plan"));
-    server.comment(number, "stoa:plan", "the first plan").await.unwrap();
-    server.comment(number, "stoa:plan", "the second plan").await.unwrap();
-    server.comment(number, "stoa:other", "of another stack").await.unwrap();
+    server.comment(number, &of("stoa:plan", "the first plan")).await.unwrap();
+    server.comment(number, &of("stoa:plan", "the second plan")).await.unwrap();
+    server.comment(number, &of("stoa:other", "of another stack")).await.unwrap();
     let expected = [
         marked("not yours", "stoa:plan"),
         marked("the second plan", "stoa:plan"),
@@ -176,10 +203,10 @@ async fn comment_is_written_once_and_only_over_our_own() {
     ];
     assert_eq!(bed.forge.comments(number), expected);
     let before = bed.forge.requests().len();
-    server.comment(number, "stoa:plan", "the second plan").await.unwrap();
+    server.comment(number, &of("stoa:plan", "the second plan")).await.unwrap();
     assert_eq!(bed.forge.requests().len(), before + 1, "it is as it should be");
     let long = "x".repeat(100_000);
-    server.comment(number, "stoa:plan", &long).await.unwrap();
+    server.comment(number, &of("stoa:plan", &long)).await.unwrap();
     let cut = &bed.forge.comments(number)[1];
     assert!(cut.chars().count() <= BODY && is_marked(cut, "stoa:plan"), "the marker stays");
 }
@@ -280,6 +307,6 @@ async fn hostile_servers_are_refused() {
     let head = "HTTP/1.1 200 OK\r\nlink: <x>; rel=\"next\"\r\nconnection: close";
     let pages = format!("{head}\r\ncontent-length: {}\r\n\r\n{}", page.len(), String::from_utf8_lossy(page));
     let pages = answering(pages.leak().as_bytes(), b"").await;
-    let error = pages.comment(1, "stoa:plan", "text").await.unwrap_err();
+    let error = pages.comment(1, &of("stoa:plan", "text")).await.unwrap_err();
     assert!(matches!(&error, PullError::Refused(said) if said.contains("more than 1000")), "{error}");
 }

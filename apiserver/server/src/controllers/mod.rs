@@ -1,8 +1,9 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others.
+//! objects belong to which others, and [`asks`] asks those who may not answer.
 
+mod asks;
 pub(crate) mod backends;
 pub(crate) mod compliance;
 pub(crate) mod events;

@@ -6,13 +6,16 @@
 //!
 //! A run whose pull request waits to be merged gives its turn away, since the next run proposes in its place, and takes it again
 //! every so often for a look.
+//!
+//! A run that gets nowhere, since a cluster, a Backend or a Git server does not answer, gives its place to others for as long as it is not
+//! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
 
 mod panics;
 mod places;
 mod waiting;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -41,7 +44,12 @@ use self::{
     waiting::{Cause, Told},
 };
 use super::queue::{self, ObjectKey};
-use crate::runs::{Services, awaits_approval, awaits_merge, drive, execution::Execution, journal, status, wants_end};
+use crate::runs::{
+    Services, awaits_approval, awaits_merge,
+    drive::{self, Stops, Tries},
+    execution::Execution,
+    journal, status, wants_end,
+};
 
 /// How long after a run was put down it is taken up again.
 const TAKE_UP: Duration = Duration::from_secs(1);
@@ -80,7 +88,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
                 Some(Change::Deleted(run)) => scheduler.gone(&run),
             },
             Some(ended) = scheduler.tasks.join_next() => match ended {
-                Ok(uid) => scheduler.ended(&uid).await,
+                Ok(ended) => scheduler.ended(ended).await,
                 Err(error) => tracing::error!(%error, "a run's task ended badly"),
             },
             _ = sweep.tick() => {
@@ -106,13 +114,15 @@ struct Scheduler {
     /// From when the time of each run counts that was taken up and has not ended, by uid.
     began: HashMap<String, Began>,
     panics: Panics,
+    /// Those that got nowhere, by uid, until they are tried again.
+    stuck: HashMap<String, Stuck>,
     /// Runs to be taken up again, and ended runs to be deleted.
     later: HashMap<ObjectKey, Instant>,
     /// What those that wait know of why.
     told: Told,
     /// Those that are told now. A log that is slow is not to keep the others from beginning.
     telling: Option<AbortOnDropHandle<waiting::Due>>,
-    tasks: JoinSet<String>,
+    tasks: JoinSet<Ended>,
 }
 
 /// The run that has its turn in a lane.
@@ -135,6 +145,21 @@ struct Active {
     has_place: bool,
     /// Whether its task ended in a panic.
     has_panicked: Arc<AtomicBool>,
+}
+
+/// The task of a run has ended.
+struct Ended {
+    uid: String,
+    /// Those of a run that gets nowhere and is to be tried again.
+    tries: Option<Tries>,
+}
+
+/// A run that gets nowhere. It has no place until it is tried again, and its time goes on, unless it waits for a merge.
+struct Stuck {
+    key: ObjectKey,
+    tries: Tries,
+    /// How much time it has.
+    limit: Duration,
 }
 
 /// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
@@ -177,6 +202,16 @@ impl Began {
     fn resume(&mut self) {
         self.at.get_or_insert_with(Instant::now);
     }
+
+    /// Whether its time is up, if it counts.
+    fn is_over(self, limit: Duration) -> bool {
+        self.at.is_some() && self.spent() >= limit
+    }
+}
+
+/// How much time a run has.
+fn limit_of(run: &Run) -> Duration {
+    run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600))
 }
 
 /// How long to wait before another look whether the pull request of a run was merged.
@@ -186,33 +221,37 @@ fn look_after(run: &Run, now: Timestamp) -> Duration {
     (waited.unwrap_or_default() / 20).clamp(*MERGE.start(), *MERGE.end())
 }
 
-/// Executes a run as it is now: what the scheduler has seen of it may be older than its end.
-async fn take_up(services: Services, seen: Run, began: Began, cancel: CancellationToken, end: CancellationToken) {
+/// Executes a run as it is now: what the scheduler has seen of it may be older than its end. Returns its tries where it got
+/// nowhere.
+async fn take_up(services: Services, seen: Run, began: Began, stops: Stops, tries: Tries) -> Option<Tries> {
     let (namespace, name) = queue::key_of(&seen);
-    let Ok(runs) = services.lookup.api::<Run>() else { return };
+    let runs = services.lookup.api::<Run>().ok()?;
     let run = match runs.get_opt(&namespace, &name).await {
         Ok(Some(run)) if run.uid() == seen.uid() && !status(&run).phase.is_terminal() => run,
-        Ok(_) => return,
+        Ok(_) => return None,
         Err(error) => {
             tracing::warn!(run = name, %error, "a run cannot be read");
-            return;
+            return None;
         }
     };
     if wants_end(&run) {
-        cancel.cancel();
+        stops.cancel.cancel();
     }
-    let limit = run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
-    let overdue = CancellationToken::new();
-    let alarm = AbortOnDropHandle::new(tokio::spawn({
-        let (overdue, cancel) = (overdue.clone(), cancel.clone());
+    let left = limit_of(&run).saturating_sub(began.spent());
+    if left.is_zero() {
+        // It only ends.
+        stops.overdue.cancel();
+        stops.cancel.cancel();
+    }
+    let _alarm = AbortOnDropHandle::new(tokio::spawn({
+        let Stops { overdue, cancel, .. } = stops.clone();
         async move {
-            tokio::time::sleep(limit.saturating_sub(began.spent())).await;
+            tokio::time::sleep(left).await;
             overdue.cancel();
             cancel.cancel();
         }
     }));
-    Box::pin(drive::drive(services, run, cancel, overdue, end)).await;
-    drop(alarm);
+    Box::pin(drive::drive(services, run, stops, tries)).await
 }
 
 /// A run that is ended without being carried out.
@@ -233,6 +272,7 @@ impl Scheduler {
             lane_of: HashMap::new(),
             began: HashMap::new(),
             panics: Panics::default(),
+            stuck: HashMap::new(),
             later: HashMap::new(),
             told: Told::default(),
             telling: None,
@@ -259,7 +299,7 @@ impl Scheduler {
             }
             return;
         }
-        if wants_end(&run) {
+        if wants_end(&run) || self.is_overdue(&uid) {
             // A run that never started ends here; one that did is taken up to end orderly.
             if !self.has_turn(&uid) {
                 self.unqueue(&uid);
@@ -271,14 +311,21 @@ impl Scheduler {
         if state.start_time.is_none() {
             reached("run-recorded");
         }
+        let is_put_off = awaits_merge(&run) || self.stuck.contains_key(&uid);
+        if is_put_off && self.later.contains_key(&queue::key_of(&run)) {
+            return;
+        }
         if !run.spec.operation.is_mutating() {
             self.start(run);
             return;
         }
-        if awaits_merge(&run) && self.later.contains_key(&queue::key_of(&run)) {
-            return;
-        }
         self.queue(run).await;
+    }
+
+    /// Whether the time of a run is up that got nowhere, and that no task ends for that.
+    fn is_overdue(&self, uid: &str) -> bool {
+        let stuck = self.stuck.get(uid).zip(self.began.get(uid));
+        stuck.is_some_and(|(stuck, began)| began.is_over(stuck.limit))
     }
 
     async fn queue(&mut self, run: Run) {
@@ -345,39 +392,42 @@ impl Scheduler {
         let began = self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
         began.resume();
         let began = *began;
-        let (services, end) = (self.services.clone(), self.end.clone());
+        let tries = self.stuck.remove(&uid).map(|stuck| stuck.tries).unwrap_or_default();
+        let services = self.services.clone();
+        let stops = Stops { cancel, end: self.end.clone(), ..Stops::default() };
         let is_given_up = self.panics.are_too_many(&uid);
         self.tasks.spawn(async move {
             let work = Box::pin(async move {
                 if is_given_up {
-                    panics::give_up(services, run, end).await;
-                } else {
-                    take_up(services, run, began, cancel, end).await;
+                    panics::give_up(services, run, stops.end).await;
+                    return None;
                 }
+                take_up(services, run, began, stops, tries).await
             });
-            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+            let tries = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(uid, "a run's task panicked");
                 has_panicked.store(true, Ordering::Relaxed);
-            }
-            uid
+                None
+            });
+            Ended { uid, tries }
         });
     }
 
     /// A run's task has ended: the next of its lane starts, and one that was put down before its
     /// end is taken up again later. It keeps its turn, unless it waits for a merge: whatever another run changed
     /// meanwhile, the plan that it has made and goes on with would undo.
-    async fn ended(&mut self, uid: &str) {
-        let Some(Active { key, has_place, has_panicked, .. }) = self.active.remove(uid) else { return };
-        self.panics.note(uid, has_panicked.load(Ordering::Relaxed));
+    async fn ended(&mut self, Ended { uid, tries }: Ended) {
+        let Some(Active { key, has_place, has_panicked, .. }) = self.active.remove(&uid) else { return };
+        self.panics.note(&uid, has_panicked.load(Ordering::Relaxed));
         let namespace = key.0.clone();
-        self.put_down(uid, key).await;
+        self.put_down(&uid, key, tries).await;
         if has_place {
             self.places.leave(&namespace);
             self.fill();
         }
     }
 
-    async fn put_down(&mut self, uid: &str, key: ObjectKey) {
+    async fn put_down(&mut self, uid: &str, key: ObjectKey, tries: Option<Tries>) {
         let found = match self.services.lookup.api::<Run>() {
             Ok(runs) => runs.get_opt(&key.0, &key.1).await,
             Err(error) => Err(error),
@@ -412,17 +462,24 @@ impl Scheduler {
             _ if is_ending => TAKE_UP,
             // Whoever decides has it taken up.
             RunPhase::AwaitingApproval if awaits_approval => return,
-            // It was decided while it was being put down, when nobody listened.
-            RunPhase::AwaitingApproval => Duration::ZERO,
             RunPhase::AwaitingMerge => look_after(&run, self.services.now()),
-            _ => TAKE_UP,
+            phase => match (&tries, phase) {
+                (Some(tries), _) => tries.again(),
+                // It was decided while it was being put down, when nobody listened.
+                (None, RunPhase::AwaitingApproval) => Duration::ZERO,
+                (None, _) => TAKE_UP,
+            },
         };
+        if let Some(tries) = tries {
+            self.stuck.insert(uid.to_owned(), Stuck { key: key.clone(), tries, limit: limit_of(&run) });
+        }
         self.later.insert(key, Instant::now() + wait);
     }
 
     /// Forgets how a run fared that has ended.
     fn forget(&mut self, uid: &str) {
         self.began.remove(uid);
+        self.stuck.remove(uid);
         self.panics.forget(uid);
     }
 
@@ -467,8 +524,9 @@ impl Scheduler {
         self.later.remove(&queue::key_of(run));
         self.places.forget(&run.namespace().unwrap_or_default(), &uid);
         self.unqueue(&uid);
-        if let Some(active) = self.active.get(&uid) {
-            active.cancel.cancel();
+        match self.active.get(&uid) {
+            Some(active) => active.cancel.cancel(),
+            None => self.forget(&uid),
         }
     }
 
@@ -479,7 +537,9 @@ impl Scheduler {
             let before = current.as_ref().map(|turn| turn.name.clone()).into_iter().chain(before);
             waiting.iter().zip(before.map(Cause::Turn))
         });
-        in_lanes.chain(self.places.waiting())
+        // What got nowhere says what is in its way.
+        let is_new = |(run, _): &(&Run, Cause)| run.uid().is_none_or(|uid| !self.stuck.contains_key(&uid));
+        in_lanes.chain(self.places.waiting().filter(is_new))
     }
 
     /// Has those that wait say what for, a few at a time. Waits for none of them.
@@ -521,8 +581,10 @@ impl Scheduler {
     /// Looks at what was put off.
     async fn sweep(&mut self) {
         let now = Instant::now();
-        let due: Vec<_> = self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for key in due {
+        let due = self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone());
+        // Wherever they are, they end in time.
+        let overdue = self.stuck.iter().filter(|(uid, _)| self.is_overdue(uid)).map(|(_, stuck)| stuck.key.clone());
+        for key in due.chain(overdue).collect::<HashSet<_>>() {
             let Ok(runs) = self.services.lookup.api::<Run>() else { return };
             // Nothing else may tell of one that cannot be read now.
             let Ok(found) = runs.get_opt(&key.0, &key.1).await else { continue };

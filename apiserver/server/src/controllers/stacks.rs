@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
 use stoa_types::{
-    DeletionPolicy, Project, Run, Source, Stack, Workspace,
+    DeletionPolicy, Organization, Project, Run, Source, Stack, Workspace,
     delivery::{Decision, OnConflict, Operation, RunPhase, RunSpec},
     labels, reason,
 };
@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     events::Kind,
-    kinds::stack::{is_deployed, live_workspaces},
+    kinds::{
+        stack::{is_deployed, live_workspaces},
+        trigger,
+    },
     runs::{
         Services, awaits_approval, awaits_merge,
         readiness::{self, OfSourceStatus},
@@ -288,11 +291,27 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
             continue;
         }
         let run = run_of(stack, &workspace, Operation::Destroy);
-        let run = services.lookup.api::<Run>()?.create(&run).await?;
+        let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
+        let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
         let message = format!("run {} destroys it in workspace {}", run.name_any(), workspace);
         services.recorder.record(stack, Kind::Normal, "Destroying", message);
     }
     Ok(())
+}
+
+/// Who deleted a stack, or what takes it along. Of its namespace nobody tells.
+///
+/// # Errors
+///
+/// When that cannot be read.
+async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project = services.lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
+    let organization = services.lookup.api::<Organization>()?.get_opt("", &namespace).await?;
+    let of_stack = stack.status.as_ref().map(|status| status.deleted_by.clone());
+    let of_project = project.and_then(|project| project.status).map(|status| status.deleted_by);
+    let of_organization = organization.and_then(|organization| organization.status).map(|status| status.deleted_by);
+    Ok([of_stack, of_project, of_organization].into_iter().flatten().collect())
 }
 
 /// Makes a stack follow the policy of what takes it along.

@@ -3,6 +3,7 @@
 //! A run is started for a *cause*: what the stack is rendered from (its folder in the source, by content) and how (its
 //! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
+//! A task of its own asks the source what the folder is (`controllers::asks`), so that no look waits for that.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::{canonical_json, hex};
-use stoa_machinery::{ApiError, RequestContext, registry::Api};
+use stoa_machinery::{ApiError, registry::Api};
 use stoa_types::{
     Project, Run, Source, Stack,
     common::condition,
@@ -26,6 +27,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asks::{AGAIN, Poke, Questions, Turns, TurnsOf},
     groups::{Groups, Member, Moved},
     queue::{self, ObjectKey, Trigger},
     stacks,
@@ -40,12 +42,6 @@ use crate::{
 const COMPONENT: &str = "trigger";
 /// The user that this is.
 const USER: &str = "system:stoa:trigger";
-/// What a run's requester says besides: who set the trigger, or last changed what it deploys.
-pub(crate) const SET_BY: &str = "stoa.dev/trigger-set-by";
-/// How long to wait for what may pass by itself.
-const AGAIN: Duration = Duration::from_secs(10);
-/// How long a look into a commit may take.
-const LOOK: Duration = Duration::from_secs(30);
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
 /// How long after a run that failed since its source was out of reach another one is started for the same: that long, then
@@ -56,8 +52,38 @@ const RETRIES: i64 = 5;
 /// How many names are tried if others have taken them.
 const NAMES: i64 = 5;
 
-/// What a stack's folder was found to be: for which commit and path.
-type Contents = Arc<Mutex<HashMap<ObjectKey, ((String, String), String)>>>;
+/// What is known of stacks besides what is in the log: nothing that cannot be found out again.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Of which folder of each that is asked, or was.
+    folders: Mutex<HashMap<ObjectKey, Folder>>,
+    /// What folders were found to be.
+    contents: Questions<Folder, String>,
+    /// Whose turn it is to ask a source.
+    turns: Turns,
+    poke: Poke,
+}
+
+/// The folder of a stack: whose, at which commit, and its path.
+type Folder = (ObjectKey, String, String);
+
+impl Memory {
+    /// Forgets what another folder was that the stack had before.
+    fn meet(&self, folder: &Folder) {
+        let before = self.folders.lock().insert(folder.0.clone(), folder.clone());
+        if let Some(before) = before.filter(|before| before != folder) {
+            self.contents.forget(&before);
+        }
+    }
+
+    /// Forgets what a stack's folder was.
+    fn forget(&self, stack: &ObjectKey) {
+        let folder = self.folders.lock().remove(stack);
+        if let Some(folder) = folder {
+            self.contents.forget(&folder);
+        }
+    }
+}
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(of_stacks), Ok(runs), Ok(projects)) =
@@ -65,7 +91,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     else {
         return;
     };
-    let contents = Contents::default();
+    let (poke, poked) = Poke::triggering();
+    let memory = Arc::new(Memory { poke, ..Memory::default() });
     let by_project = Groups::default();
     let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
@@ -78,6 +105,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         moved.objects.iter().filter(|stack| has_left || following.has(stack)).map(queue::key_at).collect()
     };
     let triggers = vec![
+        poked,
         // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
         Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
@@ -88,7 +116,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         // A project's status counts its stacks, most of which follow nothing.
         Trigger::on_change(&projects, move |p: &Member<Value, IgnoredAny>| of_project.members(&p.key())),
     ];
-    let look = |key| look(services.clone(), contents.clone(), key);
+    let look = |key| look(services.clone(), memory.clone(), key);
     queue::drive_some("triggers", AT_ONCE, triggers, end, look).await;
 }
 
@@ -137,51 +165,56 @@ pub(crate) fn is_triggered(run: &Run) -> bool {
 /// What a look came to, for the condition `Triggered`.
 type Told = (bool, &'static str, String);
 
-async fn look(services: Services, contents: Contents, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
     let found = stacks.get_opt(&key.0, &key.1).await?.filter(|stack| stack.metadata.deletion_timestamp.is_none());
     let Some(stack) = found.as_ref().filter(|stack| is_following(stack)) else {
-        contents.lock().remove(&key);
+        memory.forget(&key);
         return match found {
             Some(stack) => forget(&stacks, &stack).await.map(|()| None),
             None => Ok(None),
         };
     };
     let operation = trigger::operation(stack.spec.trigger).unwrap_or(Operation::Preview);
-    let followed = follow(&services, &contents, stack.clone(), operation).await?;
-    let Some((stack, told, again)) = followed else { return Ok(Some(Duration::ZERO)) };
-    tell(&stacks, &stack, told).await?;
+    let (followed, again) = follow(&services, &memory, stack.clone(), operation).await?;
+    if let Some((stack, told)) = followed {
+        tell(&stacks, &stack, told).await?;
+    }
     Ok(again)
 }
 
-/// Starts what is to be started; the stack as it is then, what is to be said of it, and when to look again. Nothing when the
-/// stack changed meanwhile, and is to be looked at as it is now.
+/// What is to be said of a stack, as it is then, if anything is by now; and when to look again.
+type Followed = (Option<(Stack, Told)>, Option<Duration>);
+
+/// Starts what is to be started.
 async fn follow(
     services: &Services,
-    contents: &Contents,
+    memory: &Memory,
     mut stack: Stack,
     operation: Operation,
-) -> Result<Option<(Stack, Told, Option<Duration>)>, ApiError> {
+) -> Result<Followed, ApiError> {
     // What is written here brings the stack as it is by then, with what others decided meanwhile. The operation and the
     // cause are of this one.
     let read = stack.clone();
     stack = forget_left(&services.lookup.api::<Stack>()?, stack).await?;
     if stack.spec.workspaces.is_empty() {
         let message = "the stack lists no workspace, so that nothing is started for it".to_owned();
-        return Ok(Some((stack, (false, reason::NO_WORKSPACES, message), None)));
+        return Ok((Some((stack, (false, reason::NO_WORKSPACES, message))), None));
     }
     let Some(commit) = readiness::head(&services.lookup, &stack) else {
         let message = format!("the commit of version {:?} is not known", stack.spec.desired_version);
-        return Ok(Some((stack, (false, reason::VERSION_NOT_FOUND, message), None)));
+        return Ok((Some((stack, (false, reason::VERSION_NOT_FOUND, message))), None));
     };
-    let content = match content(services, contents, &stack, &commit).await {
+    // Whoever answers has it looked at.
+    let Some(content) = content(services, memory, &stack, &commit).await else { return Ok((None, Some(AGAIN))) };
+    let content = match content {
         Ok(content) => content,
-        Err(Halt::Failed { reason, message }) => return Ok(Some((stack, (false, reason, message), Some(AGAIN)))),
+        Err(Halt::Failed { reason, message }) => return Ok((Some((stack, (false, reason, message))), Some(AGAIN))),
         Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
-            return Ok(Some((stack, (false, reason::NOT_STARTED, message), Some(AGAIN))));
+            return Ok((Some((stack, (false, reason::NOT_STARTED, message))), Some(AGAIN)));
         }
         Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_)) => {
-            return Ok(Some((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN))));
+            return Ok((Some((stack, (false, reason::NOT_STARTED, String::new()))), Some(AGAIN)));
         }
     };
     let cause = cause_of(&stack, operation, &content);
@@ -193,10 +226,10 @@ async fn follow(
             Some((started, Some(left))) if left.is_zero() && is_readable(services, &stack) => started.retries + 1,
             Some(_) => continue,
         };
-        // To look at the source may have taken a while, and so may the workspace before, in which somebody may have decided
-        // otherwise.
+        // The workspace before may have taken a while, in which somebody may have decided otherwise. It is looked at as it is
+        // now.
         if !is_as_read(services, &read).await? {
-            return Ok(None);
+            return Ok((None, Some(Duration::ZERO)));
         }
         match start(services, &stack, &workspace, operation, &commit, &cause).await {
             Ok(started) => stack = note(services, &stack, Started { retries, ..started }).await?,
@@ -218,7 +251,7 @@ async fn follow(
         Some(message) => (false, reason::NOT_STARTED, message),
         None => summary(&stack),
     };
-    Ok(Some((stack, told, again)))
+    Ok((Some((stack, told)), again))
 }
 
 /// Whether a stack still wants what it did when it was read.
@@ -230,21 +263,34 @@ async fn is_as_read(services: &Services, stack: &Stack) -> Result<bool, ApiError
     }))
 }
 
-/// What the stack's folder is at a commit.
-async fn content(services: &Services, contents: &Contents, stack: &Stack, commit: &str) -> Result<String, Halt> {
+/// What the stack's folder is at a commit, once that is known.
+async fn content(services: &Services, memory: &Memory, stack: &Stack, commit: &str) -> Option<Result<String, Halt>> {
     let key = queue::key_of(stack);
-    let (source, path) = Target::source_of(services, stack).await?;
-    let of = (commit.to_owned(), path.clone());
-    if let Some((_, content)) = contents.lock().get(&key).filter(|(known, _)| *known == of) {
-        return Ok(content.clone());
-    }
-    let request = stoa_proto::ContentRequest { source: Some(source), commit: commit.to_owned(), path };
-    let response = tokio::time::timeout(LOOK, services.runner.content(request)).await;
-    let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
+    let path = match Target::path_of(services, stack).await {
+        Ok(path) => path,
+        Err(halt) => return Some(Err(halt)),
+    };
+    let folder: Folder = (key.clone(), commit.to_owned(), path);
+    memory.meet(&folder);
+    memory.contents.answer(folder.clone(), (&memory.poke, &key), || {
+        let (services, turns, stack) = (services.clone(), memory.turns.of(&key.0), stack.clone());
+        let (_, commit, path) = folder;
+        async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
+    })
+}
+
+/// Asks the source for the content of a folder at a commit.
+async fn ask(
+    services: &Services,
+    turns: &TurnsOf,
+    stack: &Stack,
+    (commit, path): (String, String),
+) -> Result<String, Halt> {
+    let source = Some(Target::source_of(services, stack).await?);
+    let request = stoa_proto::ContentRequest { source, commit, path };
+    let response = turns.ask_repository(services.runner.content(request)).await?;
     let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
-    let content = response.into_inner().digest;
-    contents.lock().insert(key, (of, content.clone()));
-    Ok(content)
+    Ok(response.into_inner().digest)
 }
 
 /// The digest of what a run is started for.
@@ -322,7 +368,9 @@ async fn start(
     let mut run = stacks::run_of(stack, workspace, operation);
     run.spec.version = Some(commit.to_owned());
     run.metadata.generate_name = None;
-    let runs = services.lookup.api::<Run>()?.with_context(context(stack));
+    // The trigger itself, which was given leave when it was set, and by these.
+    let context = trigger::on_behalf_of(COMPONENT, trigger::set_by(&services.lookup, stack).await?);
+    let runs = services.lookup.api::<Run>()?.with_context(context);
     loop {
         number += 1;
         let name = name_of(stack, workspace, cause, number);
@@ -358,16 +406,6 @@ async fn start(
             retry_time: None,
         });
     }
-}
-
-/// The trigger itself, which was given leave when it was set, and by whom.
-fn context(stack: &Stack) -> RequestContext {
-    let mut context = RequestContext::internal(COMPONENT);
-    let trigger = stack.status.as_ref().and_then(|status| status.trigger.as_ref());
-    if let Some(set_by) = trigger.map(|trigger| &trigger.set_by).filter(|set_by| !set_by.is_empty()) {
-        context.user.extra.insert(SET_BY.to_owned(), vec![set_by.clone()]);
-    }
-    context
 }
 
 /// Cancels what the trigger started in a workspace before, as far as it did not begin, or begin to change anything: what

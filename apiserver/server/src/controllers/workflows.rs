@@ -4,7 +4,8 @@
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: which commits are deployed is found in [`versions`], whether what was deployed is healthy in
-//! [`gates`], hooks are called in [`calls`], and Events are in [`told`].
+//! [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
+//! by a task of its own (`controllers::asks`), so that no look waits for them.
 
 mod calls;
 mod gates;
@@ -20,7 +21,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
@@ -29,11 +29,12 @@ use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
-    delivery::{HookPhase, HookStatus, RunPhase, RunSpec, StepPhase, WorkflowPhase, WorkflowStatus},
+    delivery::{
+        HookPhase, HookStatus, PinnedVersion, ResolvedTemplate, RunPhase, RunSpec, StepPhase, WorkflowPhase,
+        WorkflowStatus, WorkflowTemplate,
+    },
     labels, reason,
 };
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -42,7 +43,10 @@ use self::{
     machine::{Seen, Situation, Start, Which},
     timers::Timers,
 };
-use super::queue::{self, ObjectKey, Trigger};
+use super::{
+    asks::{AGAIN, Poke, Questions, Turns},
+    queue::{self, ObjectKey, Trigger},
+};
 use crate::{
     kinds::{
         check::set_condition,
@@ -54,21 +58,17 @@ use crate::{
 
 /// As whom workflows are looked after.
 const COMPONENT: &str = "workflow";
-/// How long to wait for what may pass by itself.
-const AGAIN: Duration = Duration::from_secs(10);
 /// How many workflows are looked at at once.
 const AT_ONCE: usize = 8;
-/// How often to look whether a workflow is cancelled while repositories are waited for.
-const LISTEN: Duration = Duration::from_millis(500);
 /// What the garbage collector has on an object whose dependents are to stay.
 const ORPHAN: &str = "orphan";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workflows), Ok(runs)) = (services.lookup.api::<Workflow>(), services.lookup.api::<Run>()) else { return };
-    let (poke, pokes) = mpsc::unbounded_channel();
-    let memory = Arc::new(Memory { poke: Poke(poke), ..Memory::default() });
+    let (poke, poked) = Poke::triggering();
+    let memory = Arc::new(Memory { poke, ..Memory::default() });
     let triggers = vec![
-        Trigger::new(UnboundedReceiverStream::new(pokes).map(|key| vec![key]).boxed()),
+        poked,
         Trigger::on(&workflows, |workflow: &Workflow| vec![queue::key_of(workflow)]),
         Trigger::on_part(&runs, |run: &OfRun| {
             let OfRunMetadata { namespace, labels } = &run.metadata;
@@ -104,6 +104,11 @@ struct Memory {
     timers: Timers,
     gates: Gates,
     calls: Calls,
+    /// What was found in repositories for those that have not begun, by uid.
+    templates: Questions<String, ResolvedTemplate>,
+    versions: Questions<String, Vec<PinnedVersion>>,
+    /// Whose turn it is to ask a repository.
+    turns: Turns,
     poke: Poke,
 }
 
@@ -133,24 +138,14 @@ impl Memory {
     fn leave(&self, uid: &str) {
         self.gates.forget(uid);
         self.calls.forget(uid);
+        self.leave_repositories(uid);
     }
-}
 
-/// Has workflows looked at about which something was found out.
-#[derive(Clone, Debug)]
-struct Poke(mpsc::UnboundedSender<ObjectKey>);
-
-impl Default for Poke {
-    /// Nobody looks.
-    fn default() -> Self {
-        Self(mpsc::unbounded_channel().0)
-    }
-}
-
-impl Poke {
-    fn look(&self, key: ObjectKey) {
-        // When the term ends nobody looks any more.
-        let _ = self.0.send(key);
+    /// Asks no repository any longer for a workflow that has begun, or is not to begin: what was answered is noted, or is
+    /// not what a branch points to when it begins.
+    fn leave_repositories(&self, uid: &str) {
+        self.templates.forget(uid);
+        self.versions.forget(uid);
     }
 }
 
@@ -205,10 +200,12 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     let elapsed = |of: &str, at: &Time| memory.timers.elapsed(&uid, of, at.0, now.0);
     let (ending, until_end) = ending(workflow, &state, &elapsed);
     let may_begin = state.start_time.is_none() && ending.is_none() && !workflow.spec.paused;
+    if !may_begin {
+        memory.leave_repositories(&uid);
+    }
     if let Some(template) = workflow.spec.template.clone().filter(|_| may_begin && state.template.is_none()) {
-        let context = context(services, &state);
-        let read = Box::pin(templates::read(services, &context, workflow, &template));
-        let Some(read) = unless_canceled(services, workflow, read).await else { return Ok(Some(Duration::ZERO)) };
+        // Whoever answers has it looked at.
+        let Some(read) = read(services, memory, workflow, template) else { return Ok(Some(AGAIN)) };
         let read = read.map(|read| state.template = Some(read));
         // It is recorded before anything else is decided.
         let again = read.map_or_else(|halt| put_off(workflow, &mut state, halt, &now), |()| Some(Duration::ZERO));
@@ -218,9 +215,8 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     workflow.spec = effective(workflow);
     if may_begin {
         // This, too, is recorded first: what a branch points to may be something else at the next look.
+        let Some(found) = find(services, memory, workflow) else { return Ok(Some(AGAIN)) };
         let mut again = Some(Duration::ZERO);
-        let find = Box::pin(versions::find(services, workflow));
-        let Some(found) = unless_canceled(services, workflow, find).await else { return Ok(again) };
         match found {
             Ok(versions) => (state.versions, state.start_time) = (versions, Some(now)),
             Err(halt) => again = put_off(workflow, &mut state, halt, &now),
@@ -280,22 +276,28 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     Ok(again)
 }
 
-/// Waits for repositories, but no longer than the workflow is wanted.
-async fn unless_canceled<T>(
+/// The steps of a template, once they are read.
+fn read(
     services: &Services,
+    memory: &Memory,
     workflow: &Workflow,
-    mut found: impl Future<Output = T> + Unpin,
-) -> Option<T> {
-    let (namespace, name) = queue::key_of(workflow);
-    loop {
-        if let Ok(found) = tokio::time::timeout(LISTEN, &mut found).await {
-            return Some(found);
-        }
-        let now = services.lookup.cached::<Workflow>(&namespace, &name);
-        if now.is_none_or(|now| now.spec.cancel || now.metadata.deletion_timestamp.is_some()) {
-            return None;
-        }
-    }
+    template: WorkflowTemplate,
+) -> Option<Result<ResolvedTemplate, Halt>> {
+    let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
+    memory.templates.answer(uid, (&memory.poke, &key), || {
+        let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
+        let context = context(&services, &status(&workflow));
+        async move { Box::pin(templates::read(&services, &turns, &context, &workflow, &template)).await }
+    })
+}
+
+/// The commits that are deployed, once they are found.
+fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, Halt>> {
+    let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
+    memory.versions.answer(uid, (&memory.poke, &key), || {
+        let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
+        async move { Box::pin(versions::find(&services, &turns, &workflow)).await }
+    })
 }
 
 /// Ends a workflow that cannot begin, or says what it waits for; when to look again.

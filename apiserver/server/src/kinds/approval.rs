@@ -17,11 +17,9 @@ use super::{
     check::set_condition,
     lookup::{self, Kind},
     run::identity,
+    trigger::CAUSED_BY,
 };
-use crate::{
-    controllers::triggers::SET_BY,
-    runs::{status, wants_end},
-};
+use crate::runs::{status, wants_end};
 
 pub(super) const GROUP: &str = "delivery.stoa.dev";
 const FIELD: &str = "status.approval";
@@ -119,11 +117,11 @@ fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), 
     Ok(())
 }
 
-/// Whether somebody is who asked for a run: by name, or by uid where both have one. Of a run that a trigger started it is
-/// whoever set the trigger.
+/// Whether somebody is who asked for a run: by name, or by uid where both have one. Of a run that Stoa started by itself it
+/// is whoever had it do so.
 pub(super) fn is_same_person(requester: &Requester, user: &UserInfo) -> bool {
-    let set_trigger = requester.extra.get(SET_BY).is_some_and(|names| names.contains(&user.name));
-    set_trigger || requester.username == user.name || (!requester.uid.is_empty() && requester.uid == user.uid)
+    let is_its_cause = requester.extra.get(CAUSED_BY).is_some_and(|names| names.contains(&user.name));
+    is_its_cause || requester.username == user.name || (!requester.uid.is_empty() && requester.uid == user.uid)
 }
 
 /// Requires what it takes to decide about what one asked for oneself: `its` plan or step.
@@ -165,7 +163,7 @@ mod tests {
         assert!(!check(("ann", ""), ("bob", "")));
         assert!(!check(("ann", "1"), ("bob", "2")));
         let mut trigger = identity(&person("system:stoa:triggers", ""));
-        trigger.extra.insert(SET_BY.to_owned(), vec!["ann".to_owned()]);
+        trigger.extra.insert(CAUSED_BY.to_owned(), vec!["eve".to_owned(), "ann".to_owned()]);
         assert!(is_same_person(&trigger, &person("ann", "")) && !is_same_person(&trigger, &person("bob", "")));
     }
 }

@@ -18,7 +18,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Backend, SecretReference, Workspace, labels,
-    platform::{BackendType, S3Backend},
+    platform::{BackendType, BucketAddressing, S3Backend},
 };
 
 use super::{check, lookup::Lookup, stack};
@@ -206,7 +206,7 @@ fn keys(object: &Backend, errors: &mut Vec<FieldError>) {
 
 /// Finds what is wrong with a bucket.
 fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
-    let S3Backend { bucket: name, prefix, region, endpoint, credentials_secret_ref } = bucket;
+    let S3Backend { bucket: name, prefix, region, endpoint, addressing, credentials_secret_ref } = bucket;
     let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let fits = (3..=63).contains(&name.len())
         && name.bytes().all(|byte| is_end(Some(byte)) || b"-.".contains(&byte))
@@ -237,8 +237,19 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
     if !endpoint.is_empty() {
         self::endpoint(endpoint, errors);
     }
-    if kind == BackendType::Oss {
-        oss(name, endpoint, errors);
+    if kind == BackendType::Oss && name.contains('.') {
+        errors.push(FieldError::invalid("spec.s3.bucket", name, "must not contain '.' when type is OSS"));
+    }
+    match (addressing, kind) {
+        (Some(BucketAddressing::Path), BackendType::Oss) => {
+            let what = "must not be Path when type is OSS, which takes the bucket in the host's name alone";
+            errors.push(FieldError::invalid("spec.s3.addressing", "Path", what));
+        }
+        (Some(BucketAddressing::CustomDomain), _) if endpoint.is_empty() => {
+            errors.push(FieldError::required("spec.s3.endpoint", "the domain, when addressing is CustomDomain"));
+        }
+        (Some(BucketAddressing::VirtualHosted), _) | (None, BackendType::Oss) => in_host(name, endpoint, errors),
+        _ => {}
     }
     match credentials_secret_ref {
         Some(reference) => check::secret_anywhere("spec.s3.credentialsSecretRef", reference, errors),
@@ -247,18 +258,15 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Finds what OSS does not take, whose buckets go before the host.
-fn oss(bucket: &str, endpoint: &str, errors: &mut Vec<FieldError>) {
-    if bucket.contains('.') {
-        errors.push(FieldError::invalid("spec.s3.bucket", bucket, "must not contain '.' when type is OSS"));
-    }
+/// Finds what is wrong with an endpoint whose host the bucket goes before.
+fn in_host(bucket: &str, endpoint: &str, errors: &mut Vec<FieldError>) {
     let uri = endpoint.parse::<Uri>().unwrap_or_default();
     let host = uri.host().unwrap_or_default();
     let has_bucket = host.strip_prefix(bucket).is_some_and(|rest| !bucket.is_empty() && rest.starts_with('.'));
     let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
     let what = match (has_bucket, is_address) {
-        (true, _) => "must be without the bucket, which goes before the host when type is OSS",
-        (_, true) => "must not be an address when type is OSS, as the bucket goes before the host",
+        (true, _) => "must be without the bucket, which goes before the host unless addressing is CustomDomain",
+        (_, true) => "must not be an address, as the bucket goes before the host unless addressing is CustomDomain",
         _ => return,
     };
     errors.push(FieldError::invalid("spec.s3.endpoint", endpoint, what));

@@ -177,6 +177,13 @@ pub(crate) fn written_by_server(
     part_written_by_server(context, group, resource, name, "objects of this kind are")
 }
 
+/// Keeps who decided something, with the write that did; what Stoa does follows from what somebody else did.
+pub(crate) fn note_who(context: &RequestContext, who: &mut String) {
+    if !context.is_internal() {
+        who.clone_from(&context.user.name);
+    }
+}
+
 /// The same for a part of an object, such as `status.trigger is`.
 pub(crate) fn part_written_by_server(
     context: &RequestContext,

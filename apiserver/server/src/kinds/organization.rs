@@ -57,6 +57,10 @@ impl Strategy for OrganizationStrategy {
         }
     }
 
+    fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Organization) {
+        check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
+    }
+
     fn validate(&self, object: &Organization) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let name = object.name_any();
@@ -118,7 +122,14 @@ impl Strategy for OrganizationStrategy {
                     )),
                 }
             }
-            Admission::Update { new, old, .. } => require_bind_of_new(context, new, Some(old)).await,
+            Admission::Update { new, old, subresource } => {
+                let of = |organization: &Organization| organization.status.clone().map(|status| status.deleted_by);
+                if !subresource.is_empty() && of(new).unwrap_or_default() != of(old).unwrap_or_default() {
+                    let (name, part) = (new.name_any(), "status.deletedBy is");
+                    check::part_written_by_server(context, "config.stoa.dev", "organizations", &name, part)?;
+                }
+                require_bind_of_new(context, new, Some(old)).await
+            }
         }
     }
 }

@@ -74,9 +74,16 @@ impl Strategy for ProjectStrategy {
         observe(&self.lookup, object);
     }
 
-    fn prepare_for_update(&self, _: &RequestContext, new: &mut Project, old: &Project) {
+    fn prepare_for_update(&self, context: &RequestContext, new: &mut Project, old: &Project) {
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |project| observe(&self.lookup, project));
+        if new.spec.path != old.spec.path {
+            check::note_who(context, &mut new.status.get_or_insert_default().set_by);
+        }
+    }
+
+    fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Project) {
+        check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
     }
 
     fn validate(&self, object: &Project) -> Vec<FieldError> {
@@ -115,7 +122,14 @@ impl Strategy for ProjectStrategy {
                 }
                 return Ok(());
             }
-            Admission::Update { .. } => return Ok(()),
+            Admission::Update { new, old, .. } => {
+                let of = |project: &Project| project.status.clone().map(|status| (status.set_by, status.deleted_by));
+                if of(new).unwrap_or_default() == of(old).unwrap_or_default() {
+                    return Ok(());
+                }
+                let part = "status.setBy and status.deletedBy are";
+                return check::part_written_by_server(context, "config.stoa.dev", "projects", &new.name_any(), part);
+            }
         };
         if object.spec.deletion_policy == DeletionPolicy::Orphan {
             return Ok(());

@@ -284,8 +284,10 @@ impl Strategy for RunStrategy {
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Run, old: &Run) {
-        // Whoever started it finds it by them.
-        for label in [labels::WORKFLOW, labels::SOURCE, labels::PULL_REQUEST] {
+        // Whoever started it finds it by them, and so does the stack.
+        let kept =
+            [labels::STACK, labels::PROJECT, labels::WORKSPACE, labels::WORKFLOW, labels::SOURCE, labels::PULL_REQUEST];
+        for label in kept {
             if let Some(value) = old.labels().get(label) {
                 new.labels_mut().insert(label.to_owned(), value.clone());
             }

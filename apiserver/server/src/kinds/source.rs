@@ -115,17 +115,34 @@ async fn require_secrets(context: &RequestContext, source: &Source) -> Result<()
     Ok(())
 }
 
-/// What was found in a source: commits and pull requests.
-fn observed(source: &Source) -> ([Option<&str>; 2], &[ObservedVersion], &[PlannedPullRequest]) {
+/// What decides where a source leads.
+fn leads(source: &Source) -> (SourceProvider, &str, &str, Option<&PullRequestPlans>) {
+    let SourceSpec { provider, remote, reference, pull_requests, .. } = &source.spec;
+    (*provider, remote, reference, pull_requests.as_ref())
+}
+
+/// What was found in a source: commits and pull requests; and who set where it leads.
+fn observed(source: &Source) -> ([Option<&str>; 3], &[ObservedVersion], &[PlannedPullRequest]) {
     let status = source.status.as_ref();
     let commit = status.and_then(|status| status.observed_commit.as_deref());
     let known = status.and_then(|status| status.merges_known_at.as_deref());
-    ([commit, known], status.map_or(&[], |status| &status.versions), status.map_or(&[], |status| &status.pull_requests))
+    let set_by = status.map(|status| status.set_by.as_str()).filter(|set_by| !set_by.is_empty());
+    (
+        [commit, known, set_by],
+        status.map_or(&[], |status| &status.versions),
+        status.map_or(&[], |status| &status.pull_requests),
+    )
 }
 
 #[async_trait]
 impl Strategy for SourceStrategy {
     type Object = Source;
+
+    fn prepare_for_update(&self, context: &RequestContext, new: &mut Source, old: &Source) {
+        if leads(new) != leads(old) {
+            check::note_who(context, &mut new.status.get_or_insert_default().set_by);
+        }
+    }
 
     fn validate(&self, object: &Source) -> Vec<FieldError> {
         let mut errors = Vec::new();
@@ -159,10 +176,6 @@ impl Strategy for SourceStrategy {
     }
 
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Source>) -> Result<(), ApiError> {
-        let leads = |source: &Source| {
-            let SourceSpec { provider, remote, reference, pull_requests, .. } = source.spec.clone();
-            (provider, remote, reference, pull_requests)
-        };
         match change {
             Admission::Create(source) => {
                 require_own_host(context, source).await?;
@@ -182,7 +195,8 @@ impl Strategy for SourceStrategy {
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
                 // What a trigger deploys follows them, and what is told to pull requests.
-                let part = "status.observedCommit, status.versions, status.pullRequests and status.mergesKnownAt are";
+                let part = "status.observedCommit, status.versions, status.pullRequests, status.mergesKnownAt and \
+                            status.setBy are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

@@ -114,14 +114,6 @@ fn set_stack_name(stack: &mut Stack) {
     }
 }
 
-/// Keeps who decided about what is started by itself, with the write that did.
-fn note_who_triggers(context: &RequestContext, new: &mut Stack, old: Option<&Stack>) {
-    if !context.is_internal() && trigger::is_decided(new, old) {
-        let status = new.status.get_or_insert_default();
-        status.trigger.get_or_insert_default().set_by.clone_from(&context.user.name);
-    }
-}
-
 /// The stacks of a project.
 ///
 /// # Errors
@@ -222,13 +214,17 @@ impl Strategy for StackStrategy {
             finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
         }
         readiness::observe(&self.lookup, object);
-        note_who_triggers(context, object, None);
+        trigger::note(context, object, None);
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Stack, old: &Stack) {
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |stack| readiness::observe(&self.lookup, stack));
-        note_who_triggers(context, new, Some(old));
+        trigger::note(context, new, Some(old));
+    }
+
+    fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Stack) {
+        check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -298,17 +294,12 @@ impl Strategy for StackStrategy {
             }
             Admission::Update { new, old, .. } => {
                 // What was started is not started again, and by whose leave is told to auditors.
-                let of = |stack: &Stack| stack.status.as_ref().and_then(|status| status.trigger.clone());
-                if of(new) == of(old) {
+                let of = |stack: &Stack| stack.status.clone().map(|status| (status.trigger, status.deleted_by));
+                if of(new).unwrap_or_default() == of(old).unwrap_or_default() {
                     return Ok(());
                 }
-                check::part_written_by_server(
-                    context,
-                    "config.stoa.dev",
-                    "stacks",
-                    &new.name_any(),
-                    "status.trigger is",
-                )
+                let part = "status.trigger and status.deletedBy are";
+                check::part_written_by_server(context, "config.stoa.dev", "stacks", &new.name_any(), part)
             }
             Admission::Delete(stack) => {
                 self.require_project_access(context, stack, self.project(stack).await?).await?;

@@ -354,8 +354,8 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Backend spec.s3.region: Required value: either this or endpoint
     Backend spec.s3.bucket: Invalid value: "a.b": must not contain '.' when type is OSS
     Backend spec.s3.credentialsSecretRef.namespace: Required value
-    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must be without the bucket, which goes before the host when type is OSS
-    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an address when type is OSS, as the bucket goes before the host
+    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must be without the bucket, which goes before the host unless addressing is CustomDomain
+    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an address, as the bucket goes before the host unless addressing is CustomDomain
     Backend spec.s3: Forbidden: may only be set when type is S3 or OSS
     Backend spec.s3.endpoint: Forbidden: must not contain credentials; use credentialsSecretRef
     "#);
@@ -517,7 +517,17 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
     sources(&[]).update_with("shop", "config", often).await.unwrap();
     assert_eq!(sources(&[]).update_with("shop", "config", elsewhere).await.unwrap_err().code(), 403);
-    sources(&ALL).update_with("shop", "config", elsewhere).await.unwrap();
+    let led = world.registry.api::<Source>().with_context(by("eve", &ALL));
+    led.update_with("shop", "config", elsewhere).await.unwrap();
+    let forgotten = |source: &mut Source| source.status = None;
+    assert_eq!(led.update_status_with("shop", "config", forgotten).await.unwrap_err().code(), 403);
+    // Nobody of them is to approve alone what comes of it.
+    let stack = world.registry.api::<Stack>().get("shop", "web-dev").await.unwrap();
+    let of_project = |project: &mut Project| project.status.get_or_insert_default().set_by = "bob".to_owned();
+    world.registry.api::<Project>().update_status_with("shop", "web", of_project).await.unwrap();
+    let lookup = Lookup::default();
+    lookup.set(world.registry.clone());
+    assert_eq!(super::trigger::set_by(&lookup, &stack).await.unwrap(), ["ann", "bob", "eve"]);
     assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
     let found = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));

@@ -15,9 +15,13 @@ use stoa_types::{
 };
 
 use super::{
+    check,
     lookup::{self, Lookup},
     stack, workspace,
 };
+
+/// What the requester of a run says besides that Stoa started by itself: who had it do so, and so may not approve it alone.
+pub(crate) const CAUSED_BY: &str = "stoa.dev/caused-by";
 
 /// What a trigger starts; nothing when people start runs.
 pub(crate) fn operation(trigger: Trigger) -> Option<Operation> {
@@ -38,6 +42,47 @@ pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
         ..stack.spec.clone()
     };
     operation(new.spec.trigger).is_some() && old.is_none_or(|old| deploys(new) != deploys(old))
+}
+
+/// Keeps who decided about what is started by itself, with the write that did.
+pub(crate) fn note(context: &RequestContext, new: &mut Stack, old: Option<&Stack>) {
+    if is_decided(new, old) && !context.is_internal() {
+        let trigger = new.status.get_or_insert_default().trigger.get_or_insert_default();
+        check::note_who(context, &mut trigger.set_by);
+    }
+}
+
+/// Who decided about what a stack's trigger starts: who set it, or last changed what the stack deploys, and who last had
+/// its project or source lead elsewhere.
+///
+/// # Errors
+///
+/// When those cannot be read.
+pub(crate) async fn set_by(lookup: &Lookup, stack: &Stack) -> Result<Vec<String>, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let of_stack = stack.status.as_ref().and_then(|status| status.trigger.as_ref()).map(|trigger| &trigger.set_by);
+    let mut names: Vec<String> = of_stack.into_iter().cloned().collect();
+    if let Some(project) = lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await? {
+        let source = lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
+        names.extend(project.status.map(|status| status.set_by));
+        names.extend(source.and_then(|source| source.status).map(|status| status.set_by));
+    }
+    Ok(names)
+}
+
+/// The server itself, on behalf of these people, as far as they are known.
+pub(crate) fn on_behalf_of(component: &str, people: Vec<String>) -> RequestContext {
+    let mut context = RequestContext::internal(component);
+    let mut names: Vec<String> = Vec::new();
+    for name in people {
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if !names.is_empty() {
+        context.user.extra.insert(CAUSED_BY.to_owned(), names);
+    }
+    context
 }
 
 /// Requires what it takes to start what a stack's trigger starts, in every workspace of the stack.

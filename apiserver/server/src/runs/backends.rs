@@ -17,7 +17,7 @@ use stoa_storage::documents::{
 };
 use stoa_types::{
     Backend, SecretReference,
-    platform::{BackendType, S3Backend},
+    platform::{BackendType, BucketAddressing, S3Backend},
     reason,
 };
 use tokio::time::Instant;
@@ -178,13 +178,19 @@ fn location(kind: BackendType, bucket: &S3Backend) -> S3Location {
     };
     // Of a bucket with dots the certificates of the provider are not good for the host, and other services may have no
     // such hosts at all. OSS takes nothing else.
-    let is_host = is_oss || is_own && !bucket.bucket.contains('.');
+    let addressing = match bucket.addressing {
+        Some(BucketAddressing::Path) => Addressing::Path,
+        Some(BucketAddressing::VirtualHosted) => Addressing::VirtualHosted,
+        Some(BucketAddressing::CustomDomain) => Addressing::CustomDomain,
+        None if is_oss || is_own && !bucket.bucket.contains('.') => Addressing::VirtualHosted,
+        None => Addressing::Path,
+    };
     S3Location {
         bucket: bucket.bucket.clone(),
         prefix: bucket.prefix.clone(),
         region: if region.is_empty() { "us-east-1" } else { region }.to_owned(),
         endpoint,
-        addressing: if is_host { Addressing::VirtualHosted } else { Addressing::Path },
+        addressing,
         writes: if is_oss { Writes::ForbidOverwrite } else { Writes::Conditional },
     }
 }
@@ -269,6 +275,10 @@ mod tests {
         assert_eq!(location(Oss, &bucket("docs", "oss-cn-hangzhou", "")).region, "cn-hangzhou");
         let internal = "https://s3.oss-cn-hangzhou-internal.aliyuncs.com";
         check(Oss, &bucket("docs", "cn-hangzhou", internal), internal, VirtualHosted, ForbidOverwrite);
+        let told = |addressing, endpoint| S3Backend { addressing: Some(addressing), ..bucket("docs", "", endpoint) };
+        check(S3, &told(BucketAddressing::VirtualHosted, own), own, VirtualHosted, Conditional);
+        let domain = "https://docs.example.com";
+        check(Oss, &told(BucketAddressing::CustomDomain, domain), domain, CustomDomain, ForbidOverwrite);
         assert_eq!(location(S3, &bucket("docs", "", own)).region, "us-east-1");
     }
 

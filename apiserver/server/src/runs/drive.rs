@@ -1,7 +1,8 @@
 //! Takes one run from whatever phase it is in to its end, however often that has to be tried.
 //!
 //! Every step writes what it decided before the next one begins, so that a run that is taken up again repeats at most
-//! the step that it was in, and each step may be repeated. Elsewhere: what the steps are is in `steps`.
+//! the step that it was in, and each step may be repeated. So a run that gets nowhere for a while can be put down between two
+//! tries, and others have its place meanwhile. Elsewhere: what the steps are is in `steps`.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use kube::ResourceExt as _;
 use stoa_failpoint::reached;
 use stoa_machinery::log::LogError;
 use stoa_types::{Run, delivery::RunPhase, reason};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Halt, Services, execution::Execution, journal::Journal, state, status, steps, target::Target};
@@ -25,70 +27,142 @@ const AGAIN: &str = "it is tried again every few seconds";
 /// The shortest and longest wait before a step is tried again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
 
-/// Takes a run to its end, however often it has to be tried. `cancel` stops it, as when its time is
-/// up and `overdue` says so; `end` puts it down where it is, for a later life of this server to take up.
-pub(crate) async fn drive(
-    services: Services,
-    run: Run,
-    cancel: CancellationToken,
-    overdue: CancellationToken,
-    end: CancellationToken,
-) {
+/// For how long a run that gets nowhere is tried with its place kept: much of what is in the way passes sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The shortest and longest wait before a run is tried again that was put down: a twentieth of the time in which it got nowhere.
+const PUT_DOWN: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(30);
+
+/// What stops the work on a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stops {
+    /// Somebody cancels the run, or its time is up.
+    pub(crate) cancel: CancellationToken,
+    /// Its time is up.
+    pub(crate) overdue: CancellationToken,
+    /// The server ends: the run is put down where it is, for a later life to take up.
+    pub(crate) end: CancellationToken,
+}
+
+/// The tries of a run that came to nothing, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tries {
+    /// Since when they do.
+    since: Option<Instant>,
+    /// How many.
+    count: u32,
+    /// What was in the way last, and whether the run says so.
+    complaint: String,
+    is_told: bool,
+    /// Since when it is the source that is out of reach.
+    unreachable_since: Option<Instant>,
+}
+
+impl Tries {
+    /// Counts another one.
+    fn count(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn took(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// How long to wait for the next one.
+    fn wait(&self) -> Duration {
+        (*BACKOFF.start() * 2_u32.saturating_pow(self.count.saturating_sub(1).min(10))).min(*BACKOFF.end())
+    }
+
+    /// How long to wait for the next one where others have the place meanwhile.
+    pub(crate) fn again(&self) -> Duration {
+        (self.took() / 20).clamp(*PUT_DOWN.start(), *PUT_DOWN.end())
+    }
+}
+
+/// Takes a run to its end, however often it has to be tried, or until it is stopped. Returns its tries where they come to
+/// nothing and it is to be put down, and taken up again after a while.
+pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries: Tries) -> Option<Tries> {
+    let Stops { cancel, overdue, end } = stops;
     let uid = run.uid().unwrap_or_default();
     let journal = Journal::new(services.log.clone(), services.clock.clone(), &uid);
     let mut execution = Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() };
-    let mut wait = *BACKOFF.start();
-    let mut last_complaint = String::new();
-    let mut unreachable_since: Option<tokio::time::Instant> = None;
     loop {
-        let outcome = match end.run_until_cancelled(Box::pin(attempt(&mut execution))).await {
-            None => return,
-            Some(outcome) => outcome,
-        };
+        let begin = Instant::now();
+        let outcome = end.run_until_cancelled(Box::pin(attempt(&mut execution))).await?;
+        if tries.is_told && !execution.tells_trouble() && begin.elapsed() >= PATIENCE {
+            // It went on for a while since. What is in the way now is another matter.
+            tries = Tries::default();
+        }
+        let (outcome, may_end) = unless_owed(&execution, outcome).await;
         let ended = match outcome {
-            Ok(()) => return,
+            Ok(()) => return None,
             Err(Halt::Abandoned(why)) => {
                 tracing::info!(run = execution.run.name_any(), why, "the run is left to others");
-                return;
+                return None;
             }
-            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if execution.is_overdue() => {
-                execution.finish_timed_out(&last_complaint).await
+            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if may_end && execution.is_overdue() => {
+                execution.finish_timed_out(&tries.complaint).await
             }
-            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if execution.cancel.is_cancelled() => {
+            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if may_end && execution.cancel.is_cancelled() => {
                 execution.finish_canceled().await
             }
             Err(Halt::SourceUnreachable(complaint))
-                if unreachable_since.is_some_and(|since| since.elapsed() >= UNREACHABLE) =>
+                if tries.unreachable_since.is_some_and(|since| since.elapsed() >= UNREACHABLE) =>
             {
                 execution.finish(RunPhase::Failed, reason::SOURCE_UNREACHABLE, &complaint).await
             }
             Err(halt @ (Halt::Retry(_) | Halt::SourceUnreachable(_))) => {
-                unreachable_since = match halt {
-                    Halt::SourceUnreachable(_) => unreachable_since.or_else(|| Some(tokio::time::Instant::now())),
+                tries.unreachable_since = match halt {
+                    Halt::SourceUnreachable(_) => tries.unreachable_since.or_else(|| Some(Instant::now())),
                     _ => None,
                 };
-                let (Halt::Retry(complaint) | Halt::SourceUnreachable(complaint)) = &halt else { return };
+                let (Halt::Retry(complaint) | Halt::SourceUnreachable(complaint)) = &halt else { return None };
                 let told = format!("{complaint}; {AGAIN}");
-                if *complaint != last_complaint || !execution.tells_waiting(&told) {
+                if *complaint != tries.complaint || !execution.tells_waiting(&told) {
                     execution.tell_waiting(&told).await;
-                    last_complaint.clone_from(complaint);
+                    tries.complaint.clone_from(complaint);
                 }
+                tries.is_told = execution.tells_waiting(&told);
                 Err(halt)
             }
             // Whoever decides about the plan has the run taken up again, and so does whoever cancels it.
-            Err(Halt::AwaitingApproval | Halt::AwaitingMerge) => return,
+            Err(Halt::AwaitingApproval | Halt::AwaitingMerge) => return None,
             Err(Halt::Superseded(message)) => execution.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await,
-            Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&last_complaint).await,
+            Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&tries.complaint).await,
             Err(Halt::Canceled) => execution.finish_canceled().await,
             Err(Halt::Failed { reason, message }) => execution.finish(RunPhase::Failed, reason, &message).await,
         };
         if ended.is_ok() {
-            return;
+            return None;
         }
-        if end.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
-            return;
+        tries.count();
+        if tries.took() >= PATIENCE && !execution.cancel.is_cancelled() {
+            end.run_until_cancelled(execution.journal.flush()).await?;
+            // Lines that the log has not taken yet would be lost.
+            if execution.journal.is_written() {
+                return Some(tries);
+            }
         }
-        wait = (wait * 2).min(*BACKOFF.end());
+        end.run_until_cancelled(tokio::time::sleep(tries.wait())).await?;
+    }
+}
+
+/// What comes of a try, and whether the run may end with it: not once it has made all changes, before its release is on
+/// record, whoever cancels it, and however long and for what reason that is refused.
+async fn unless_owed(execution: &Execution, outcome: Result<(), Halt>) -> (Result<(), Halt>, bool) {
+    let complaint = match &outcome {
+        Err(Halt::Failed { message: complaint, .. } | Halt::SourceUnreachable(complaint)) => complaint.as_str(),
+        Err(Halt::Retry(complaint)) if execution.cancel.is_cancelled() => complaint.as_str(),
+        Err(Halt::Canceled) => "the run was cancelled",
+        _ => return (outcome, true),
+    };
+    match execution.owed_release().await {
+        Ok(None) => (outcome, true),
+        Ok(Some(release)) => {
+            (Err(Halt::Retry(format!("all is changed, and release {release} is to be recorded: {complaint}"))), false)
+        }
+        Err(Halt::Failed { .. }) => (outcome, true),
+        Err(halt) => (Err(halt), false),
     }
 }
 
@@ -130,4 +204,26 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
         tracing::warn!(error = &error as &dyn std::error::Error, "a lease is not given up; it will expire");
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_gets_nowhere_is_tried_ever_more_seldom() {
+        let mut tries = Tries::default();
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            tries.count();
+            waits.push(tries.wait().as_millis());
+        }
+        assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        let mut again = Vec::new();
+        for _ in 0..4 {
+            again.push(tries.again().as_secs());
+            tokio::time::advance(Duration::from_secs(300)).await;
+        }
+        assert_eq!(again, [5, 15, 30, 30]);
+    }
 }

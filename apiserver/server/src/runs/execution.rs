@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Halt, Services, deployment, garbage,
     journal::{self, Journal},
-    status,
+    state, status,
     target::Target,
 };
 use crate::{events::Kind, kinds::check::set_condition};
@@ -47,6 +47,21 @@ impl Execution {
     /// Whether the run's time is up.
     pub(super) fn is_overdue(&self) -> bool {
         self.overdue.is_cancelled()
+    }
+
+    /// The number of the release that the run has made all changes for and not put on record yet: it does not end before
+    /// it has, as no other run would.
+    ///
+    /// # Errors
+    ///
+    /// Retry when that is not known for now.
+    pub(super) async fn owed_release(&self) -> Result<Option<i64>, Halt> {
+        let now = status(&self.run);
+        let Some(stack_uid) = now.stack_uid.filter(|_| now.phase >= RunPhase::Applying && now.release.is_none()) else {
+            return Ok(None);
+        };
+        let head = state::head(&*self.services.log, &stack_uid, &self.run.spec.workspace).await?;
+        Ok((Some(head.last_release_run) == self.run.uid()).then_some(head.last_release))
     }
 
     /// Waits for a call that changes nothing, until the run is cancelled.
@@ -94,6 +109,11 @@ impl Execution {
         self.journal.note(&phase, message);
     }
 
+    /// Whether the run says that something is out of reach.
+    pub(super) fn tells_trouble(&self) -> bool {
+        status(&self.run).conditions.iter().any(is_trouble)
+    }
+
     /// Whether the run says that this keeps it from going on.
     pub(super) fn tells_waiting(&self, complaint: &str) -> bool {
         status(&self.run).conditions.iter().any(|it| is_trouble(it) && it.message == complaint)
@@ -101,7 +121,7 @@ impl Execution {
 
     /// Tells that nothing is out of reach any more, where the run says so.
     pub(super) async fn goes_on(&mut self) -> Result<(), Halt> {
-        if !status(&self.run).conditions.iter().any(is_trouble) {
+        if !self.tells_trouble() {
             return Ok(());
         }
         self.update(|status| status.conditions.retain(|condition| !is_trouble(condition))).await

@@ -352,6 +352,18 @@ fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
     Halt::failed(reason::UNREADABLE_STATE, message)
 }
 
+/// The head of a stack in a workspace.
+///
+/// # Errors
+///
+/// As of [`State::load`].
+pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Head, Halt> {
+    let key = Key::new(format!("/stoa/state/{stack_uid}/{workspace}/head"));
+    let entry = log.read(&key).await.map_err(|e| halt(&e))?;
+    let head = entry.map(|entry| document::decode(&entry.value)).transpose();
+    Ok(head.map_err(|e| unreadable("the deployment", key.as_str(), &e))?.unwrap_or_default())
+}
+
 /// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.
 pub(crate) async fn workspaces_of(log: &dyn Log, stack_uid: &str) -> Result<BTreeSet<String>, LogError> {
     let prefix = format!("/stoa/state/{stack_uid}/");

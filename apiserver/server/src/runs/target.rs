@@ -52,16 +52,27 @@ impl Target {
         Ok(Self { stack, project, source, workspace, documents })
     }
 
-    /// The source that a stack is rendered from, with its credentials, and the stack's path in it.
+    /// A stack's path in its source.
     ///
     /// # Errors
     ///
     /// Failed with the name of what does not exist.
-    pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<(stoa_proto::Source, String), Halt> {
+    pub(crate) async fn path_of(services: &Services, stack: &Stack) -> Result<String, Halt> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
+        Ok(path(stack, &project))
+    }
+
+    /// The source that a stack is rendered from, with its credentials.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, Halt> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
         let found = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
-        Ok((source(services, &found).await?, path(stack, &project)))
+        source(services, &found).await
     }
 
     /// What to ask for the commit of a version of a project's source, and the source's name.

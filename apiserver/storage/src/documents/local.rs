@@ -8,29 +8,31 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use uuid::Uuid;
 
 use super::{Digest, DocumentError, DocumentStore, file_segments, scope_segments};
 use crate::local::{create_private_dir, sync_dir};
 
 /// Where unfinished documents are, directly below the root. No scope can have this name.
 const UNFINISHED: &str = ".unfinished";
+/// What was begun so long ago, nobody finishes any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
 const ALGORITHM: &str = "sha256";
 
 /// A [`DocumentStore`] in a directory of the machine. Only its owner can read what is in it.
 #[derive(Debug)]
 pub struct LocalDocuments {
     root: PathBuf,
-    next: AtomicU64,
 }
 
 impl LocalDocuments {
-    /// Opens the store at `root`, making the directory where it is missing, and removes what an
-    /// earlier process did not finish. One process at a time may have it open.
+    /// Opens the store at `root`, making the directory where it is missing, and removes what earlier
+    /// processes did not finish. Several may have it open, such as the replicas that share a volume.
     ///
     /// # Errors
     ///
@@ -41,12 +43,17 @@ impl LocalDocuments {
             let unfinished = root.join(UNFINISHED);
             create_private_dir(&unfinished)?;
             for entry in fs::read_dir(&unfinished)? {
-                fs::remove_file(entry?.path())?;
+                let entry = entry?;
+                // Another process may remove it first, or finish it.
+                let Some(about) = found(entry.metadata())? else { continue };
+                if about.modified()?.elapsed().is_ok_and(|age| age > ABANDONED) {
+                    found(fs::remove_file(entry.path()))?;
+                }
             }
             Ok(())
         };
         open().map_err(unavailable)?;
-        Ok(Self { root, next: AtomicU64::new(0) })
+        Ok(Self { root })
     }
 
     fn scope(&self, scope: &str) -> Result<PathBuf, DocumentError> {
@@ -97,7 +104,7 @@ fn write(unfinished: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(unfinished, path)
     });
     if result.is_err() {
-        // It means nothing and goes away with the next start at the latest.
+        // It means nothing, and goes away with a later start.
         let _ = fs::remove_file(unfinished);
     }
     result
@@ -114,7 +121,8 @@ impl DocumentStore for LocalDocuments {
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
         let digest = Digest::of(&bytes);
         let path = self.path(scope, &digest)?;
-        let unfinished = self.root.join(UNFINISHED).join(self.next.fetch_add(1, Relaxed).to_string());
+        // Nobody else's: a process that goes on after a pause gives the name of its document to what it wrote itself.
+        let unfinished = self.root.join(UNFINISHED).join(Uuid::new_v4().simple().to_string());
         let root = self.root.clone();
         blocking(move || {
             // What is there was synced before it had its name; the name may not have been yet.
@@ -237,14 +245,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_left_unfinished_goes_and_the_rest_stays() {
+    async fn what_was_left_unfinished_goes_and_what_others_are_at_stays() {
         let root = TempDir::new().unwrap();
         let digest = LocalDocuments::open(root.path()).unwrap().put("shop", Bytes::from_static(b"plan")).await.unwrap();
-        let unfinished = root.path().join(UNFINISHED).join("0");
-        fs::write(&unfinished, b"pl").unwrap();
-        let store = LocalDocuments::open(root.path()).unwrap();
-        assert!(!unfinished.exists());
-        assert!(store.get("shop", &digest).await.unwrap().is_some());
-        store.put("shop", Bytes::from_static(b"other")).await.unwrap();
+        let [left, begun] = ["left", "0"].map(|name| root.path().join(UNFINISHED).join(name));
+        for path in [&left, &begun] {
+            fs::write(path, b"pl").unwrap();
+        }
+        let long_ago = fs::metadata(&left).unwrap().modified().unwrap() - 2 * ABANDONED;
+        OpenOptions::new().write(true).open(&left).unwrap().set_modified(long_ago).unwrap();
+        let stores = [(); 2].map(|()| LocalDocuments::open(root.path()).unwrap());
+        assert!(!left.exists() && begun.exists());
+        assert!(stores[0].get("shop", &digest).await.unwrap().is_some());
+        // Whoever has it open writes under names of its own.
+        for (store, text) in stores.iter().zip(["one", "other"]) {
+            store.put("shop", Bytes::from_static(text.as_bytes())).await.unwrap();
+        }
+        assert_eq!(fs::read(&begun).unwrap(), b"pl");
     }
 }

@@ -101,6 +101,9 @@ pub struct OrganizationStatus {
     /// The uid of that namespace: another of the same name is not the organization's.
     #[serde(default, rename = "namespaceUID", skip_serializing_if = "Option::is_none")]
     pub namespace_uid: Option<String>,
+    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub deleted_by: String,
     /// Ready: the namespace is there and is the organization's own. RolesBound: owners and members have their roles in
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -73,6 +73,12 @@ pub struct ProjectStatus {
     /// How many stacks the project has.
     #[serde(default)]
     pub stacks: i64,
+    /// Who last made it another folder: runs that a trigger starts for it count as asked for by them, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub set_by: String,
+    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub deleted_by: String,
     /// Ready: the Source exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]

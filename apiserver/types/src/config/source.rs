@@ -103,6 +103,9 @@ pub enum SourceProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
+    /// Who last had it lead elsewhere: runs that a trigger starts for it count as asked for by them, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub set_by: String,
     /// The commit that the ref pointed to at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,
@@ -149,6 +152,9 @@ pub struct PlannedPullRequest {
     /// Whether a comment was written.
     #[serde(default)]
     pub commented: bool,
+    /// The id of that comment, by which it is known again where the server does not say who wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<i64>,
     /// The digest of what was last told there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,

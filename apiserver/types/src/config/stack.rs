@@ -130,6 +130,9 @@ pub struct StackStatus {
     /// What was started by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerStatus>,
+    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub deleted_by: String,
     /// Ready: everything that was asked for was deployed. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
     /// Compliant: clusters have what was committed for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

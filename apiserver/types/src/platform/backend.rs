@@ -85,7 +85,18 @@ pub struct LocalBackend {
     pub directory: String,
 }
 
-/// A bucket. Immutable, but for its region and credentials.
+/// How a service is told the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BucketAddressing {
+    /// In the path: `https://<endpoint>/<bucket>/<key>`. Not by OSS.
+    Path,
+    /// In the host's name: `https://<bucket>.<endpoint>/<key>`.
+    VirtualHosted,
+    /// Not at all: endpoint is a domain that leads to this bucket.
+    CustomDomain,
+}
+
+/// A bucket. Immutable, but for its region, addressing and credentials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Backend {
@@ -100,6 +111,9 @@ pub struct S3Backend {
     /// The URL of the service, when it is not the provider's own: https, or http of a loopback address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
+    /// How the service is told the bucket. Without it: in the host's name by OSS, and where endpoint is not set; else in the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<BucketAddressing>,
     /// The Secret with keys `accessKey` and `secretKey`, and `sessionToken` for temporary ones. It is read whenever it is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<SecretReference>,

@@ -5,10 +5,12 @@ mod compliance;
 mod notification_sink;
 mod workspace;
 
-pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend, WriteOnly};
+pub use backend::{
+    Backend, BackendSpec, BackendStatus, BackendType, BucketAddressing, LocalBackend, S3Backend, WriteOnly,
+};
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
-    Workspace, WorkspaceSpec, WorkspaceStatus,
+    UnlistedContents, Workspace, WorkspaceSpec, WorkspaceStatus,
 };

@@ -101,10 +101,24 @@ pub struct Retention {
 
 /// The clusters of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct KubernetesTarget {
     /// The clusters; the first is where objects go that name none.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub clusters: Vec<Cluster>,
+    /// What becomes of a plan that deletes a Namespace or CustomResourceDefinition of whose contents the credentials may not
+    /// list everything, so that others may own something of that; absent: Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted_contents: Option<UnlistedContents>,
+}
+
+/// What becomes of a deletion with which something may go that cannot be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UnlistedContents {
+    /// It is refused, unless what is deleted says stoa.dev/delete-contents.
+    Refuse,
+    /// It is done, and the plan tells which kinds were not looked at.
+    Ignore,
 }
 
 /// One cluster.

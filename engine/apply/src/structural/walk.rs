@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 use stoa_engine::FieldPath;
-use stoa_engine::path::Segment;
+use stoa_engine::path::{Segment, below};
 use stoa_engine::types::{misfit, wanted};
 
 use super::patterns::Patterns;
@@ -235,8 +235,7 @@ impl<'w, 's> Walk<'w, 's> {
 
     /// Whether anything here, or within, is not known yet.
     pub(super) fn is_unknown_within(&self) -> bool {
-        let mut from_here = self.unknown.range(&self.at..);
-        from_here.next().is_some_and(|path| path.0.starts_with(&self.at.0))
+        below(self.unknown, &self.at.0).next().is_some()
     }
 
     /// Rules see what a server makes of the object, so they are asked of what is all known and all ours.

@@ -280,7 +280,8 @@ impl Model {
     /// all of what is not recorded or is taken over.
     fn is_claimed(&self, want: &Want) -> bool {
         let claims = self.world.claims(want.slot);
-        let is_ours = self.is_recorded(want.slot) && !self.world.objects().get(&want.slot).is_some_and(is_theirs);
+        let object = self.world.objects().remove(&want.slot);
+        let is_ours = object.is_some_and(|object| !is_theirs(&object) && self.is_known(want.slot, &object));
         !want.force && claims.iter().any(|claim| claim.applies || !is_ours)
     }
 
@@ -304,8 +305,7 @@ impl Model {
     fn is_deleted(&self, goal: &Goal) -> bool {
         let objects = self.world.objects();
         let Some(object) = objects.get(&NAMESPACE) else { return false };
-        // It is on record, or a lost call made it.
-        let is_known = self.is_recorded(NAMESPACE) || self.world.is_ours(object);
+        let is_known = self.is_known(NAMESPACE, object);
         let is_deleted = goal.want(NAMESPACE).is_none_or(|want| {
             let fixed = object.get(FIXED);
             fixed.is_some() && fixed != want.fixed.map(|it| json!(it.to_string())).as_ref()
@@ -422,14 +422,8 @@ impl Model {
             let Slotted { id, object } = Slotted::of(&self.world, slot);
             self.world.cloud.release(&id);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
-            let is_in_the_way = match goal.want(slot) {
-                Some(want) => self.is_owned(want) || self.is_stuck(slot, object),
-                // What was made in place of what is recorded is deleted by nobody but whoever made it.
-                None => {
-                    !self.world.is_ours(object) && self.is_recorded(slot) && !self.is_recorded_as(slot, uid(object))
-                }
-            };
-            if is_in_the_way {
+            let is_in_the_way = |want: &Want| self.is_owned(want) || self.is_stuck(slot, object);
+            if goal.want(slot).is_some_and(is_in_the_way) {
                 self.world.cloud.remove(&id);
             }
         }
@@ -458,7 +452,12 @@ impl Model {
     /// What nobody knows to be ours, or is another deployment's, is not deleted for the sake of a field that cannot be
     /// changed in place, though it is to be taken over.
     fn is_stuck(&self, slot: usize, object: &Map<String, Value>) -> bool {
-        object.contains_key(FIXED) && (is_theirs(object) || !self.is_recorded(slot))
+        object.contains_key(FIXED) && (is_theirs(object) || !self.is_recorded(slot) || !self.is_known(slot, object))
+    }
+
+    /// Whether an object is on record, or a lost call made it.
+    fn is_known(&self, slot: usize, object: &Map<String, Value>) -> bool {
+        self.world.is_ours(object) || self.is_recorded_as(slot, uid(object))
     }
 
     fn is_recorded(&self, slot: usize) -> bool {

@@ -336,6 +336,15 @@ impl World {
         {
             inner.broken.push(format!("{id} was not to be there, and is taken from whoever made it"));
         }
+        if let Some(update) = planned.filter(|planned| planned.action == Action::Update && is_apply)
+            && let Some(before) = before.filter(|it| mark(it).is_none())
+        {
+            let ids = [Some(id), update.recorded_as.as_ref()].into_iter().flatten();
+            let recorded: Vec<_> = ids.filter_map(|id| inner.store.record(id)?.uid()).collect();
+            if uid(before).is_some_and(|uid| !recorded.is_empty() && !recorded.contains(&uid)) {
+                inner.broken.push(format!("{id} was to be another, and is taken from whoever made it"));
+            }
+        }
         // The only field that others ever have.
         let value = |object: &Map<String, Value>| object[SLOTS[slot].values].get("v").cloned();
         if let (Some(before), Some(after)) = (before, after)

@@ -10,7 +10,7 @@ use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 use tokio::time::Instant;
 
-use crate::support::{Stack, config_map, id, maps, secret, spec};
+use crate::support::{Stack, config_map, id, maps, names, secret, spec};
 
 fn unavailable() -> RuntimeError {
     RuntimeError::Unavailable { message: "connection refused".to_owned() }
@@ -220,4 +220,23 @@ async fn a_value_that_applying_did_not_make_is_told() {
     let problem = &outcome.problems[0];
     assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::DANGLING_REFERENCE, "attributes.data.x"));
     assert!(problem.message.contains("has no status.address"), "{problem}");
+}
+
+#[tokio::test]
+async fn what_turns_out_to_stand_for_too_much_fails_its_resource_before_the_call() {
+    let stack = Stack::default();
+    stack.cloud.admit(&id("a"), ["data", "long"], json!("A".repeat(1 << 20)));
+    let long = format!("${{kusion_path.{}.data.long}}", id("a"));
+    let outcome = stack
+        .apply(&spec(vec![
+            config_map("a", &[], json!({"x": "y"})),
+            config_map("b", &[], json!({"x": long.repeat(17)})),
+            config_map("c", &[], json!({"x": long.repeat(16)})),
+            config_map("d", &["b"], json!({})),
+        ]))
+        .await;
+    let [problem] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::TOO_LARGE, "attributes.data.x"));
+    assert_eq!(problem.resource_id, Some(id("b").as_str().into()));
+    assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["a", "c"]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use stoa_apply::{Abandoned, Grant, Options, Outcome, ResourceOutcome};
+use stoa_apply::{Grant, Interrupted, Options, Outcome, ResourceOutcome};
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, Spec};
 use stoa_runtime::RuntimeError;
@@ -160,7 +160,7 @@ async fn a_deferred_runtime_finishes_within_the_grant_or_not_at_all() {
     assert!(stack.cloud.ids().is_empty() && stack.keeper.results().is_empty(), "{:?}", stack.keeper.results());
 
     hangs.add_permits(1);
-    let again: Result<Outcome, Abandoned> = {
+    let again: Result<Outcome, Interrupted> = {
         let runtime = Arc::new(stack.runtime().deferred());
         stack.execute_with(runtime, &spec, &planned, &[], &granted(6 * SECOND)).await
     };

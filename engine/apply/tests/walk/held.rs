@@ -10,7 +10,7 @@ use stoa_engine::{Problem, Spec};
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Stack, config_map, options, spec};
+use crate::support::{Stack, config_map, id, options, spec};
 
 const NAMESPACE: &str = "v1:Namespace:shop";
 const DEFINITION: &str = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
@@ -146,4 +146,51 @@ async fn there_is_no_plan_as_long_as_nobody_can_look() {
     first.cloud.fail(Operation::Held, NAMESPACE, RuntimeError::Unavailable { message: "y.dev/v1 is away".into() });
     let error = first.plan(&Spec::default()).await.unwrap_err();
     assert!(matches!(&error, PlanError::Runtime(error) if error.to_string() == "y.dev/v1 is away"), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_bears_no_mark_goes_with_what_was_made_here_and_keeps_what_was_there_before() {
+    for (holder, id, contents, place) in [
+        (namespace(), NAMESPACE, config_map("by-hand", &[], json!({})), "ConfigMap by-hand"),
+        (definition(), DEFINITION, widget(), "Widget it in namespace other"),
+    ] {
+        for was_there in [false, true] {
+            let stack = Stack::default();
+            if was_there {
+                let mut live = holder["attributes"].clone();
+                live["metadata"]["uid"] = json!("u-1");
+                stack.cloud.put(id, live);
+            }
+            stack.bring(&spec(vec![holder.clone()])).await;
+            let mut changed = holder.clone();
+            changed["attributes"]["metadata"]["labels"] = json!({"a": "1"});
+            stack.bring(&spec(vec![changed])).await;
+            assert_eq!(stack.keeper.record(id).adopted, was_there, "each change keeps it in mind");
+            let by_hand = contents["id"].as_str().unwrap();
+            stack.cloud.put(by_hand, contents["attributes"].clone());
+            if was_there {
+                let problems = destroyed(&stack).await;
+                assert_eq!((problems.len(), &*problems[0].reason), (1, reason::HOLDS_OTHERS));
+                assert!(problems[0].message.contains(&format!("whose they are: {place};")), "{problems:?}");
+                stack.cloud.remove(by_hand);
+            } else {
+                let planned = stack.plan(&Spec::default()).await.unwrap();
+                assert_eq!(planned.notes, [format!("{id}: 1 object that bears no mark goes with it: {place}")]);
+            }
+            assert!(stack.destroy().await.succeeded);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_on_record_is_not_taken_for_others_though_it_bears_no_mark() {
+    let stack = Stack::default();
+    let mut live = namespace()["attributes"].clone();
+    live["metadata"]["uid"] = json!("u-1");
+    stack.cloud.put(NAMESPACE, live);
+    stack.bring(&spec(vec![namespace(), config_map("ours", &[], json!({}))])).await;
+    let mut ours = stack.cloud.live(&id("ours")).unwrap();
+    ours["metadata"].as_object_mut().unwrap().remove("annotations");
+    stack.cloud.put(&id("ours"), ours.into());
+    assert!(stack.destroy().await.succeeded);
 }

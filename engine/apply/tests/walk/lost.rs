@@ -69,7 +69,8 @@ async fn what_was_taken_over_without_an_answer_is_ours_as_long_as_it_is_wanted()
     assert_eq!(planned.plan.actions[0].action, Action::Adopt);
     stack.lose(&id("a"), &wanted).await;
     assert_eq!(stack.then(&id("a"), &wanted).await, Some(Action::Unchanged));
-    assert_eq!(stack.keeper.record(&id("a")).uid(), Some("u"));
+    let record = stack.keeper.record(&id("a"));
+    assert_eq!((record.uid(), record.adopted), (Some("u"), true));
 
     // It was there before, and nobody knows any more whether it may go.
     let stack = Stack::default();

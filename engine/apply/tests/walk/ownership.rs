@@ -7,7 +7,7 @@ use stoa_apply::ResourceOutcome;
 use stoa_engine::problem::reason;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{Action, Spec};
-use stoa_runtime::fake::Operation;
+use stoa_runtime::{Runtime as _, fake::Operation};
 
 use crate::support::{Stack, config_map, id, maps, options, spec};
 
@@ -164,6 +164,78 @@ async fn what_others_make_between_plan_and_call_is_not_taken_unplanned() {
     assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
     assert!(stack.keeper.state().open.is_empty() && stack.keeper.state().resources.is_empty());
     assert_eq!(stack.cloud.live(&id("a")), there);
+    // A plan that shows it takes it.
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.plan.actions[0].action, Action::Adopt);
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+}
+
+const RECREATED: &str = "what was applied is gone; another that somebody made has its name, and is left alone";
+
+impl Stack {
+    /// Somebody removes an object, and makes another of its name.
+    fn recreate(&self, name: &str, uid: &str) {
+        self.cloud.remove(&id(name));
+        let metadata = json!({"name": name, "namespace": "shop", "uid": uid});
+        let data = json!({"a": "1", "theirs": "x"});
+        self.cloud.put(&id(name), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}));
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_made_in_place_of_an_object_is_taken_over_where_it_is_wanted() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[])]);
+    stack.bring(&wanted).await;
+    stack.recreate("a", "theirs-1");
+    let planned = stack.plan(&wanted).await.unwrap();
+    let action = &planned.plan.actions[0];
+    assert_eq!((action.action, action.recreated, action.drift), (Action::Adopt, true, true));
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+    let live = stack.cloud.live(&id("a")).unwrap();
+    assert!(stack.runtime().owner().has(&live), "{live:?}");
+    assert_eq!((&live["data"]["theirs"], stack.keeper.record(&id("a")).uid()), (&json!("x"), Some("theirs-1")));
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+    assert!(stack.destroy().await.succeeded);
+    assert!(stack.cloud.ids().is_empty());
+}
+
+#[tokio::test]
+async fn what_somebody_made_in_place_of_an_object_is_left_alone_where_it_is_not_wanted() {
+    for is_planned in [true, false] {
+        let stack = Stack::default();
+        stack.bring(&maps(&[("a", &[])])).await;
+        let nothing = Spec::default();
+        if is_planned {
+            stack.recreate("a", "theirs-1");
+        }
+        let planned = stack.plan(&nothing).await.unwrap();
+        let expected = if is_planned { Action::Forget } else { Action::Delete };
+        assert_eq!(planned.plan.actions[0].action, expected);
+        stack.recreate("a", "theirs-1");
+        let theirs = stack.cloud.live(&id("a"));
+        let outcome = stack.execute(&nothing, &planned, &[]).await.unwrap();
+        assert!(outcome.succeeded, "{outcome:?}");
+        let result = stack.keeper.result(&id("a"));
+        assert_eq!((result.outcome, result.left, result.message.as_str()), (ResourceOutcome::Done, true, RECREATED));
+        assert!(stack.keeper.state().resources.is_empty() && stack.keeper.state().open.is_empty());
+        assert_eq!(stack.cloud.live(&id("a")), theirs);
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_makes_in_place_of_an_object_between_plan_and_call_is_not_taken_unplanned() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("a", &[])])).await;
+    let wanted = spec(vec![config_map("a", &[], json!({"a": "2"}))]);
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.plan.actions[0].action, Action::Update);
+    stack.recreate("a", "theirs-1");
+    let (theirs, record) = (stack.cloud.live(&id("a")), stack.keeper.record(&id("a")));
+    let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::CONFLICT);
+    assert!(outcome.problems[0].message.contains("plan again to take it over"), "{outcome:?}");
+    assert_eq!((stack.cloud.live(&id("a")), stack.keeper.record(&id("a"))), (theirs, record));
     // A plan that shows it takes it.
     let planned = stack.plan(&wanted).await.unwrap();
     assert_eq!(planned.plan.actions[0].action, Action::Adopt);

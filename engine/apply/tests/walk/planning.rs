@@ -38,6 +38,21 @@ async fn only_what_differs_is_previewed() {
     );
 }
 
+/// Whoever approves a plan approves where it goes.
+#[tokio::test]
+async fn plan_for_another_place_is_another_plan() {
+    let stack = Stack::default();
+    let spec = maps(&[("a", &[])]);
+    let [here, there] = ["here", "there"].map(|place| Arc::new(stack.runtime().at(place)));
+    let plan = async |runtime: &Arc<FakeRuntime>| stack.planned(runtime.clone(), &spec, false).await.unwrap();
+    let planned = plan(&here).await;
+    assert_eq!(planned.digest, plan(&here).await.digest);
+    assert_ne!(planned.digest, plan(&there).await.digest);
+    assert_eq!(stoa_apply::leads_elsewhere(&planned.plan, &*here), None);
+    let told = stoa_apply::leads_elsewhere(&planned.plan, &*there);
+    assert_eq!(told.as_deref(), Some("the workspace leads elsewhere than when the plan was made"));
+}
+
 #[tokio::test]
 async fn another_order_of_a_list_is_previewed_and_applied() {
     let stack = Stack::default();

@@ -1,8 +1,9 @@
 //! A walk that was interrupted and is done again.
 
 use serde_json::json;
-use stoa_apply::Abandoned;
-use stoa_runtime::fake::Operation;
+use stoa_apply::{Abandoned, Interrupted};
+use stoa_engine::problem::reason;
+use stoa_runtime::{RuntimeError, fake::Operation};
 
 use crate::support::{Stack, config_map, id, maps, names, secret, spec};
 
@@ -12,7 +13,7 @@ async fn a_keeper_that_goes_away_ends_the_walk() {
     stack.keeper.leave_after(1);
     let spec = maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]);
     let planned = stack.plan(&spec).await.unwrap();
-    assert_eq!(stack.execute(&spec, &planned, &[]).await, Err(Abandoned));
+    assert_eq!(stack.execute(&spec, &planned, &[]).await, Err(Abandoned.into()));
     assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["a", "b"]);
 }
 
@@ -84,4 +85,35 @@ async fn a_deletion_that_was_made_and_not_kept_is_made_again() {
     stack.keeper.stay();
     assert!(stack.execute(&nothing, &planned, &[]).await.unwrap().succeeded);
     assert!(stack.keeper.state().resources.is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_at_before_anything_is_called_for_is_no_end() {
+    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
+    let refused = || RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false };
+    let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
+    let wanted = spec(vec![config_map("a", &[], json!({})), config_map("b", &[], json!({"uid": uid}))]);
+    for operation in [Operation::LookFor, Operation::Read] {
+        let stack = Stack::default();
+        let planned = stack.plan(&wanted).await.unwrap();
+        // The call for b is open then, and a, which it refers to, is done.
+        stack.keeper.leave_after(1);
+        stack.execute(&wanted, &planned, &[]).await.unwrap_err();
+        stack.keeper.stay();
+        let done = stack.keeper.done();
+        let sought = if operation == Operation::LookFor { id("b") } else { id("a") };
+        stack.cloud.clear_calls();
+        stack.cloud.fail(operation, &sought, away());
+        let interrupted = stack.execute(&wanted, &planned, &done).await.unwrap_err();
+        assert!(
+            matches!(&interrupted, Interrupted::Unreadable(problem) if problem.reason == reason::UNAVAILABLE),
+            "{interrupted:?}"
+        );
+        assert!(stack.cloud.called(Operation::Apply).is_empty());
+        // What no wait mends is the end.
+        stack.cloud.fail(operation, &sought, refused());
+        let outcome = stack.execute(&wanted, &planned, &done).await.unwrap();
+        assert_eq!((outcome.succeeded, outcome.problems.len()), (false, 1), "{outcome:?}");
+        assert!(stack.execute(&wanted, &planned, &done).await.unwrap().succeeded);
+    }
 }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Grant, Intended, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
-    ResourceResult,
+    Abandoned, Execution, Grant, Intended, Interrupted, Observer, Options, Outcome, PlanError, Planned, Planning,
+    ResourceOutcome, ResourceResult,
 };
 use stoa_engine::{Action, DigestKeys, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
@@ -260,7 +260,7 @@ impl Stack {
         spec: &Spec,
         planned: &Planned,
         done: &[ResourceId],
-    ) -> Result<Outcome, Abandoned> {
+    ) -> Result<Outcome, Interrupted> {
         self.execute_with(Arc::new(self.runtime()), spec, planned, done, &options()).await
     }
 
@@ -271,7 +271,7 @@ impl Stack {
         planned: &Planned,
         done: &[ResourceId],
         options: &Options,
-    ) -> Result<Outcome, Abandoned> {
+    ) -> Result<Outcome, Interrupted> {
         let state = self.keeper.state();
         let owed = self.keeper.owed();
         let spec_digest = spec.digest();

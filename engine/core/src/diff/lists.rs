@@ -63,14 +63,20 @@ pub(super) fn step_to(keys: &[ListKey], text: String) -> Segment {
     Segment::Item { key: names.join(","), value: text }
 }
 
-/// Where the item is that each of some belongs to.
-fn pairs(items: &[Value], others: &[Value], keys: &[ListKey]) -> Vec<Option<usize>> {
-    let mut places = HashMap::with_capacity(others.len());
-    for (place, other) in others.iter().enumerate() {
-        if let Some(text) = key_of(other, keys) {
+/// Where the first item of each text is.
+pub(super) fn places(items: &[Value], keys: &[ListKey]) -> HashMap<String, usize> {
+    let mut places = HashMap::with_capacity(items.len());
+    for (place, item) in items.iter().enumerate() {
+        if let Some(text) = key_of(item, keys) {
             places.entry(text).or_insert(place);
         }
     }
+    places
+}
+
+/// Where the item is that each of some belongs to.
+fn pairs(items: &[Value], others: &[Value], keys: &[ListKey]) -> Vec<Option<usize>> {
+    let places = places(others, keys);
     items.iter().map(|item| places.get(&key_of(item, keys)?).copied()).collect()
 }
 

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn keys() -> DigestKeys {
+pub(super) fn keys() -> DigestKeys {
     DigestKeys::new(&[7; 32], &[])
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Outline, PlanInput, live_uid};
 use crate::cluster::{Clusters, Identity};
-use crate::object::uid_of;
+use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};
 use crate::problem::{Problem, reason};
 use crate::spec::{Resource, ResourceId, ResourceType};
@@ -33,7 +33,16 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
             let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
             tell(resource, same, "extensions.cluster");
         } else if named.is_some() {
-            tell(resource, format!("this is the same object as {}", first.id), "attributes");
+            let goes_to_default =
+                |it: &Resource| ObjectRef::of(&it.attributes).is_some_and(|it| it.namespace.is_empty());
+            let same = format!("this is the same object as {}", first.id);
+            if goes_to_default(first) == goes_to_default(resource) {
+                tell(resource, same, "attributes");
+            } else {
+                let default = clusters.default_namespace(one);
+                let message = format!("{same}: what names no namespace goes to {default} in cluster {one}");
+                tell(resource, message, "attributes.metadata.namespace");
+            }
         }
     }
     problems

@@ -43,6 +43,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         extensions: Map::new(),
         cluster: String::new(),
         unknown: false,
+        adopted: false,
     }
 }
 
@@ -163,6 +164,84 @@ fn what_is_there_already_where_an_object_goes_is_taken_over_and_told() {
     }
 }
 
+/// What is wanted of a ConfigMap that names no namespace.
+fn unplaced(name: &str) -> Resource {
+    let mut resource = Resource { id: format!("v1:ConfigMap:{name}").as_str().into(), ..wanted(name, "a", &[]) };
+    resource.attributes["metadata"].as_object_mut().unwrap().remove("namespace");
+    resource
+}
+
+#[test]
+fn one_object_is_not_wanted_with_and_without_its_default_namespace() {
+    let (state, owner, keys) = (State::default(), Owner::default(), keys());
+    let with_default = |namespace: &str, resources: Vec<Resource>| {
+        let names = vec!["main".to_owned()];
+        let clusters = Clusters::new(names).with_default_namespaces([namespace.to_owned()]);
+        let spec = Spec { resources, ..Spec::default() };
+        let input = PlanInput { clusters: &clusters, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+        plan(&input).map(drop).map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let same = |id: &str, first: &str| {
+        let why = "what names no namespace goes to n in cluster main";
+        Err(vec![format!("{id}: attributes.metadata.namespace: this is the same object as {first}: {why}")])
+    };
+    let (bare, full) = ("v1:ConfigMap:a", "v1:ConfigMap:n:a");
+    assert_eq!(with_default("n", vec![unplaced("a"), wanted("a", "a", &[])]), same(full, bare));
+    assert_eq!(with_default("n", vec![wanted("a", "a", &[]), unplaced("a")]), same(bare, full));
+    assert_eq!(with_default("other", vec![unplaced("a"), wanted("a", "a", &[])]), Ok(()));
+    assert_eq!(with_default("n", vec![unplaced("a"), wanted("b", "a", &[])]), Ok(()));
+    // Whatever is not known to be in no namespace may be in the default one.
+    let custom = |resource: Resource| {
+        let id = resource.id.0.replacen("v1:ConfigMap", "x.dev/v1:Web", 1);
+        let mut resource = Resource { id: id.as_str().into(), ..resource };
+        resource.attributes.insert("apiVersion".to_owned(), "x.dev/v1".into());
+        resource.attributes.insert("kind".to_owned(), "Web".into());
+        resource
+    };
+    let both = vec![custom(unplaced("a")), custom(wanted("a", "a", &[]))];
+    assert_eq!(with_default("n", both), same("x.dev/v1:Web:n:a", "x.dev/v1:Web:a"));
+}
+
+#[test]
+fn an_object_whose_default_namespace_is_another_by_now_is_made_anew_there() {
+    let (owner, keys) = (Owner::default(), keys());
+    let planned = |default: &str, is_wanted: bool, import_id: Option<&str>| {
+        let mut desired = unplaced("a");
+        desired.extensions.extend(import_id.map(|id| (crate::import::IMPORT_ID.to_owned(), id.into())));
+        let record = StateResource {
+            id: desired.id.clone(),
+            attributes: desired.attributes.clone(),
+            extensions: desired.extensions.clone(),
+            ..recorded("a", "a", &[]).in_cluster("main".to_owned())
+        };
+        let live = BTreeMap::from([(
+            desired.id.clone(),
+            if is_wanted { Live::Absent } else { Live::Present(object("a", "a")) },
+        )]);
+        let (spec, state) = (
+            Spec { resources: vec![desired], ..Spec::default() },
+            State { resources: vec![record], ..State::default() },
+        );
+        let clusters = Clusters::new(vec!["main".to_owned()]).with_default_namespaces([default.to_owned()]);
+        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        plan(&PlanInput { live: &live, clusters: &clusters, destroy: !is_wanted, ..blind }).unwrap().actions.remove(0)
+    };
+    // It was live in n.
+    let moved = planned("other", true, None);
+    let change = FieldChange {
+        path: "metadata.namespace".to_owned(),
+        before: Some(json!("n")),
+        after: Some(json!("other")),
+        drift: false,
+    };
+    assert_eq!((moved.action, moved.changes.first(), moved.takes_over), (Action::Replace, Some(&change), false));
+    assert_eq!(planned("n", true, None).action, Action::Create);
+    assert_eq!(planned("", true, None).action, Action::Create, "nobody knows the default");
+    assert_eq!(planned("other", false, None).action, Action::Delete);
+    // What is never removed stays where it is.
+    assert_eq!(planned("other", true, Some("a")).action, Action::Create);
+}
+
 #[test]
 fn what_another_deployment_owns_is_neither_taken_over_nor_updated() {
     for is_recorded in [false, true] {
@@ -189,6 +268,73 @@ fn what_another_deployment_owns_is_taken_over_on_purpose() {
 fn what_another_deployment_owns_is_not_removed() {
     let action = planned_of_another(None, false, true).unwrap();
     assert_eq!((action.action, action.owned_by.as_deref()), (Action::Forget, Some("shop/api/dev")));
+}
+
+#[test]
+fn what_somebody_made_in_place_of_what_is_recorded_is_taken_over_or_left_alone_and_told() {
+    let owner = Owner { stack: "web".to_owned(), ..Owner::default() };
+    let with_uid = |uid: &str| {
+        let mut object = object("x", "a");
+        object["metadata"]["uid"] = json!(uid);
+        object
+    };
+    let of = |live: Map<String, Value>, is_wanted: bool| {
+        let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
+        let resources = vec![StateResource { live: with_uid("u-1"), ..recorded("x", "a", &[]) }];
+        let state = State { resources, ..State::default() };
+        let (live, keys) = (BTreeMap::from([(id("x"), Live::Present(live))]), keys());
+        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        plan(&PlanInput { live: &live, destroy: !is_wanted, ..blind }).unwrap()
+    };
+    let decided = |live: Map<String, Value>, is_wanted: bool| {
+        let action = of(live, is_wanted).actions.remove(0);
+        (action.action, action.recreated, action.drift)
+    };
+    // All that is wanted is there, and it is not ours all the same.
+    assert_eq!(decided(with_uid("u-2"), true), (Action::Adopt, true, true));
+    assert_eq!(decided(with_uid("u-2"), false), (Action::Forget, true, false));
+    assert_eq!(decided(with_uid("u-1"), true), (Action::Unchanged, false, false));
+    assert_eq!(decided(with_uid("u-1"), false), (Action::Delete, false, false));
+    // A run of ours made it, of which there is no record.
+    assert_eq!(decided(owner.marked(&with_uid("u-2")), true), (Action::Update, false, false));
+    assert_eq!(decided(owner.marked(&with_uid("u-2")), false), (Action::Delete, false, false));
+    // It is about to be gone by itself.
+    let mut going = with_uid("u-2");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(decided(going, true), (Action::Create, false, true));
+
+    let table = |is_wanted| crate::render::render(&of(with_uid("u-2"), is_wanted), crate::render::Colour::Never);
+    assert_eq!(
+        table(true),
+        "> adopt    v1:ConfigMap:n:x  (what was applied is gone; another that somebody made has its name, and is taken \
+         over)\n\nPlan: 1 to adopt.\n"
+    );
+    assert_eq!(
+        table(false),
+        ". forget   v1:ConfigMap:n:x  (what was applied is gone; another that somebody made has its name, and is left \
+         alone)\n\nPlan: 1 to forget.\n"
+    );
+}
+
+#[test]
+fn what_is_recorded_under_another_id_was_not_made_in_place_of_it() {
+    let with_uid = |uid: &str| {
+        let mut object = object("x", "a");
+        object["metadata"]["uid"] = json!(uid);
+        object
+    };
+    let old = ResourceId("v1beta1:ConfigMap:n:x".to_owned());
+    let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
+    let own = StateResource { live: with_uid("u-1"), ..recorded("x", "a", &[]) };
+    let resources = vec![own, StateResource { id: old, live: with_uid("u-2"), ..recorded("x", "a", &[]) }];
+    let state = State { resources, ..State::default() };
+    let live = BTreeMap::from(
+        ["v1", "v1beta1"]
+            .map(|version| (ResourceId(format!("{version}:ConfigMap:n:x")), Live::Present(with_uid("u-2")))),
+    );
+    let (owner, keys) = (Owner::default(), keys());
+    let plan = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+    assert!(plan.actions.iter().all(|action| !action.recreated), "{plan:?}");
 }
 
 #[test]

@@ -2,7 +2,6 @@ use insta::assert_snapshot;
 use serde_json::json;
 
 use super::*;
-use crate::document::Document as _;
 use crate::spec::ResourceType;
 
 fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction {
@@ -14,7 +13,7 @@ fn change(path: &str, before: Option<Value>, after: Option<Value>) -> FieldChang
 }
 
 fn plan(actions: Vec<PlannedAction>) -> Plan {
-    Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: String::new(), actions }
+    Plan { actions, ..Plan::of("") }
 }
 
 #[test]

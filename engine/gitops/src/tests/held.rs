@@ -47,7 +47,7 @@ async fn a_file_that_others_need_stays_until_they_are_gone() {
         // Neither is what has the same beginning, nor what is elsewhere in the repository.
         bed.push_by_somebody_else("dev/other/webshop_x.dev_a.yaml", "kind: Webshop\n");
         let contents = Contents::of(&holder.attributes).unwrap();
-        let seen = bed.run("u-3").held(&prior, &contents).await.unwrap().refusal().unwrap();
+        let seen = bed.run("u-3").held(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
         assert!(seen.contains(told), "{seen}");
 
         let (log, again) = (bed.log(), bed.run("u-3"));

@@ -61,6 +61,14 @@ async fn a_change_that_nobody_has_looked_at_is_in_progress_whatever_the_expressi
     let of = |generation: u64, observed: u64| json!({"metadata": {"generation": generation}, "status": {"observedGeneration": observed}});
     assert_eq!(health_of(&policy, "Widget", of(2, 1)).await.0, Health::InProgress);
     assert_eq!(health_of(&policy, "Widget", of(2, 2)).await.0, Health::Current);
+    // Conditions tell it, too.
+    for (name, observed, expected) in
+        [("Ready", 1, Health::InProgress), ("Programmed", 1, Health::InProgress), ("Programmed", 2, Health::Current)]
+    {
+        let condition = json!({"type": name, "status": "True", "observedGeneration": observed});
+        let object = json!({"metadata": {"generation": 2}, "status": {"conditions": [condition]}});
+        assert_eq!(health_of(&policy, "Widget", object).await.0, expected, "{name} of generation {observed}");
+    }
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     assert_eq!(health_of(&policy, "Widget", deleted).await.0, Health::Terminating);
     // What kstatus would go by is for the expressions to decide.

@@ -229,6 +229,23 @@ async fn whoever_may_not_watch_a_collection_watches_objects_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_is_watched_by_its_name_whatever_is_in_that() {
+    let server = Server::default();
+    server.refuse("watch=true&allowWatchBookmarks=true&resourceVersion", 403);
+    let runtime = Arc::new(server.runtime());
+    // As in the names of roles.
+    let desired = widget("shop", "system:a&b=c,d+e");
+    runtime.apply(&ApplyRequest::new(&desired, None)).await.unwrap();
+    server.set_ready("shop", "system:a&b=c,d+e", "False");
+    runtime.take_remembered(&desired.id);
+    let waiting = wait(&runtime, desired);
+    settle().await;
+    server.set_ready("shop", "system:a&b=c,d+e", "True");
+    assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    assert!(server.asked().contains(&"WATCH shop/widgets only system:a&b=c,d+e".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_comes_back_in_time_is_not_heard_of_and_one_that_stays_away_is() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());

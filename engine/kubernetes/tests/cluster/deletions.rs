@@ -157,6 +157,25 @@ async fn what_was_applied_in_a_version_that_is_not_served_any_more_is_read_and_d
 }
 
 #[tokio::test]
+async fn what_somebody_made_in_place_of_an_object_is_left_alone_and_taken_over_on_purpose_alone() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("again", &json!({"a": "1"}));
+    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
+    let theirs: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "again"}, "data": {"a": "1", "b": "theirs"}})).unwrap();
+    let theirs = bed.config_maps().create(&PostParams::default(), &theirs).await.unwrap();
+
+    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Recreated));
+    let refused = bed.apply(&desired, Some(&prior)).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::Conflict(text) if text.contains("plan again")), "{refused:?}");
+    assert_eq!(bed.config_maps().get("again").await.unwrap(), theirs);
+    let taken = bed.runtime.apply(&ApplyRequest::adopting(&desired)).await.unwrap();
+    assert_eq!(taken.live["data"], json!({"a": "1", "b": "theirs"}));
+    assert_eq!(bed.delete(&recorded(&desired, taken.live)).await.unwrap(), Deleted::Gone);
+}
+
+#[tokio::test]
 async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to_be_deleted() {
     let bed = Bed::new().await;
     let group = format!("{}.example.com", unique("g"));
@@ -279,7 +298,7 @@ async fn runtime_as(bed: &Bed, account: &str) -> KubernetesRuntime {
 }
 
 #[tokio::test]
-async fn kinds_that_the_credentials_may_not_list_are_told_with_the_plan() {
+async fn kinds_that_the_credentials_may_not_list_refuse_unless_the_workspace_lets_them_go() {
     let bed = Bed::new().await;
     let (user, name) = (unique("user"), unique("stoa-test"));
     let role = resource(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -297,11 +316,16 @@ async fn kinds_that_the_credentials_may_not_list_are_told_with_the_plan() {
     let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let prior = recorded(&namespace, bed.apply(&namespace, None).await.unwrap().live);
     let contents = stoa_engine::Contents::Namespace(name);
-    let held = limited.held(&prior, &contents).await.unwrap();
-    let warning = held.warning(&prior.id).unwrap();
-    assert!(held.refusal().is_none() && warning.contains("this workspace cannot list "), "{warning}");
-    assert!(!warning.contains("configmaps"), "{warning}");
-    assert_eq!(bed.runtime.held(&prior, &contents).await.unwrap().warning(&prior.id), None);
+    let refusal = limited.held(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
+    assert!(refusal.contains("this workspace cannot list ") && refusal.contains("verbs: [\"list\"]"), "{refusal}");
+    assert!(!refusal.contains("configmaps") && !refusal.contains("events"), "{refusal}");
+    let error = limited.delete(&prior).await.unwrap_err();
+    assert!(matches!(&error, RuntimeError::HoldsOthers(message) if *message == refusal), "{error:?}");
+    let ignoring = runtime_as(&bed, "default").await.with_unlisted_contents(stoa_engine::UnlistedContents::Ignore);
+    let held = ignoring.held(&prior, &contents).await.unwrap();
+    assert!(held.refusal(&prior).is_none() && !held.warnings(&prior.id).is_empty(), "{held:?}");
+    let all = bed.runtime.held(&prior, &contents).await.unwrap();
+    assert_eq!((all.refusal(&prior), all.warnings(&prior.id)), (None, Vec::new()));
     for prior in [prior].iter().chain(&grants) {
         assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
     }

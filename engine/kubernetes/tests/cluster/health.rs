@@ -45,6 +45,35 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     bed.delete(&recorded(&widget, Map::new())).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_condition_of_the_generation_before_is_not_the_health_of_a_change() {
+    let bed = Bed::new().await;
+    let (_, mut widget, widgets) = widget_kind(&bed).await;
+    let first = recorded(&widget, bed.apply(&widget, None).await.unwrap().live);
+    let ready = async || {
+        let observed = widgets.get("w").await.unwrap().metadata.generation;
+        let condition = json!({"type": "Ready", "status": "True", "observedGeneration": observed});
+        let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        widgets.patch_status("w", &PatchParams::default(), &status).await.unwrap();
+    };
+    ready().await;
+    widget.attributes.insert("spec".to_owned(), json!({"size": 2}));
+    bed.apply(&widget, Some(&first)).await.unwrap();
+    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
+    let healthy = bed.runtime.wait_healthy(&widget, &report);
+    tokio::pin!(healthy);
+    tokio::select! {
+        health = &mut healthy => panic!("nobody has looked at the change, and yet {health:?}"),
+        first = told.recv() => {
+            let outdated = "Ready is of generation 1, and 2 is not yet observed".to_owned();
+            assert_eq!(first, Some((Health::InProgress, outdated)));
+        }
+    }
+    ready().await;
+    assert_eq!(healthy.await.unwrap(), Health::Current);
+}
+
 /// What is wanted of a kind `Widget` in a group of its own, and of one of its objects.
 fn widgets(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
     let group = format!("{}.example.com", unique("g"));

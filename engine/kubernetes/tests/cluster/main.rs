@@ -13,14 +13,14 @@ mod writes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use stoa_engine::conflict::FORCE;
 use stoa_engine::ignore::IGNORE_FIELDS;
-use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
+use stoa_engine::owner::{LeftAlone, MARK, TAKE_OVER_FROM};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
     DigestKeys, FieldConflict, Owner, PlanInput, Resource, ResourceId, ResourceType, Schema, Spec, State, StateResource,
@@ -120,6 +120,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         extensions: Map::new(),
         cluster: "main".to_owned(),
         unknown: false,
+        adopted: false,
     }
 }
 
@@ -246,7 +247,7 @@ async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
     let taken = other.apply(&adopt).await.unwrap();
     assert_eq!(taken.live["metadata"]["annotations"][MARK], "shop/api/dev/uid-of-api");
     let prior = recorded(&desired, applied.live);
-    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left("shop/api/dev".to_owned()));
+    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Owned("shop/api/dev".to_owned())));
 
     let mut wanted = bed.config_map("marked", &json!({"b": "2"}));
     wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "shop/api/dev".into());

@@ -92,6 +92,35 @@ async fn a_field_that_is_no_longer_wanted_goes() {
 }
 
 #[tokio::test]
+async fn a_key_of_a_secret_that_others_wrote_goes_once_it_is_dropped() {
+    let bed = Bed::new().await;
+    let secrets = Api::<Secret>::namespaced(bed.client.clone(), &bed.namespace);
+    let values = json!({"a": "hunter2", "b": "hunter3"});
+    let by_hand = serde_json::from_value(json!({"metadata": {"name": "key"}, "stringData": values})).unwrap();
+    let by = PostParams { field_manager: Some("kubectl-create".to_owned()), ..PostParams::default() };
+    secrets.create(&by, &by_hand).await.unwrap();
+    let secret = |values: Value| {
+        resource(json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "key", "namespace": bed.namespace}, "stringData": values}))
+    };
+    let (both, one) = (secret(values), secret(json!({"a": "hunter2"})));
+    let live = bed.runtime.apply(&ApplyRequest::adopting(&both)).await.unwrap().live;
+    let keys = DigestKeys::new(&[7; 32], &[]);
+    let mut prior = recorded(&both, live);
+    for value in prior.attributes["stringData"].as_object_mut().unwrap().values_mut() {
+        *value = keys.mask(&both.id, value);
+    }
+    let mut request = ApplyRequest { keys: Some(&keys), ..ApplyRequest::new(&one, Some(&prior)) };
+    // What it leaves to others besides makes no difference.
+    let mut ignoring = one.clone();
+    ignoring.extensions.insert(IGNORE_FIELDS.to_owned(), json!(["type"]));
+    request.desired = &ignoring;
+    bed.runtime.apply(&request).await.unwrap();
+    let left: Vec<String> = secrets.get("key").await.unwrap().data.unwrap().into_keys().collect();
+    assert_eq!(left, ["a"]);
+}
+
+#[tokio::test]
 async fn what_the_server_refuses_names_the_field() {
     let bed = Bed::new().await;
     let service = |spec: Value| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, uid_of};
-use stoa_engine::owner::taken_from;
+use stoa_engine::owner::{LeftAlone, taken_from};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
     Contents, FieldConflict, Held, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource,
@@ -27,6 +27,8 @@ pub struct FakeRuntime {
     /// What a deferred runtime gathered; `None` for one that makes every change at once.
     deferred: Option<Arc<Mutex<Gathered>>>,
     accepts_sensitive: bool,
+    /// Where it is, if it tells.
+    place: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ enum Change {
 
 impl FakeRuntime {
     pub(super) fn new(cloud: FakeCloud, owner: Owner) -> Self {
-        Self { cloud, owner, deferred: None, accepts_sensitive: true }
+        Self { cloud, owner, deferred: None, accepts_sensitive: true, place: None }
     }
 
     fn gather(&self, id: &ResourceId, change: Change) -> bool {
@@ -68,16 +70,15 @@ impl FakeRuntime {
     /// What others own of what would go with something.
     fn held_in(&self, contents: &Contents) -> Held {
         let mut held = Held::of(contents);
-        for Stored { object, .. } in self.cloud.lock().live.values().filter(|stored| contents.has(&stored.object)) {
-            let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-            held.note(&self.owner, kind, object);
-        }
+        let cloud = self.cloud.lock();
+        let objects = cloud.live.values().map(|Stored { object, .. }| object).filter(|object| contents.has(object));
+        objects.filter_map(|object| contents.foreign(&self.owner, object)).for_each(|foreign| held.note(foreign));
         held
     }
 
     /// Refuses to delete what others own something in.
     fn guard_contents(&self, prior: &StateResource, live: &Map<String, Value>) -> Result<(), RuntimeError> {
-        let refusal = Contents::at_stake(prior, Some(live)).and_then(|contents| self.held_in(&contents).refusal());
+        let refusal = Contents::at_stake(prior, Some(live)).and_then(|contents| self.held_in(&contents).refusal(prior));
         refusal.map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
     }
 
@@ -101,6 +102,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn deferred(self) -> Self {
         Self { deferred: Some(Arc::default()), ..self }
+    }
+
+    /// The same, but somewhere else.
+    #[must_use]
+    pub fn at(self, place: &str) -> Self {
+        Self { place: Some(place.to_owned()), ..self }
     }
 
     /// The same, but sensitive values are not taken.
@@ -140,6 +147,10 @@ fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
 impl Runtime for FakeRuntime {
     fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    fn places(&self) -> BTreeMap<String, String> {
+        self.place.iter().map(|place| (String::new(), place.clone())).collect()
     }
 
     fn is_deferred(&self) -> bool {
@@ -248,9 +259,12 @@ impl Runtime for FakeRuntime {
         let mut going = None;
         if !self.gather(&prior.id, Change::Remove(Box::new(prior.clone()))) {
             if let Some(other) = self.other(&place) {
-                return Ok(Deleted::Left(other));
+                return Ok(Deleted::Left(LeftAlone::Owned(other)));
             }
             let live = self.cloud.at(&place);
+            if live.as_ref().is_some_and(|live| self.owner.is_recreated(prior, live)) {
+                return Ok(Deleted::Left(LeftAlone::Recreated));
+            }
             if let (Some(live), Some(recorded)) = (&live, prior.uid())
                 && uid_of(live) != Some(recorded)
             {

@@ -6,7 +6,7 @@ mod relay;
 
 use std::sync::Arc;
 
-use stoa_apply::{Execution, Options, Outcome, PlanError, Planned, Planning};
+use stoa_apply::{Execution, Interrupted, Options, Outcome, PlanError, Planned, Planning};
 use stoa_engine::import::Selection;
 use stoa_engine::problem::reason;
 use stoa_engine::{Plan, ResourceId, Spec};
@@ -99,6 +99,9 @@ impl Apply {
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
+        if let Some(message) = stoa_apply::leads_elsewhere(&plan, &*runtime) {
+            return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, message));
+        }
         let parallelism = if self.start.parallelism == 0 { self.limits.parallelism } else { self.start.parallelism };
         let grant = self.conversation.grant().clone();
         let Limits { resource_timeout, health_timeout, grace, .. } = self.limits;
@@ -133,7 +136,15 @@ impl Apply {
         };
         let outcome = stoa_apply::execute(execution, runtime, Arc::new(relay), &options, stop).await;
         reached("walk-over");
-        self.finished(&spec, outcome.unwrap_or_else(|_| Outcome { canceled: true, ..Outcome::default() }))
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(Interrupted::Abandoned(_)) => Outcome { canceled: true, ..Outcome::default() },
+            // Nothing was called for: the conversation ends in order, and the run goes on later.
+            Err(Interrupted::Unreadable(problem)) => {
+                return Err(Failure::of(Code::Unavailable, vec![convert::problem_in(&spec, *problem)]));
+            }
+        };
+        self.finished(&spec, outcome)
     }
 
     fn finished(&self, spec: &Spec, outcome: Outcome) -> Result<FinishedEvent, Failure> {

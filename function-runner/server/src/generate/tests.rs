@@ -211,6 +211,21 @@ fn an_alias_bomb_and_deep_nesting_are_refused() {
     }
 }
 
+#[test]
+fn a_bomb_of_references_is_refused_with_its_line() {
+    let map = |name: usize, x: &str| {
+        format!(
+            "- {{id: 'v1:ConfigMap:shop:a{name}', type: Kubernetes, attributes: {{apiVersion: v1, kind: ConfigMap, \
+             metadata: {{name: a{name}, namespace: shop}}, data: {{x: '{x}'}}}}}}\n"
+        )
+    };
+    let next = |n: usize| map(n, &format!("${{kusion_path.v1:ConfigMap:shop:a{}.data.x}}", n - 1).repeat(10));
+    let bomb: String = (1..10).map(next).collect();
+    let problem = refused("Spec", &[("spec.yaml", &format!("resources:\n{}{bomb}", map(0, "AAAAAAAAAA")))]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str(), problem.line), (reason::TOO_LARGE, "s/spec.yaml", 9));
+    assert_eq!((problem.resource_id.as_str(), problem.field.as_str()), ("v1:ConfigMap:shop:a7", "attributes.data.x"));
+}
+
 /// A Deployment as people have them: with ports, probes, resources, variables and volumes.
 fn deployment(number: usize) -> String {
     let container = |name: &str| {

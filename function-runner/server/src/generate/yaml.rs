@@ -6,13 +6,12 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::{DeserializeError, Spanned, budget::BudgetBreach};
+use stoa_engine::bounds::DEEPEST;
 use stoa_proto::Problem;
 
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
-/// How deep maps and lists may be in each other.
-const DEEPEST: usize = 64;
 /// The most documents of a file.
 const MOST_DOCUMENTS: usize = 20_000;
 /// The most values of a file: keys, scalars, maps and lists. 10,000 objects may have 300 each, as large Deployments

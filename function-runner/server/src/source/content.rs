@@ -236,6 +236,7 @@ impl Walk<'_> {
                     let tree = self.repository.find_tree(entry.id()).map_err(|err| Failure::internal(&err))?;
                     self.folder(&tree, &path, depth + 1)?;
                 }
+                Some(ObjectType::Blob) if is_link(&entry) && is_readable(&name) => return Err(link(&path)),
                 Some(ObjectType::Blob) if is_link(&entry) => self.pass_over(&path, "symbolic links are not followed"),
                 Some(ObjectType::Blob) if is_readable(&name) => self.file(&entry, path)?,
                 Some(ObjectType::Blob) if depth == 0 => self.others.push(name),
@@ -279,6 +280,13 @@ fn not_found(path: &str, commit: Oid) -> Failure {
     let message = format!("does not exist at commit {commit}");
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::PATH_NOT_FOUND, message) };
     Failure::of(Code::NotFound, vec![wrong])
+}
+
+/// A manifest that is elsewhere: without it, what it describes would be removed.
+fn link(path: &str) -> Failure {
+    let message = "a symbolic link, which is not followed; put the file itself here, or take the link away";
+    let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, message) };
+    Failure::invalid(vec![wrong])
 }
 
 fn too_large(path: &str) -> Failure {
@@ -343,6 +351,11 @@ mod tests {
         let all = warnings(MOST_WARNINGS);
         assert_eq!(all.len(), MOST_WARNINGS);
         assert_eq!(all[..2], ["apps/l000: symbolic links are not followed", "apps/l001: submodules are not read"]);
+        let mut tree = repository.treebuilder(None).unwrap();
+        tree.insert("b.yaml", blob, 0o120_000).unwrap();
+        let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+        let refused = read_folder(&repository, &tree, "apps".to_owned()).unwrap_err();
+        assert_eq!((refused.problems()[0].file.as_str(), refused.code()), ("apps/b.yaml", Code::InvalidArgument));
         let more = warnings(MOST_WARNINGS + 3);
         assert_eq!(more[..MOST_WARNINGS], all);
         assert_eq!(more[MOST_WARNINGS..], ["3 more symbolic links and submodules were passed over"]);

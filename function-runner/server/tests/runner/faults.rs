@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use stoa_engine::Spec;
+use stoa_git::testing::Behaviour;
 use stoa_proto::Summary;
 use stoa_proto::apply_event::Event;
 use tonic::Code;
 
+use crate::bed::problem;
 use crate::caller::Reaction;
 use crate::delivery::Scene;
+use crate::grants::at_a_server;
 
 #[tokio::test]
 async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
@@ -36,6 +39,30 @@ async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
         let after = scene.caller.plan(&spec, false).await.unwrap();
         assert_eq!(after.summary.unwrap().unchanged, 3, "broken at {break_at}: {}", after.table);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_cannot_look_at_what_is_there_is_gone_on_with_later() {
+    let (mut scene, server, spec, plan) = at_a_server().await;
+    scene.caller.lease = Duration::from_secs(30);
+    server.behave(Behaviour::Normal);
+    let lost = scene
+        .caller
+        .apply_with(&spec, &plan, &[], |event| match event.event {
+            Some(Event::Result(_)) => Reaction::HangUp,
+            _ => Reaction::Keep,
+        })
+        .await;
+    assert!(lost.finished.is_none() && scene.caller.state.values().all(|entry| entry.intent.is_some()), "{lost:?}");
+    server.behave(Behaviour::Away);
+    let away = scene.caller.apply(&spec, &plan).await;
+    let status = away.error.as_ref().unwrap_or_else(|| panic!("{away:?}"));
+    assert_eq!((problem(status).0, problem(status).1.reason.as_str()), (Code::Unavailable, "Unavailable"));
+    assert!(away.results.is_empty(), "{away:?}");
+    server.behave(Behaviour::Normal);
+    let again = scene.caller.apply(&spec, &plan).await;
+    assert!(again.finished().succeeded, "{again:?}");
+    assert_eq!(scene.commits().len(), 1);
 }
 
 #[tokio::test]

@@ -15,6 +15,11 @@ const SYSTEM: &str = "stoa-system";
 /// Makes a Backend of type OSS in the bucket `documents`, and the Secret of the same name that it takes the key from; the
 /// name.
 pub(crate) fn in_oss(organization: &Organization, server: &OssServer, url: &str) -> String {
+    at(organization, server, &format!("endpoint: \"{url}\""))
+}
+
+/// The same where this says how to get there: fields of `spec.s3` with a comma in between.
+fn at(organization: &Organization, server: &OssServer, place: &str) -> String {
     let kubectl = Cluster::shared().kubectl();
     let backend = format!("{}-oss", organization.name);
     tell_key(&kubectl, &backend, &server.access_key, &server.secret_key);
@@ -24,12 +29,7 @@ kind: Backend
 metadata: {{name: {backend}}}
 spec:
   type: OSS
-  s3:
-    bucket: documents
-    prefix: team/stoa
-    region: {REGION}
-    endpoint: \"{url}\"
-    credentialsSecretRef: {{namespace: {SYSTEM}, name: {backend}}}
+  s3: {{bucket: documents, prefix: team/stoa, region: {REGION}, {place}, credentialsSecretRef: {{namespace: {SYSTEM}, name: {backend}}}}}
 "
     ));
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
@@ -152,24 +152,43 @@ fn key_that_oss_does_not_take_is_told_without_what_is_in_it_and_waited_for() {
 }
 
 #[test]
+fn bucket_of_oss_may_have_a_domain_to_itself() {
+    let server = OssServer::start("documents");
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let domain = format!("http://documents.localhost:{}", server.port());
+    let backend = at(&organization, &server, &format!("endpoint: \"{domain}\", addressing: CustomDomain"));
+    organization.keep_in(&backend);
+    organization.stack("web", &config_maps(&format!("{}-web", organization.name), 2, "first"));
+    organization.succeed("web", "Apply", "");
+    assert!(!contents(&server.bucket("documents").join("team/stoa").join(&organization.name)).is_empty());
+    organization.succeed("web", "Destroy", "");
+}
+
+#[test]
 fn bucket_that_oss_cannot_be_asked_for_is_refused() {
     let kubectl = Cluster::shared().kubectl();
-    let backend = |bucket: &str, endpoint: &str| {
+    let backend = |bucket: &str, place: &str| {
         kubectl.create_refused(&format!(
             "apiVersion: platform.stoa.dev/v1alpha1
 kind: Backend
 metadata: {{name: {name}}}
 spec:
   type: OSS
-  s3: {{bucket: {bucket}, endpoint: \"{endpoint}\", credentialsSecretRef: {{namespace: {SYSTEM}, name: oss}}}}
+  s3: {{bucket: {bucket}, {place}, credentialsSecretRef: {{namespace: {SYSTEM}, name: oss}}}}
 ",
             name = unique("oss")
         ))
     };
-    let said = backend("team.documents", "https://s3.oss-cn-hangzhou.aliyuncs.com");
-    assert!(said.contains("spec.s3.bucket") && said.contains("must not contain '.' when type is OSS"), "{said}");
-    let said = backend("documents", "https://documents.oss-cn-hangzhou.aliyuncs.com");
-    assert!(said.contains("spec.s3.endpoint") && said.contains("must be without the bucket"), "{said}");
-    let said = backend("documents", "https://192.0.2.1");
-    assert!(said.contains("spec.s3.endpoint") && said.contains("must not be an address"), "{said}");
+    for (bucket, place, field, why) in [
+        ("team.documents", "region: cn-hangzhou", "bucket", "must not contain '.' when type is OSS"),
+        ("documents", "endpoint: \"https://documents.oss.example.com\"", "endpoint", "must be without the bucket"),
+        ("documents", "endpoint: \"https://192.0.2.1\"", "endpoint", "must not be an address"),
+        ("documents", "region: cn-hangzhou, addressing: Path", "addressing", "must not be Path when type is OSS"),
+        ("documents", "region: cn-hangzhou, addressing: CustomDomain", "endpoint", "Required value: the domain"),
+        ("documents", "region: cn-hangzhou, addressing: Host", "addressing", "Unsupported value: \"Host\""),
+    ] {
+        let said = backend(bucket, place);
+        assert!(said.contains(&format!("spec.s3.{field}")) && said.contains(why), "{said}");
+    }
 }

@@ -111,7 +111,7 @@ spec: {{project: pushed, workspaces: [{name}], trigger: Apply}}
     let source = || kubectl.get(&["source/hooked", "--namespace", name]);
     let run = applied(&first);
     assert_eq!((&run["status"]["requester"]["username"], value()), (&"system:stoa:trigger".into(), "a".into()));
-    assert!(!run["status"]["requester"]["extra"]["stoa.dev/trigger-set-by"][0].as_str().unwrap().is_empty(), "{run:#}");
+    assert!(!run["status"]["requester"]["extra"]["stoa.dev/caused-by"][0].as_str().unwrap().is_empty(), "{run:#}");
 
     let second = scene.push("apps/web/spec.yaml", &config_maps(&namespace, 1, "b"));
     let asked = scene.server.requests();
@@ -191,7 +191,7 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}
     };
     let run = planned(&first);
     assert_eq!(run["status"]["plan"]["summary"]["create"], 2, "{run:#}");
-    let set_by = &run["status"]["requester"]["extra"]["stoa.dev/trigger-set-by"][0];
+    let set_by = &run["status"]["requester"]["extra"]["stoa.dev/caused-by"][0];
     assert_eq!((&run["spec"]["operation"], set_by), (&"Preview".into(), &ann_name.as_str().into()), "{run:#}");
     assert!(!admin.succeeds(&["get", "namespace", &namespace]), "a preview creates nothing");
 

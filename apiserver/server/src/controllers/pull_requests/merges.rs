@@ -11,7 +11,7 @@ use std::{
 
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
-use stoa_pulls::{PullError, PullRequest, PullState};
+use stoa_pulls::{CommentText, PullError, PullRequest, PullState};
 use stoa_types::{
     Run, Source, Stack,
     common::condition,
@@ -196,11 +196,12 @@ impl World {
     /// Tells a merged pull request what became of its plan. What the server does not take is not told again.
     pub(super) async fn tell_followed(&self, news: Followed) -> Result<(), Stop> {
         let Followed { number, uids, marker, text } = news;
-        let told = self.client.comment(number, &marker, &text).await;
+        let told = self.client.comment(number, &CommentText { marker: &marker, body: &text, before: None }).await;
         match told {
             Err(error) if error.is_retryable() => return Err(Stop::Server(error)),
-            Ok(()) | Err(_) => self.known.note_told(&self.key, uids),
+            Ok(_) | Err(_) => self.known.note_told(&self.key, uids),
         }
-        told.map_err(|error| Stop::One((reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"))))
+        told.map(drop)
+            .map_err(|error| Stop::One((reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"))))
     }
 }

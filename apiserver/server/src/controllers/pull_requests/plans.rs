@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::{canonical_json, hex};
-use stoa_machinery::{ApiError, RequestContext};
+use stoa_machinery::ApiError;
 use stoa_pulls::PullRequest;
 use stoa_types::{
     Run, Source, Stack,
@@ -22,8 +22,9 @@ use super::{
 use crate::{
     controllers::{
         queue::{self, ObjectKey},
-        stacks, triggers,
+        stacks,
     },
+    kinds::trigger,
     runs::{Services, status},
 };
 
@@ -105,11 +106,7 @@ impl World {
 
     /// Creates a run, or finds it.
     async fn create(&self, pull: &PullRequest, stack: &Stack, run: &Run) -> Result<Outcome, ApiError> {
-        let mut context = RequestContext::internal(COMPONENT);
-        let set_by = stack.status.as_ref().and_then(|status| status.trigger.as_ref()).map(|trigger| &trigger.set_by);
-        if let Some(set_by) = set_by.filter(|set_by| !set_by.is_empty()) {
-            context.user.extra.insert(triggers::SET_BY.to_owned(), vec![set_by.clone()]);
-        }
+        let mut context = trigger::on_behalf_of(COMPONENT, trigger::set_by(&self.services.lookup, stack).await?);
         if !pull.url.is_empty() {
             context.user.extra.insert(labels::PULL_REQUEST.to_owned(), vec![pull.url.clone()]);
         }

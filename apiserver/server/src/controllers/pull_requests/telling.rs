@@ -8,7 +8,7 @@ use stoa_engine::{
     render::{Colour, render},
 };
 use stoa_machinery::ApiError;
-use stoa_pulls::{CommitStatus, PullError, PullRequest, StatusState};
+use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
 use stoa_types::{
     Run, Source,
     common::condition,
@@ -67,37 +67,43 @@ impl World {
             phase,
             plans: i64::try_from(plans.len()).unwrap_or(i64::MAX),
             commented: before.commented || comments,
+            comment: before.comment,
             told: String::new(),
         };
         // Whoever goes on after a crash has to know what there may be to take back.
         *source = note(&self.services, source, number, Some(&entry)).await?;
         let (state, description) = report::commit_status(plans);
         let said = CommitStatus { context: self.context(), state, description, url: None };
-        if let Err(error) = self.say(pull, commit, &said, text.as_deref()).await {
-            if error.is_retryable() {
-                return Ok(Err(Stop::Server(error)));
+        let marker = self.marker();
+        let before = before.comment.and_then(|id| u64::try_from(id).ok());
+        let text = text.as_deref().map(|body| CommentText { marker: &marker, body, before });
+        match self.say(pull, commit, &said, text.as_ref()).await {
+            Ok(Some(id)) => entry.comment = i64::try_from(id).ok(),
+            Ok(None) => {}
+            Err(error) if error.is_retryable() => return Ok(Err(Stop::Server(error))),
+            Err(error) => {
+                let why = (reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"));
+                self.known.note_put_off(&self.key, pull.number, told, why.clone(), interval(source));
+                return Ok(Err(Stop::One(why)));
             }
-            let why = (reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"));
-            self.known.note_put_off(&self.key, pull.number, told, why.clone(), interval(source));
-            return Ok(Err(Stop::One(why)));
         }
         entry.told = told;
         *source = note(&self.services, source, number, Some(&entry)).await?;
         Ok(Ok(()))
     }
 
-    /// Makes the calls that tell a pull request how its plans are.
+    /// Makes the calls that tell a pull request how its plans are. The id of the comment, if there is to be one.
     async fn say(
         &self,
         pull: &PullRequest,
         commit: &str,
         said: &CommitStatus,
-        text: Option<&str>,
-    ) -> Result<(), PullError> {
+        text: Option<&CommentText<'_>>,
+    ) -> Result<Option<u64>, PullError> {
         self.client.set_status(commit, said).await?;
         match text {
-            Some(text) => self.client.comment(pull.number, &self.marker(), text).await,
-            None => Ok(()),
+            Some(text) => self.client.comment(pull.number, text).await.map(Some),
+            None => Ok(None),
         }
     }
 

@@ -7,7 +7,7 @@ use git2::{Oid, Repository};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use stoa_engine::{Action, PlannedAction, ResourceType, digest::canonical_json, document::Document as _};
+use stoa_engine::{Action, PlannedAction, ResourceType, digest::canonical_json};
 use stoa_pulls::testing::{Forge, Merge};
 use stoa_types::{
     Condition, SecretReference,
@@ -157,11 +157,7 @@ impl Bed {
     /// Ends a run with a plan that creates what is named.
     async fn make(&self, run: &Run, creates: &[&str]) {
         let action = |name: &&str| PlannedAction::new((*name).into(), ResourceType::Kubernetes, Action::Create);
-        let plan = stoa_engine::Plan {
-            schema_version: stoa_engine::Plan::SCHEMA_VERSION,
-            spec_digest: String::new(),
-            actions: creates.iter().map(action).collect(),
-        };
+        let plan = stoa_engine::Plan { actions: creates.iter().map(action).collect(), ..stoa_engine::Plan::of("") };
         let stack = self.runs.registry.api::<Stack>().get("shop", "web").await.unwrap();
         let store = self.runs.services.backends.store("default").await.unwrap();
         let scope = format!("shop/{}", stack.uid().unwrap());

@@ -2,7 +2,8 @@
 //!
 //! A run that is executed has a place, wherever it is in its life. Those that find none wait, and each place that becomes
 //! free goes to the next namespace in which one waits. No namespace has more than half of the places, so that what one
-//! tenant has waiting for hours keeps no other tenant from working. A run that only ends needs none.
+//! tenant has at work for hours keeps no other tenant from working. A run that only ends needs none, and one that gets nowhere has one
+//! only while it is tried, for which it waits like any other.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,18 +11,40 @@ use kube::ResourceExt as _;
 use stoa_types::Run;
 
 use super::waiting::Cause;
+use crate::runs::status;
 
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     /// How many are taken, by namespace.
     taken: HashMap<String, usize>,
-    /// The uids of what waits, by namespace, in the order in which it came.
-    waiting: HashMap<String, VecDeque<String>>,
+    /// What waits, by namespace.
+    waiting: HashMap<String, Waiting>,
     /// What waits, by uid: thousands may, and each is seen again with every change of it.
     runs: HashMap<String, Run>,
     /// The namespaces in which something waits, the one whose turn is next first.
     turns: VecDeque<String>,
+}
+
+/// The uids of what waits in one namespace, each in the order in which it came. What has begun, such as to apply, and what has
+/// not take turns, so that neither waits for all that there is of the other.
+#[derive(Debug, Default)]
+struct Waiting {
+    begun: VecDeque<String>,
+    new: VecDeque<String>,
+    /// Whose turn it was last.
+    was_begun: bool,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.new.is_empty()
+    }
+
+    fn next(&mut self) -> Option<String> {
+        self.was_begun = if self.was_begun { self.new.is_empty() } else { !self.begun.is_empty() };
+        if self.was_begun { self.begun.pop_front() } else { self.new.pop_front() }
+    }
 }
 
 impl Places {
@@ -40,6 +63,7 @@ impl Places {
     /// has one.
     pub(super) fn queue(&mut self, run: Run) {
         let (namespace, uid) = (run.namespace().unwrap_or_default(), run.uid().unwrap_or_default());
+        let has_begun = status(&run).start_time.is_some();
         if self.runs.insert(uid.clone(), run).is_some() {
             return;
         }
@@ -47,7 +71,7 @@ impl Places {
         if waiting.is_empty() {
             self.turns.push_back(namespace);
         }
-        waiting.push_back(uid);
+        if has_begun { &mut waiting.begun } else { &mut waiting.new }.push_back(uid);
     }
 
     /// How many places a namespace may have.
@@ -74,7 +98,7 @@ impl Places {
         let at = self.turns.iter().position(|namespace| taken(namespace) < most)?;
         let namespace = self.turns.remove(at)?;
         let waiting = self.waiting.get_mut(&namespace)?;
-        let run = self.runs.remove(&waiting.pop_front()?)?;
+        let run = self.runs.remove(&waiting.next()?)?;
         if waiting.is_empty() {
             self.waiting.remove(&namespace);
         } else {
@@ -100,7 +124,8 @@ impl Places {
             return;
         }
         let Some(waiting) = self.waiting.get_mut(namespace) else { return };
-        waiting.retain(|waits| waits != uid);
+        waiting.begun.retain(|waits| waits != uid);
+        waiting.new.retain(|waits| waits != uid);
         if waiting.is_empty() {
             self.waiting.remove(namespace);
             self.turns.retain(|turn| turn != namespace);
@@ -110,6 +135,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -159,6 +185,27 @@ mod tests {
         assert!(
             places.next().is_none() && places.waiting.is_empty() && places.turns.is_empty() && places.runs.is_empty()
         );
+    }
+
+    #[test]
+    fn what_has_begun_and_what_has_not_take_turns() {
+        let mut places = Places::new(1);
+        for name in ["1", "2", "3"] {
+            places.queue(run("a", name));
+        }
+        for name in ["4", "5", "6", "7", "8"] {
+            let mut begun = run("a", name);
+            begun.status.get_or_insert_default().start_time = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            places.queue(begun);
+        }
+        places.forget("a", "a/6");
+        let mut came = Vec::new();
+        while let Some(next) = places.next() {
+            came.push(next.uid().unwrap());
+            places.leave("a");
+        }
+        assert_eq!(came, ["a/4", "a/1", "a/5", "a/2", "a/7", "a/3", "a/8"]);
+        assert!(places.waiting.is_empty() && places.turns.is_empty());
     }
 
     proptest! {

@@ -8,6 +8,7 @@ mod full;
 mod merged;
 mod panicked;
 mod proposals;
+mod stuck;
 mod told;
 mod turns;
 mod unknown;
@@ -192,6 +193,16 @@ impl World {
     }
 }
 
+impl Scheduler {
+    /// Waits until the task of a run has ended, and takes notice; the run's uid.
+    async fn next_ends(&mut self) -> String {
+        let ended = tokio::time::timeout(PATIENCE, self.tasks.join_next()).await.unwrap().unwrap().unwrap();
+        let uid = ended.uid.clone();
+        self.ended(ended).await;
+        uid
+    }
+}
+
 fn why(conditions: &[Condition]) -> &str {
     condition(conditions, reason::FAILED).map_or("", |failed| &failed.reason)
 }
@@ -285,9 +296,10 @@ async fn ended_run_is_not_taken_up_again() {
     let seen = runs.get("shop", "one").await.unwrap();
     let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
     let ended = runs.update_status_with("shop", "one", end).await.unwrap();
-    let (cancel, end) = (CancellationToken::new(), world.end.clone());
+    let stops = Stops { end: world.end.clone(), ..Stops::default() };
     let began = Began::new(&seen, world.services.now());
-    tokio::time::timeout(PATIENCE, take_up(world.services.clone(), seen, began, cancel, end)).await.unwrap();
+    let taken_up = take_up(world.services.clone(), seen, began, stops, Tries::default());
+    tokio::time::timeout(PATIENCE, taken_up).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
 }
 

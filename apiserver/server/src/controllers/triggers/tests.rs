@@ -10,6 +10,7 @@ use stoa_machinery::{
 };
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
 use stoa_types::Condition;
+use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::*;
@@ -17,6 +18,9 @@ use crate::{
     controllers::runs::tests::World as Runs,
     runs::runner::testing::{Answer, Answers},
 };
+
+/// Longer than anything here takes, and shorter than a source is waited for.
+const LONG: Duration = Duration::from_secs(20);
 
 /// The contents of the stack's folder by commit, which commits are slow to be compared, and which are in all others.
 #[derive(Clone, Debug, Default)]
@@ -26,10 +30,11 @@ pub(crate) struct Commits(
     pub(crate) Arc<Mutex<BTreeSet<String>>>,
 );
 
-/// The commits that are not compared for now.
+/// The commits that are not compared for now, and those of which nothing is heard that are looked into.
 #[derive(Debug, Default)]
 pub(crate) struct Slow {
     commits: Mutex<BTreeSet<String>>,
+    contents: Mutex<BTreeSet<String>>,
     /// Somebody waits for one.
     pub(crate) asked: tokio::sync::Notify,
 }
@@ -64,6 +69,11 @@ impl Answers for Commits {
     async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
         let request = request.into_inner();
         assert_eq!(request.path, "web");
+        let is_slow = self.1.contents.lock().contains(&request.commit);
+        if is_slow {
+            self.1.asked.notify_one();
+            std::future::pending::<()>().await;
+        }
         let found = self.0.lock().get(&request.commit).cloned();
         let digest = found.ok_or_else(|| Status::not_found("no such folder"))?;
         Ok(Response::new(ContentResponse { digest }))
@@ -79,14 +89,40 @@ impl Commits {
 
 /// Looks at the stack `web` as a leader does that knows nothing yet.
 pub(crate) async fn look_at_web(services: &Services) {
-    let key = ("shop".to_owned(), "web".to_owned());
-    look(services.clone(), Contents::default(), key).await.unwrap();
+    Looker::default().look(services).await;
+}
+
+/// Looks at the stack `web`.
+struct Looker {
+    memory: Arc<Memory>,
+    poked: tokio::sync::Mutex<mpsc::UnboundedReceiver<ObjectKey>>,
+}
+
+impl Default for Looker {
+    fn default() -> Self {
+        let (poke, poked) = Poke::new();
+        Self { memory: Arc::new(Memory { poke, ..Memory::default() }), poked: poked.into() }
+    }
+}
+
+impl Looker {
+    /// Looks, and again when the source has answered that it asks; when it would again.
+    async fn look(&self, services: &Services) -> Option<Duration> {
+        loop {
+            let key = ("shop".to_owned(), "web".to_owned());
+            let again = look(services.clone(), self.memory.clone(), key).await.unwrap();
+            if !self.memory.contents.is_asking() {
+                return again;
+            }
+            self.poked.lock().await.recv().await;
+        }
+    }
 }
 
 struct World {
     runs: Runs,
     commits: Commits,
-    contents: Contents,
+    looker: Looker,
 }
 
 impl World {
@@ -97,7 +133,7 @@ impl World {
     }
 
     async fn over(runs: Runs, commits: Commits) -> Self {
-        let world = Self { runs, commits, contents: Contents::default() };
+        let world = Self { runs, commits, looker: Looker::default() };
         world.push("a", "1").await;
         let follow = |stack: &mut Stack| {
             stack.spec.trigger = stoa_types::config::Trigger::Apply;
@@ -125,8 +161,7 @@ impl World {
 
     /// Looks as the controller does; the condition after that.
     async fn look(&self) -> Option<Condition> {
-        let key = ("shop".to_owned(), "web".to_owned());
-        look(self.runs.services.clone(), self.contents.clone(), key).await.unwrap();
+        self.looker.look(&self.runs.services).await;
         self.told().await
     }
 
@@ -177,7 +212,7 @@ async fn one_run_is_started_for_what_changed() {
         }
         world.look().await;
         // As another leader would, which has looked at nothing yet.
-        world.contents.lock().clear();
+        world.looker.memory.contents.retain(|_| false);
         world.look().await;
         assert_eq!(world.started().await.len(), expected, "{what}");
     }
@@ -238,14 +273,54 @@ async fn workspace_that_was_left_and_comes_back_is_a_new_one() {
 #[tokio::test]
 async fn what_was_decided_while_the_source_was_looked_at_counts() {
     let world = World::new().await;
+    let memory = &world.looker.memory;
+    let follow = async |stack: Stack| {
+        let (told, again) = follow(&world.runs.services, memory, stack, Operation::Apply).await.unwrap();
+        (told.is_some(), again)
+    };
     let before = world.stack().await;
+    assert_eq!(follow(before.clone()).await, (false, Some(AGAIN)), "the source is asked");
+    world.looker.poked.lock().await.recv().await.unwrap();
     world.change(|stack| stack.spec.trigger = stoa_types::config::Trigger::Manual).await;
-    let followed = follow(&world.runs.services, &world.contents, before, Operation::Apply).await.unwrap();
-    assert!(followed.is_none());
+    assert_eq!(follow(before).await, (false, Some(Duration::ZERO)));
     assert_eq!(world.started().await, [""; 0]);
     let now = world.stack().await;
-    follow(&world.runs.services, &world.contents, now, Operation::Apply).await.unwrap().unwrap();
+    assert_eq!(follow(now).await, (true, None));
     assert_eq!(world.started().await, ["dev a"]);
+}
+
+#[tokio::test]
+async fn sources_that_do_not_answer_keep_no_other_stack_from_being_looked_at() {
+    let world = World::new().await;
+    let slow = "f".repeat(40);
+    world.commits.1.contents.lock().insert(slow.clone());
+    world.change(|stack| stack.spec.trigger = stoa_types::config::Trigger::Manual).await;
+    let end = CancellationToken::new();
+    let _guard = end.clone().drop_guard();
+    tokio::spawn(run(world.runs.services.clone(), end));
+    // More than are looked at at once, and more than are asked for at once.
+    for number in 0..40 {
+        let spec =
+            json!({"project": "web", "path": "web", "desiredVersion": slow, "trigger": "Apply", "workspaces": ["dev"]});
+        world.runs.create("Stack", &format!("slow-{number}"), spec).await;
+    }
+    tokio::time::timeout(LONG, world.commits.1.asked.notified()).await.expect("they are asked for");
+    // A look of one that lists no workspace asks for nothing.
+    let idle = json!({"project": "web", "path": "web", "trigger": "Apply"});
+    world.runs.create("Stack", "idle", idle).await;
+    let stacks = world.runs.registry.api::<Stack>();
+    let mut changes = stacks.subscribe(None);
+    let told = async {
+        loop {
+            let status = stacks.get("shop", "idle").await.unwrap().status.unwrap_or_default();
+            if let Some(told) = condition(&status.conditions, reason::TRIGGERED) {
+                return told.reason.clone();
+            }
+            changes.next().await.unwrap();
+        }
+    };
+    let told = tokio::time::timeout(LONG, told).await.expect("it is looked at");
+    assert_eq!(told, reason::NO_WORKSPACES);
 }
 
 /// Sets the stack to Manual while its next run is being created.
@@ -367,8 +442,7 @@ async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() 
         world.runs.registry.api::<Run>().update_status_with("shop", &run.name_any(), fail).await.unwrap();
     };
     let look = async || {
-        let key = ("shop".to_owned(), "web".to_owned());
-        let again = look(world.runs.services.clone(), world.contents.clone(), key).await.unwrap();
+        let again = world.looker.look(&world.runs.services).await;
         (world.started().await.len(), again.map(|again| again.as_secs()))
     };
     assert_eq!(look().await, (1, None));
@@ -463,15 +537,15 @@ async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
 
 #[tokio::test]
 async fn run_that_is_cancelled_before_it_began_never_does() {
-    use crate::runs::drive;
+    use crate::runs::drive::{self, Stops, Tries};
     let world = World::new().await;
     world.look().await;
     let seen = world.last().await;
     let runs = world.runs.registry.api::<Run>();
     runs.update_with("shop", &seen.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
     // Taken up as it was before, by a task that has not heard of it.
-    let [cancel, overdue, end] = [(); 3].map(|()| CancellationToken::new());
-    Box::pin(drive::drive(world.runs.services.clone(), seen.clone(), cancel, overdue, end)).await;
+    let services = world.runs.services.clone();
+    Box::pin(drive::drive(services, seen.clone(), Stops::default(), Tries::default())).await;
     let ended = runs.get("shop", &seen.name_any()).await.unwrap();
     assert_eq!(status(&ended).phase, RunPhase::Canceled);
     assert!(world.stack().await.status.unwrap().deployments.is_empty(), "it says nothing about the deployment");

@@ -1,14 +1,9 @@
 //! Calls the hooks that the status of a workflow says are called.
 //!
-//! Each has a task of its own, which tries until it is decided, so that no look at a workflow waits for an endpoint. What came of it is in
-//! memory until a look has noted it; whoever goes on after a crash finds in the status that it is called, and calls it again under
+//! Each has a task of its own, which tries until it is decided. What came of it is in memory until a look has noted it; whoever goes on after a crash finds in the status that it is called, and calls it again under
 //! the same id.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::{StatusCode, header, response::Parts};
 use kube::ResourceExt as _;
@@ -20,16 +15,18 @@ use stoa_types::{
     DurationString, Workflow,
     delivery::{Hook, HookPhase, HookStatus, Step, StepPhase, StepStatus, WorkflowStatus},
 };
-use tokio::{sync::Semaphore, time::Instant};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::Instant;
 
 use super::{
-    Poke, context,
+    context,
     machine::{Called, Which, has_failed, run_name},
     versions,
 };
 use crate::{
-    controllers::queue::{self, ObjectKey},
+    controllers::{
+        asks::{Asks, Poke, Turns, TurnsOf},
+        queue::{self, ObjectKey},
+    },
     kinds::workflow::{hook, stack_of},
     notifications::{
         delivery::{Endpoint, Keys, LONGEST_WAIT, backoff, told},
@@ -40,9 +37,6 @@ use crate::{
 
 /// The type of the events that hooks get.
 const TYPE: &str = "dev.stoa.workflow.hook";
-/// So many hooks are called at once, and so many of one namespace.
-const AT_ONCE: usize = 64;
-const AT_ONCE_IN_NAMESPACE: usize = 16;
 /// So many characters of what is answered are kept.
 const LONGEST: usize = 200;
 /// So many runs are named to a hook.
@@ -52,25 +46,10 @@ const MOST_NAMED: usize = 1_000;
 type Of = (String, Which);
 
 /// The hooks that are called, and those that were and of which that is not noted yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Calls {
-    tasks: Mutex<HashMap<Of, Task>>,
-    turns: Arc<Semaphore>,
-    /// The turns of namespaces in which something is called.
-    in_namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
-}
-
-#[derive(Debug)]
-struct Task {
-    called: Arc<Mutex<Called>>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Default for Calls {
-    fn default() -> Self {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        Self { tasks: Mutex::default(), turns, in_namespaces: Mutex::default() }
-    }
+    asks: Asks<Of, Called>,
+    turns: Turns,
 }
 
 impl Calls {
@@ -87,7 +66,6 @@ impl Calls {
     ) -> HashMap<Which, Called> {
         let uid = workflow.uid().unwrap_or_default();
         let mut called = HashMap::new();
-        let mut tasks = self.tasks.lock();
         let whole = hook::whole(&workflow.spec);
         // All that a hook after the steps is told of it is whether there is one.
         let failure = if has_failed(state, whole.as_ref()) { "it failed" } else { "" }.to_owned();
@@ -99,47 +77,36 @@ impl Calls {
             for status in of_step.hooks.iter().filter(|status| status.phase == HookPhase::Running) {
                 let Some((hook, is_pre)) = hook::find(step, &status.name) else { continue };
                 let which = (step.name.clone(), hook.name.clone(), status.wave);
-                let task = tasks.entry((uid.clone(), which.clone())).or_insert_with(|| {
+                let first = || Called { attempts: status.attempts, ..Called::default() };
+                let is_undecided = |called: &Called| called.phase == HookPhase::Running;
+                let noted = self.asks.look((uid.clone(), which.clone()), first, is_undecided, |noted| {
                     let place = Place { step, of_step, hook, status, is_pre };
                     let waves = waves.get(&step.name).map_or(&[][..], Vec::as_slice);
-                    let event = event(workflow, state, &place, waves);
-                    let namespace = workflow.namespace().unwrap_or_default();
-                    let known = Called { attempts: status.attempts, ..Called::default() };
-                    let called = Arc::new(Mutex::new(known));
+                    let key = queue::key_of(workflow);
                     let call = Call {
                         services: services.clone(),
                         context: context(services, state),
-                        key: queue::key_of(workflow),
-                        turns: [self.in_namespace(&namespace), self.turns.clone()],
+                        turns: self.turns.of(&key.0),
+                        key,
                         hook: hook.clone(),
-                        event,
+                        event: event(workflow, state, &place, waves),
                         age: age(status, &which),
-                        called: called.clone(),
+                        called: noted,
                         poke: poke.clone(),
                     };
-                    Task { called, _task: AbortOnDropHandle::new(tokio::spawn(call.run())) }
+                    call.run()
                 });
-                called.insert(which, task.called.lock().clone());
+                let noted = noted.lock().clone();
+                called.insert(which, noted);
             }
         }
-        tasks.retain(|(of, which), _| *of != uid || called.contains_key(which));
+        self.asks.retain(|(of, which)| *of != uid || called.contains_key(which));
         called
     }
 
     /// Calls nothing of a workflow any longer.
     pub(super) fn forget(&self, uid: &str) {
-        self.tasks.lock().retain(|(of, _), _| of != uid);
-    }
-
-    fn in_namespace(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut all = self.in_namespaces.lock();
-        all.retain(|_, turns| turns.strong_count() > 0);
-        if let Some(turns) = all.get(namespace).and_then(Weak::upgrade) {
-            return turns;
-        }
-        let turns = Arc::new(Semaphore::new(AT_ONCE_IN_NAMESPACE));
-        all.insert(namespace.to_owned(), Arc::downgrade(&turns));
-        turns
+        self.asks.retain(|(of, _)| of != uid);
     }
 }
 
@@ -235,7 +202,7 @@ struct Call {
     /// Of whoever asked for the workflow.
     context: RequestContext,
     key: ObjectKey,
-    turns: [Arc<Semaphore>; 2],
+    turns: TurnsOf,
     hook: Hook,
     event: Event,
     /// How long ago it was to be called first.
@@ -284,10 +251,7 @@ impl Call {
 
     /// One try, for whoever asked for the workflow and as far as they may.
     async fn attempt(&self, endpoint: &Endpoint) -> Answer {
-        let mut turns = Vec::new();
-        for all in &self.turns {
-            turns.push(all.acquire().await);
-        }
+        let _turn = self.turns.take().await;
         let namespace = &self.key.0;
         match hook::require(&self.context, namespace, &self.hook).await {
             Ok(()) => {}

@@ -1,7 +1,7 @@
 //! Whether what a wave deployed is healthy, and for how long it has been.
 //!
 //! That is looked at from here again and again, since what happens in a cluster is in no log of ours. A look at many clusters may
-//! take long, so it is a task of its own, and the workflow sees everything else meanwhile. The status notes now and then for how
+//! take long, and the workflow sees everything else meanwhile. The status notes now and then for how
 //! long it was healthy: after a restart the time goes on from there, and that in which nobody looked does not count. Nor does
 //! that in which no function-runner had time to look.
 
@@ -16,19 +16,20 @@ use stoa_types::{
     delivery::{HealthGate, Requester, RunStatus, RunStep, StepPhase, StepStatus, WorkflowStatus},
     reason,
 };
-use tokio::{sync::Semaphore, time::Instant};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::Instant;
 
-use super::{Poke, machine::Gate};
+use super::machine::Gate;
 use crate::{
-    controllers::queue,
+    controllers::{
+        asks::{Asks, Poke, Turns, TurnsOf},
+        queue,
+    },
     kinds::workflow::{run_of, stack_of},
     runs::{Halt, Services, compliance, runner, state::State, target::Target},
 };
 
-/// How many workspaces of a wave are looked at at once, and how many of all waves.
+/// How many workspaces of a wave are looked at at once.
 const AT_ONCE: usize = 16;
-const AT_ONCE_IN_ALL: usize = 64;
 /// How long a look at one may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The shortest and the longest time between two looks.
@@ -89,23 +90,11 @@ impl Seen {
     }
 }
 
-#[derive(Debug)]
-struct Watched {
-    seen: Arc<Mutex<Seen>>,
-    look: Option<AbortOnDropHandle<()>>,
-}
-
 /// What was seen of waves that have to be healthy before it goes on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gates {
-    watched: Mutex<HashMap<Of, Watched>>,
-    turns: Arc<Semaphore>,
-}
-
-impl Default for Gates {
-    fn default() -> Self {
-        Self { watched: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE_IN_ALL)) }
-    }
+    asks: Asks<Of, Seen>,
+    turns: Turns,
 }
 
 impl Gates {
@@ -121,7 +110,6 @@ impl Gates {
     ) -> HashMap<String, Gate> {
         let uid = workflow.uid().unwrap_or_default();
         let mut seen = HashMap::new();
-        let mut watched = self.watched.lock();
         let mut waiting = Vec::new();
         for step in &workflow.spec.steps {
             let Some((run, gate)) = step.run.as_ref().and_then(|run| Some((run, run.health.as_ref()?))) else {
@@ -134,42 +122,40 @@ impl Gates {
             let Some(of_step) = state.steps.iter().find(|of| of.name == step.name).filter(is_due) else { continue };
             let Some(wave) = of_step.wave else { continue };
             let of = (uid.clone(), step.name.clone(), wave);
-            let there = watched.entry(of.clone()).or_insert_with(|| {
+            let first = || {
                 let noted = of_step.wave_healthy_seconds.and_then(|noted| u64::try_from(noted).ok());
-                let seen = Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() };
-                Watched { seen: Arc::new(Mutex::new(seen)), look: None }
-            });
-            let is_fresh = there.seen.lock().last.as_ref().is_some_and(|(looked, _)| looked.elapsed() < every(gate));
-            if !is_fresh && there.look.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+                Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() }
+            };
+            let is_due = |seen: &Seen| seen.last.as_ref().is_none_or(|(looked, _)| looked.elapsed() >= every(gate));
+            let noted = self.asks.look(of.clone(), first, is_due, |noted| {
                 let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
                 let look = Look {
                     services: services.clone(),
-                    turns: self.turns.clone(),
+                    turns: self.turns.of(&workflow.namespace().unwrap_or_default()),
                     workflow: workflow.clone(),
                     requester: state.requester.clone(),
                     run: run.clone(),
                     names: names.cloned().unwrap_or_default(),
                 };
-                let task = look.note(there.seen.clone(), poke.clone());
-                there.look = Some(AbortOnDropHandle::new(tokio::spawn(task)));
-            }
-            seen.extend(there.seen.lock().gate().map(|gate| (step.name.clone(), gate)));
+                look.note(noted, poke.clone())
+            });
+            seen.extend(noted.lock().gate().map(|gate| (step.name.clone(), gate)));
             waiting.push(of);
         }
-        watched.retain(|of, _| of.0 != uid || waiting.contains(of));
+        self.asks.retain(|of| of.0 != uid || waiting.contains(of));
         seen
     }
 
     /// Forgets what belongs to a workflow, and looks at it no longer.
     pub(super) fn forget(&self, uid: &str) {
-        self.watched.lock().retain(|(of, ..), _| of != uid);
+        self.asks.retain(|(of, ..)| of != uid);
     }
 }
 
 /// A look at the workspaces of a wave.
 struct Look {
     services: Services,
-    turns: Arc<Semaphore>,
+    turns: TurnsOf,
     workflow: Workflow,
     requester: Requester,
     run: RunStep,
@@ -287,11 +273,11 @@ impl Found {
 type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, Halt>>);
 
 /// What is found in workspaces, several of which are looked at at once, each for so long at most.
-async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<Found> {
+async fn all(turns: &TurnsOf, looks: Vec<LookIn<'_>>) -> Vec<Found> {
     let mut heard: Vec<BoxFuture<'_, Found>> = Vec::new();
     for (workspace, look) in looks {
         heard.push(Box::pin(async move {
-            let _turn = turns.acquire().await;
+            let _turn = turns.take().await;
             let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Halt::Failed { message, .. })) => Found::Unhealthy(message),
@@ -325,14 +311,14 @@ mod tests {
             };
             (name, Box::pin(wait))
         };
-        let turns = Semaphore::new(8);
+        let turns = Turns::default().of("shop");
         let start = Instant::now();
         let found = all(&turns, (0..400).map(look).collect()).await;
         let far = Found::Unhealthy("workspace far: nothing was heard in time".to_owned());
         assert_eq!(found, vec![[Found::Healthy, far]; 200].concat());
+        // Half of those that are looked at at once are near, and have been seen.
         let (least, most) = (200 / 8 * PATIENCE.as_secs(), 200 / 8 * PATIENCE.as_secs() + PATIENCE.as_secs());
         assert!((least..=most).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        assert_eq!(turns.available_permits(), 8);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,5 @@
 //! The steps of a workflow that are in a file: read once, at the commit that its version was then.
 
-use std::time::Duration;
-
 use stoa_machinery::RequestContext;
 use stoa_proto::ReadFileRequest;
 use stoa_types::{
@@ -12,13 +10,11 @@ use stoa_types::{
 
 use super::versions;
 use crate::{
+    controllers::asks::TurnsOf,
     git::{Complaint, complaints},
     kinds::workflow::{admissible, effective, fill_workspaces, require_template, template},
     runs::{Halt, Services, runner, target::Target},
 };
-
-/// How long a repository may take.
-const LOOK: Duration = Duration::from_secs(30);
 
 /// Reads the file, for whoever asked for the workflow and as far as they may, and checks its steps as if they had been
 /// sent.
@@ -28,6 +24,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Failed with the file, line and field of what is wrong, or with what they may not do.
 pub(super) async fn read(
     services: &Services,
+    turns: &TurnsOf,
     context: &RequestContext,
     workflow: &Workflow,
     of: &WorkflowTemplate,
@@ -37,11 +34,10 @@ pub(super) async fn read(
     let version = workflow.spec.version.clone().unwrap_or_default();
     let (_, request) = Target::version_of(services, &namespace, &of.project, &version).await?;
     let source = request.source.clone();
-    let commit = versions::resolve(services, request).await?;
+    let commit = versions::resolve(services, turns, request).await?;
     let request =
         ReadFileRequest { source, commit: commit.clone(), path: of.path.clone(), max_bytes: template::MOST_BYTES };
-    let response = tokio::time::timeout(LOOK, services.runner.read_file(request)).await;
-    let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
+    let response = turns.ask_repository(services.runner.read_file(request)).await?;
     let file = response.map_err(|status| runner::halt(&status, reason::INVALID_TEMPLATE))?.into_inner();
     let wrong = |Complaint(why)| Halt::failed(reason::INVALID_TEMPLATE, format!("{}: {why}", file.path));
     let (stack, steps) = template::read(&workflow.spec, &of.parameters, &file.text).map_err(wrong)?;

@@ -23,6 +23,7 @@ use stoa_proto::{
     HealthRequest, HealthResponse, Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse,
     Unhealthy,
 };
+use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::{Code, Request, Response, Status};
 
@@ -124,6 +125,7 @@ struct World {
     runs: Runs,
     versions: Versions,
     memory: Arc<Memory>,
+    poked: tokio::sync::Mutex<mpsc::UnboundedReceiver<ObjectKey>>,
     authorizer: Arc<Revocable>,
 }
 
@@ -145,7 +147,8 @@ impl World {
         }
         let desire = |stack: &mut Stack| stack.spec.desired_version = "main".to_owned();
         runs.registry.api::<Stack>().update_with("shop", "web", desire).await.unwrap();
-        Self { runs, versions, memory: Arc::default(), authorizer }
+        let (poke, poked) = Poke::new();
+        Self { runs, versions, memory: Arc::new(Memory { poke, ..Memory::default() }), poked: poked.into(), authorizer }
     }
 
     /// Starts the controller, until the guard goes.
@@ -186,9 +189,16 @@ impl World {
         self.runs.registry.api::<Workflow>().get("shop", "w").await.unwrap()
     }
 
+    /// Looks, and again when a repository has answered that it asks.
     async fn look(&self) -> Option<Duration> {
-        let key = ("shop".to_owned(), "w".to_owned());
-        look(self.runs.services.clone(), self.memory.clone(), key).await.unwrap()
+        loop {
+            let key = ("shop".to_owned(), "w".to_owned());
+            let again = look(self.runs.services.clone(), self.memory.clone(), key).await.unwrap();
+            if !self.memory.templates.is_asking() && !self.memory.versions.is_asking() {
+                return again;
+            }
+            self.poked.lock().await.recv().await;
+        }
     }
 
     /// Waits until the status is as expected.
@@ -340,6 +350,10 @@ async fn a_version_that_is_not_there_ends_it_and_a_source_that_is_away_is_waited
     assert_eq!(world.look().await, Some(AGAIN));
     assert_eq!(told(&status(&world.workflow().await), reason::WAITING).1, "the repository is away");
     world.versions.0.lock().remove("away");
+    assert_eq!(world.look().await, Some(AGAIN), "it is not asked again at once");
+    tokio::time::pause();
+    tokio::time::advance(AGAIN).await;
+    tokio::time::resume();
     world.look().await;
     let ended = status(&world.workflow().await);
     assert_eq!((ended.phase, told(&ended, reason::FAILED).0), (WorkflowPhase::Failed, reason::SOURCE_NOT_FOUND));

@@ -1,7 +1,5 @@
 //! Which commits a workflow deploys: found once, so that all of its steps deploy the same.
 
-use std::time::Duration;
-
 use futures_util::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use stoa_types::{
@@ -11,15 +9,12 @@ use stoa_types::{
 };
 
 use crate::{
+    controllers::asks::TurnsOf,
     kinds::workflow::{deploys, stack_of},
     runs::{Halt, Services, runner, target::Target},
 };
 
-/// How long a repository may take.
-const LOOK: Duration = Duration::from_secs(30);
-/// How long all of them may take.
-const WHOLE: Duration = Duration::from_secs(60);
-/// How many are asked at once.
+/// How many are asked at once for one workflow.
 const AT_ONCE: usize = 8;
 
 /// What a step deploys: nothing, where it deploys no version.
@@ -47,7 +42,11 @@ pub(super) fn of_step<'a>(workflow: &'a Workflow, pinned: &'a [PinnedVersion], r
 /// # Errors
 ///
 /// Failed when there is no such version or stack, and otherwise whatever keeps the source from being read.
-pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec<PinnedVersion>, Halt> {
+pub(super) async fn find(
+    services: &Services,
+    turns: &TurnsOf,
+    workflow: &Workflow,
+) -> Result<Vec<PinnedVersion>, Halt> {
     let namespace = workflow.namespace().unwrap_or_default();
     let runs = workflow.spec.steps.iter().filter_map(|step| step.run.as_ref()).filter(|run| deploys(run));
     let (named, desired): (Vec<&RunStep>, Vec<&RunStep>) =
@@ -67,11 +66,11 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
         let place = asked.iter().position(|other| *other == of).unwrap_or(asked.len());
         if place == asked.len() {
             asked.push(of);
-            looks.push(Box::pin(resolve(services, request)));
+            looks.push(Box::pin(resolve(services, turns, request)));
         }
         stacks.push((name.to_owned(), version, place));
     }
-    let commits = within(WHOLE, looks).await?;
+    let commits = all(looks).await?;
     let mut pinned: Vec<PinnedVersion> = Vec::new();
     for (stack, version, place) in stacks {
         let found = PinnedVersion { stack, version, commit: commits[place].clone() };
@@ -81,41 +80,44 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
     Ok(pinned)
 }
 
-/// The commits of versions, which are asked for several at once, for so long in all.
-async fn within(limit: Duration, looks: Vec<BoxFuture<'_, Result<String, Halt>>>) -> Result<Vec<String>, Halt> {
-    let all = stream::iter(looks).buffered(AT_ONCE).try_collect();
-    let all = tokio::time::timeout(limit, all).await;
-    all.unwrap_or_else(|_| Err(Halt::Retry(format!("the repositories did not answer within {limit:?}"))))
+/// The commits of versions, several of which are asked for at once. The first that is not found is the end of it.
+async fn all(looks: Vec<BoxFuture<'_, Result<String, Halt>>>) -> Result<Vec<String>, Halt> {
+    stream::iter(looks).buffered(AT_ONCE).try_collect().await
 }
 
 /// Asks for the commit of a version.
-pub(super) async fn resolve(services: &Services, request: stoa_proto::ResolveRequest) -> Result<String, Halt> {
-    let response = tokio::time::timeout(LOOK, services.runner.resolve(request)).await;
-    let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
+pub(super) async fn resolve(
+    services: &Services,
+    turns: &TurnsOf,
+    request: stoa_proto::ResolveRequest,
+) -> Result<String, Halt> {
+    let response = turns.ask_repository(services.runner.resolve(request)).await?;
     Ok(response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?.into_inner().commit)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::{Instant, sleep};
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn many_repositories_are_asked_at_once_and_not_for_long() {
+    async fn many_repositories_are_asked_at_once_until_one_does_not_answer() {
         let look = |seconds: u64| -> BoxFuture<'static, Result<String, Halt>> {
             Box::pin(async move {
                 sleep(Duration::from_secs(seconds)).await;
-                Ok(seconds.to_string())
+                if seconds < 30 { Ok(seconds.to_string()) } else { Err(Halt::Retry("it does not answer".to_owned())) }
             })
         };
         let start = Instant::now();
-        let found = within(WHOLE, (0..16).map(look).collect()).await.unwrap();
+        let found = all((0..16).map(look).collect()).await.unwrap();
         assert_eq!(found, (0..16).map(|i: u64| i.to_string()).collect::<Vec<_>>(), "in their order");
         assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
         let start = Instant::now();
-        let late = within(WHOLE, (0..100).map(|_| look(29)).collect()).await.unwrap_err();
+        let late = all((0..100).map(|_| look(30)).collect()).await.unwrap_err();
         assert!(matches!(late, Halt::Retry(_)), "{late:?}");
-        assert_eq!(start.elapsed().as_secs(), WHOLE.as_secs());
+        assert_eq!(start.elapsed().as_secs(), 30, "the others are asked no more");
     }
 }

@@ -269,22 +269,30 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
 
 /// What two plans differ in, one sentence per resource with the fields that change otherwise.
 fn differences(then: &Plan, now: &Plan) -> Vec<String> {
+    let leads = |plan: &Plan, name: &str| plan.destinations.get(name).cloned();
+    let named: BTreeSet<&String> = then.destinations.keys().chain(now.destinations.keys()).collect();
+    let moved =
+        named.into_iter().filter(|name| leads(then, name) != leads(now, name)).map(|name| match name.as_str() {
+            "" => "the workspace leads elsewhere".to_owned(),
+            name => format!("cluster {name} leads elsewhere"),
+        });
+    let moved: Vec<String> = moved.collect();
     let by_id = |plan: &'_ Plan| -> BTreeMap<ResourceId, PlannedAction> {
         plan.actions.iter().map(|planned| (planned.id.clone(), planned.clone())).collect()
     };
     let (then, now) = (by_id(then), by_id(now));
     let action = |planned: Option<&PlannedAction>| planned.map_or("nothing".to_owned(), |p| p.action.to_string());
     let ids: BTreeSet<&ResourceId> = then.keys().chain(now.keys()).collect();
-    ids.into_iter()
-        .filter(|id| then.get(*id) != now.get(*id))
-        .map(|id| match (action(then.get(id)), action(now.get(id))) {
+    let changed = ids.into_iter().filter(|id| then.get(*id) != now.get(*id)).map(|id| {
+        match (action(then.get(id)), action(now.get(id))) {
             (a, b) if a == b => format!("{id}: {}", fields(then.get(id), now.get(id))),
             (a, b) => match fields(then.get(id), now.get(id)) {
                 fields if fields == OTHERWISE => format!("{id}: {a} was planned, now {b}"),
                 fields => format!("{id}: {a} was planned, now {b} ({fields})"),
             },
-        })
-        .collect()
+        }
+    });
+    moved.into_iter().chain(changed).collect()
 }
 
 /// What is said where no field says it.
@@ -348,6 +356,8 @@ mod tests {
             "d: Update was planned, now Unchanged (a does not change any more)",
         ];
         assert_eq!(differences(&then, &now), expected);
+        let at = |place: &str| Plan { destinations: [("main".to_owned(), place.to_owned())].into(), ..then.clone() };
+        assert_eq!(differences(&at("a"), &at("b")), ["cluster main leads elsewhere"]);
         assert!(differences(&then, &then).is_empty());
     }
 }

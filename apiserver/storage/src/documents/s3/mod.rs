@@ -9,6 +9,8 @@
 //! what is in them.
 
 mod oss;
+#[cfg(test)]
+mod testing;
 mod transport;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -17,7 +19,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::{
-    BackoffConfig, CredentialProvider, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
+    BackoffConfig, CredentialProvider, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder, AwsCredential, S3ConditionalPut},
     path::Path,
 };
@@ -25,7 +27,7 @@ use object_store::{
 pub use self::transport::S3Transport;
 use self::{
     oss::Oss,
-    transport::{Connector, Failure},
+    transport::{AtMost, Connector, Failure},
 };
 use super::{Digest, DocumentError, DocumentStore, Refusal, file_segments, scope_segments};
 
@@ -40,7 +42,7 @@ pub struct S3Location {
     pub prefix: String,
     /// The region that requests are signed for.
     pub region: String,
-    /// The URL of the service, `http` or `https`, without the bucket.
+    /// The URL of the service, `http` or `https`, without the bucket, or that of the bucket where it has a domain to itself.
     pub endpoint: String,
     /// How the service is told the bucket.
     pub addressing: Addressing,
@@ -55,6 +57,8 @@ pub enum Addressing {
     Path,
     /// In the host's name: `https://<bucket>.<endpoint>/<key>`.
     VirtualHosted,
+    /// Not at all, as the endpoint leads to it: `https://<endpoint>/<key>`.
+    CustomDomain,
 }
 
 /// What keeps a document from being written over.
@@ -70,7 +74,7 @@ pub enum Writes {
 /// How long the service is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For one answer. A second per MiB is added for what is sent.
+    /// For one answer. A second per MiB is added for what is sent, and another for what is in the answer.
     pub answer: Duration,
     /// From the first try of a request; after that it is not tried again.
     pub retries: Duration,
@@ -142,9 +146,10 @@ impl S3Documents {
         patience: Patience,
     ) -> Result<Self, DocumentError> {
         let endpoint = location.endpoint.trim_end_matches('/');
-        let is_virtual = location.addressing == Addressing::VirtualHosted;
         let endpoint = match endpoint.split_once("://") {
-            Some((scheme, host)) if is_virtual => format!("{scheme}://{}.{host}", location.bucket),
+            Some((scheme, host)) if location.addressing == Addressing::VirtualHosted => {
+                format!("{scheme}://{}.{host}", location.bucket)
+            }
             _ => endpoint.to_owned(),
         };
         let oss = match location.writes {
@@ -160,7 +165,7 @@ impl S3Documents {
             .with_bucket_name(&location.bucket)
             .with_region(&location.region)
             .with_endpoint(endpoint)
-            .with_virtual_hosted_style_request(is_virtual)
+            .with_virtual_hosted_style_request(location.addressing != Addressing::Path)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             // Whole batches would be one more request that services understand differently.
             .with_disable_bulk_delete(true)
@@ -194,26 +199,33 @@ impl S3Documents {
 
     /// What a failure means, in our own words: those of a service may quote the request, with what identifies us.
     fn failure(&self, error: object_store::Error) -> DocumentError {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(found) = cause {
-            if let Some(failure) = found.downcast_ref::<Failure>() {
-                let failure = failure.meaning();
-                if matches!(failure, DocumentError::Refused { refusal: Refusal::Access, .. }) {
-                    self.keys.refused();
-                }
-                return failure;
+        if let Some(failure) = told::<Failure>(&error) {
+            let failure = failure.meaning();
+            if matches!(failure, DocumentError::Refused { refusal: Refusal::Access, .. }) {
+                self.keys.refused();
             }
-            if let Some(none) = found.downcast_ref::<KeyError>() {
-                let source = Box::new(none.clone());
-                return match none {
-                    KeyError::Absent(_) => DocumentError::Refused { refusal: Refusal::Credentials, source },
-                    KeyError::Unavailable(_) => DocumentError::Unavailable(source),
-                };
-            }
-            cause = found.source();
+            return failure;
         }
-        DocumentError::Unavailable(Box::new(error))
+        match told::<KeyError>(&error) {
+            Some(none @ KeyError::Absent(_)) => {
+                DocumentError::Refused { refusal: Refusal::Credentials, source: Box::new(none.clone()) }
+            }
+            Some(none @ KeyError::Unavailable(_)) => DocumentError::Unavailable(Box::new(none.clone())),
+            None => DocumentError::Unavailable(Box::new(error)),
+        }
     }
+}
+
+/// What we said ourselves of an error, somewhere among its causes.
+fn told<T: std::error::Error + 'static>(error: &object_store::Error) -> Option<&T> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(found) = cause {
+        if let Some(found) = found.downcast_ref::<T>() {
+            return Some(found);
+        }
+        cause = found.source();
+    }
+    None
 }
 
 #[async_trait]
@@ -261,15 +273,16 @@ impl DocumentStore for S3Documents {
     async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
         let prefix = self.prefix.split('/').filter(|segment| !segment.is_empty());
         let key: Path = prefix.chain(file_segments(path)?).collect();
-        let read = async {
-            let found = self.store.get(&key).await?;
-            // The rest of an answer that nobody reads is not sent.
-            if found.meta.size > most { Ok(None) } else { found.bytes().await.map(Some) }
-        };
+        let mut extensions = http::Extensions::new();
+        extensions.insert(AtMost(most));
+        let options = GetOptions { extensions, ..GetOptions::default() };
+        let read = async { self.store.get_opts(&key, options).await?.bytes().await };
         match read.await {
-            Ok(Some(bytes)) => Ok(Some(bytes)),
-            Ok(None) => Err(DocumentError::TooLarge { path: path.to_owned(), most }),
+            Ok(bytes) => Ok(Some(bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) if told(&error) == Some(&Failure::Large) => {
+                Err(DocumentError::TooLarge { path: path.to_owned(), most })
+            }
             Err(error) => Err(self.failure(error)),
         }
     }
@@ -304,7 +317,43 @@ async fn credential(keys: &dyn AccessKeys) -> Result<AwsCredential, KeyError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{testing::Server, *};
+
+    #[derive(Debug)]
+    struct Key;
+
+    #[async_trait]
+    impl AccessKeys for Key {
+        async fn key(&self) -> Result<AccessKey, KeyError> {
+            Ok(AccessKey { id: "AKIA1".into(), secret: "hunter2".into(), session_token: None })
+        }
+
+        fn refused(&self) {}
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_too_large_is_asked_for_once_and_not_read() {
+        let head = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nContent-Length: ";
+        for (length, body, expected) in [(2_147_483_648_u64, "", None), (4, "plan", Some("plan"))] {
+            let server = Server::start(format!("{head}{length}"), vec![body.as_bytes().to_vec()], Duration::ZERO).await;
+            let location = S3Location {
+                bucket: "documents".to_owned(),
+                prefix: String::new(),
+                region: "us-east-1".to_owned(),
+                endpoint: server.url.clone(),
+                addressing: Addressing::Path,
+                writes: Writes::Conditional,
+            };
+            let store =
+                S3Documents::open(&location, Arc::new(Key), &S3Transport::default(), Patience::default()).unwrap();
+            match (store.file("releases/1.yaml", 4).await, expected) {
+                (Ok(Some(bytes)), Some(expected)) => assert_eq!(bytes, expected),
+                (Err(DocumentError::TooLarge { most: 4, .. }), None) => {}
+                (other, _) => panic!("{other:?}"),
+            }
+            assert_eq!(server.asked(), 1);
+        }
+    }
 
     #[test]
     fn a_key_does_not_show_what_it_opens_with() {

@@ -14,6 +14,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
 };
 use stoa_machinery::outbound;
+use tokio::time::Instant;
 
 use super::{
     super::{DocumentError, Refusal},
@@ -21,8 +22,13 @@ use super::{
 };
 
 /// Larger than any document. What comes beyond that was not kept by us, and has no place in memory.
-const LARGEST: usize = 1 << 30;
-const MIB: usize = 1 << 20;
+const LARGEST: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// With a request: its answer is wanted only if it has no more bytes than this. A range would say so, too, but of an empty
+/// object there is none, and OSS takes one that ends behind the object for no range at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtMost(pub(super) u64);
 
 /// Connections to S3 services, which all stores share.
 ///
@@ -83,15 +89,19 @@ impl HttpService for Connector {
 
 impl Connector {
     async fn exchange(&self, request: Request<HttpRequestBody>) -> Result<Response<Bytes>, Failure> {
-        let sending = u64::try_from(request.body().content_length() / MIB).unwrap_or(u64::MAX);
-        let patience = self.answer + Duration::from_secs(sending);
+        let patience = self.patience(u64::try_from(request.body().content_length()).unwrap_or(u64::MAX));
+        let wanted = request.extensions().get::<AtMost>().map_or(LARGEST, |most| most.0.min(LARGEST));
         let response = tokio::time::timeout(patience, self.transport.client.request(request));
         let response = response.await.map_err(|_| Failure::Slow(patience))?.map_err(|error| transport(&error))?;
         let (mut parts, body) = response.into_parts();
-        let body = self.collect(body).await?;
         if parts.status.is_success() {
-            return Ok(Response::from_parts(parts, body));
+            return Ok(Response::from_parts(parts, self.collect(body, wanted).await?));
         }
+        let body = match self.collect(body, MIB).await {
+            // What is not read is not sent, either, and the status says enough.
+            Err(Failure::Large) => Bytes::new(),
+            body => body?,
+        };
         let code = error_code(&body);
         match (parts.status, code.as_str()) {
             // What the client makes something of by itself.
@@ -107,17 +117,31 @@ impl Connector {
         }
     }
 
-    async fn collect(&self, mut body: Incoming) -> Result<Bytes, Failure> {
-        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        let mut whole = BytesMut::with_capacity(expected.min(MIB));
+    /// How long so many bytes may take.
+    fn patience(&self, length: u64) -> Duration {
+        self.answer + Duration::from_secs(length / MIB)
+    }
+
+    /// The whole body, if it has no more bytes than `most`. Of one whose length tells that nothing is read.
+    async fn collect(&self, mut body: Incoming, most: u64) -> Result<Bytes, Failure> {
+        let start = Instant::now();
+        let expected = body.size_hint().lower();
+        if expected > most {
+            return Err(Failure::Large);
+        }
+        let mut whole = BytesMut::with_capacity(usize::try_from(expected.min(MIB)).unwrap_or_default());
         loop {
-            let frame = tokio::time::timeout(self.answer, body.frame()).await;
-            match frame.map_err(|_| Failure::Slow(self.answer))? {
+            // Whoever sends a byte now and then would hold up a step for as long as that goes on. A body that does not tell
+            // its length earns its time as it comes.
+            let length = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+            let left = self.patience(expected.max(length)).saturating_sub(start.elapsed()).min(self.answer);
+            let frame = tokio::time::timeout(left, body.frame()).await;
+            match frame.map_err(|_| Failure::Slow(start.elapsed()))? {
                 None => return Ok(whole.freeze()),
                 Some(Err(error)) => return Err(transport(&error)),
                 Some(Ok(frame)) => whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
             }
-            if whole.len() > LARGEST {
+            if u64::try_from(whole.len()).is_ok_and(|length| length > most) {
                 return Err(Failure::Large);
             }
         }
@@ -130,11 +154,11 @@ pub(super) enum Failure {
     /// The service answered otherwise.
     #[error("it answered {status}{}", if code.is_empty() { String::new() } else { format!(" ({code})") })]
     Answer { status: StatusCode, code: String },
-    /// No answer came in time.
-    #[error("it did not answer within {} s", .0.as_secs_f32())]
+    /// No answer came in time, or not all of it.
+    #[error("it did not answer within {:.1} s", .0.as_secs_f32())]
     Slow(Duration),
-    /// The answer did not end.
-    #[error("its answer is larger than any document")]
+    /// The answer has more than is wanted.
+    #[error("its answer is larger than what is asked for")]
     Large,
     /// There is no connection, or it broke.
     #[error("{0}")]
@@ -162,7 +186,12 @@ impl Failure {
     pub(super) fn meaning(&self) -> DocumentError {
         let source = Box::new(self.clone());
         let refused = |refusal| DocumentError::Refused { refusal, source: source.clone() };
-        let Self::Answer { status, code } = self else { return DocumentError::Unavailable(source) };
+        let (status, code) = match self {
+            Self::Answer { status, code } => (status, code),
+            // It will be as large the next time.
+            Self::Large => return refused(Refusal::Request),
+            Self::Slow(_) | Self::Transport(_) => return DocumentError::Unavailable(source),
+        };
         if *status == StatusCode::INSUFFICIENT_STORAGE || FULL.contains(&code.as_str()) {
             return DocumentError::Full(source);
         }
@@ -196,10 +225,50 @@ fn error_code(body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::testing::Server, *};
 
     fn answer(status: u16, code: &str) -> Failure {
         Failure::Answer { status: StatusCode::from_u16(status).unwrap(), code: code.to_owned() }
+    }
+
+    /// What comes of a request to a server that is waited for a second.
+    async fn exchanged(server: &Server, most: Option<u64>) -> Result<Bytes, Failure> {
+        let mut request = Request::new(HttpRequestBody::empty());
+        *request.uri_mut() = server.url.parse().unwrap();
+        if let Some(most) = most {
+            request.extensions_mut().insert(AtMost(most));
+        }
+        let connector = Connector::new(S3Transport::default(), Duration::from_secs(1), None);
+        connector.exchange(request).await.map(Response::into_body)
+    }
+
+    #[tokio::test]
+    async fn a_body_that_drips_is_given_up_though_each_part_comes_in_time() {
+        for head in ["Content-Length: 100", "X-Of: no length"] {
+            let server = Server::start(head, vec![b"x".to_vec(); 100], Duration::from_millis(100)).await;
+            let start = Instant::now();
+            let failure = exchanged(&server, None).await.unwrap_err();
+            assert!(matches!(failure, Failure::Slow(_)) && failure.may_pass(), "{failure:?}");
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        }
+        // What is longer has more time.
+        let pieces = vec![vec![b'x'; 256 << 10]; 8];
+        let server = Server::start("Content-Length: 2097152", pieces, Duration::from_millis(200)).await;
+        assert_eq!(exchanged(&server, None).await.unwrap().len(), 2 << 20);
+    }
+
+    #[tokio::test]
+    async fn what_is_larger_than_wanted_is_not_read() {
+        for head in ["Content-Length: 10", "X-Of: no length"] {
+            let server = Server::start(head, vec![b"12345".to_vec(); 2], Duration::ZERO).await;
+            assert_eq!(exchanged(&server, Some(10)).await.unwrap(), "1234512345");
+            assert_eq!(exchanged(&server, Some(9)).await, Err(Failure::Large));
+        }
+        // Its length tells: nothing else comes.
+        let server = Server::start("Content-Length: 2147483648", Vec::new(), Duration::from_secs(60)).await;
+        for most in [Some(9), None] {
+            assert_eq!(exchanged(&server, most).await, Err(Failure::Large));
+        }
     }
 
     #[test]
@@ -232,6 +301,7 @@ mod tests {
         check(answer(409, "ConditionalRequestConflict"), "unavailable", true);
         check(Failure::Slow(Duration::from_secs(1)), "unavailable", true);
         check(Failure::Transport("connection reset".to_owned()), "unavailable", true);
+        check(Failure::Large, "Request", false);
         check(answer(409, "FileImmutable"), "Request", false);
         check(answer(400, "PublicEndpointForbidden"), "Request", false);
         check(answer(507, ""), "full", false);

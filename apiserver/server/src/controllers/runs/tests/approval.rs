@@ -145,14 +145,13 @@ async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
     world.decide("one", "Rejected").await;
     // Its task has not ended yet, as far as the scheduler knows.
     scheduler.see(runs.get("shop", "one").await.unwrap()).await;
-    let one = scheduler.tasks.join_next().await.unwrap().unwrap();
-    scheduler.ended(&one).await;
+    let one = scheduler.next_ends().await;
     assert!(scheduler.has_turn(&one) && scheduler.tasks.is_empty());
     scheduler.sweep().await;
     let again = scheduler.tasks.join_next().await.expect("it goes on").unwrap();
-    assert_eq!((again.as_str(), world.ended("one").await.phase), (one.as_str(), RunPhase::Failed));
+    assert_eq!((again.uid.as_str(), world.ended("one").await.phase), (one.as_str(), RunPhase::Failed));
     assert_eq!(status(&runs.get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
-    scheduler.ended(&one).await;
+    scheduler.ended(again).await;
     world.waits("two").await;
 }
 
@@ -163,9 +162,10 @@ async fn time_of_a_run_does_not_pass_while_it_waits_and_cannot_be_read() {
     world.destroy("one").await;
     scheduler.see(world.registry.api::<Run>().get("shop", "one").await.unwrap()).await;
     world.waits("one").await;
-    let one = scheduler.tasks.join_next().await.unwrap().unwrap();
+    let ended = scheduler.tasks.join_next().await.unwrap().unwrap();
+    let one = ended.uid.clone();
     let lookup = std::mem::take(&mut scheduler.services.lookup);
-    scheduler.ended(&one).await;
+    scheduler.ended(ended).await;
     scheduler.services.lookup = lookup;
     let spent = scheduler.began[&one].spent();
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -38,8 +38,7 @@ async fn run_whose_task_panics_again_and_again_ends_and_gives_its_turn_away() {
     let two = runs.get("shop", "two").await.unwrap().uid().unwrap();
     let mut panics = 0;
     let ended = loop {
-        let one = tokio::time::timeout(PATIENCE, scheduler.tasks.join_next()).await.unwrap().unwrap().unwrap();
-        scheduler.ended(&one).await;
+        let one = scheduler.next_ends().await;
         let found = status(&runs.get("shop", "one").await.unwrap());
         if found.phase.is_terminal() {
             break found;

@@ -17,6 +17,40 @@ async fn cancelling_does_not_wait_for_repositories() {
 }
 
 #[tokio::test]
+async fn repositories_that_do_not_answer_keep_no_other_workflow_from_going_on() {
+    let world = World::new().await;
+    world.versions.0.lock().insert("main".to_owned(), '…');
+    let _controller = world.controlled();
+    // More than are looked at at once, and more than are asked for at once.
+    for number in 0..40 {
+        world.create_called(&format!("slow-{number}"), chain()).await;
+    }
+    tokio::time::timeout(PATIENCE, world.versions.3.notified()).await.expect("the version is asked for");
+    let begin = tokio::time::Instant::now();
+    world.create(json!({"steps": [{"name": "ok", "approval": {"message": "go on?"}}]})).await;
+    world.until(|status| status.phase == WorkflowPhase::AwaitingApproval).await;
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    assert_eq!(world.until(|status| status.phase.is_terminal()).await.phase, WorkflowPhase::Canceled);
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn what_a_branch_points_to_counts_when_a_paused_workflow_begins() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    let key = ("shop".to_owned(), "w".to_owned());
+    let first = look(world.runs.services.clone(), world.memory.clone(), key).await.unwrap();
+    assert_eq!(first, Some(AGAIN), "the repository is asked");
+    world.poked.lock().await.recv().await.unwrap();
+    world.change(|workflow| workflow.spec.paused = true).await;
+    world.look().await;
+    world.versions.0.lock().insert("main".to_owned(), 'b');
+    world.change(|workflow| workflow.spec.paused = false).await;
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).versions[0].commit, "b".repeat(40));
+}
+
+#[tokio::test]
 async fn cancelling_does_not_wait_for_clusters() {
     let world = World::new().await;
     world.versions.1.lock().push("…");

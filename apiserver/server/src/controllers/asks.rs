@@ -1,0 +1,294 @@
+//! What controllers ask of others who may not answer: Git servers, endpoints, clusters.
+//!
+//! No look waits for that. Each question has a task of its own ([`Asks`]), which notes what it hears where the next look finds
+//! it, and has the object looked at ([`Poke`]). It asks when it is the turn of its namespace ([`Turns`]), so that nobody whose
+//! servers do not answer keeps others from asking.
+
+use std::{
+    borrow::Borrow,
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit, mpsc},
+    time::Instant,
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::queue::{ObjectKey, Trigger};
+use crate::runs::Halt;
+
+/// How long to wait for what may pass by itself.
+pub(crate) const AGAIN: Duration = Duration::from_secs(10);
+/// How long a repository may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many are asked at once, and so many for one namespace.
+const AT_ONCE: usize = 64;
+const AT_ONCE_IN_NAMESPACE: usize = 16;
+
+/// Has objects looked at about which something was found out.
+#[derive(Clone, Debug)]
+pub(crate) struct Poke(mpsc::UnboundedSender<ObjectKey>);
+
+impl Default for Poke {
+    /// Nobody looks.
+    fn default() -> Self {
+        Self::new().0
+    }
+}
+
+impl Poke {
+    /// One, and the keys of what is to be looked at.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<ObjectKey>) {
+        let (poke, pokes) = mpsc::unbounded_channel();
+        (Self(poke), pokes)
+    }
+
+    /// One, and what makes the keys due.
+    pub(crate) fn triggering() -> (Self, Trigger) {
+        let (poke, pokes) = Self::new();
+        (poke, Trigger::new(UnboundedReceiverStream::new(pokes).map(|key| vec![key]).boxed()))
+    }
+
+    pub(crate) fn look(&self, key: ObjectKey) {
+        // When the term ends nobody looks any more.
+        let _ = self.0.send(key);
+    }
+}
+
+/// Whose turn it is to ask.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    all: Arc<Semaphore>,
+    /// Of the namespaces for which something is asked.
+    in_namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(AT_ONCE)), in_namespaces: Mutex::default() }
+    }
+}
+
+impl Turns {
+    /// Those of a namespace.
+    pub(crate) fn of(&self, namespace: &str) -> TurnsOf {
+        let mut all = self.in_namespaces.lock();
+        all.retain(|_, turns| turns.strong_count() > 0);
+        let own = all.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let own = Arc::new(Semaphore::new(AT_ONCE_IN_NAMESPACE));
+            all.insert(namespace.to_owned(), Arc::downgrade(&own));
+            own
+        });
+        TurnsOf([own, self.all.clone()])
+    }
+}
+
+/// The turns of a namespace: among its own first, so that no more of it than may ask wait among all.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnsOf([Arc<Semaphore>; 2]);
+
+impl TurnsOf {
+    /// Waits for a turn, which lasts until what is returned is dropped.
+    pub(crate) async fn take(&self) -> [SemaphorePermit<'_>; 2] {
+        let [own, all] = &self.0;
+        let why = "nobody closes it";
+        [own.acquire().await.expect(why), all.acquire().await.expect(why)]
+    }
+
+    /// What a repository answers to a question, which is asked in its turn.
+    ///
+    /// # Errors
+    ///
+    /// Retry when it takes too long from then on.
+    pub(crate) async fn ask_repository<T>(&self, question: impl Future<Output = T>) -> Result<T, Halt> {
+        let _turn = self.take().await;
+        let answer = tokio::time::timeout(PATIENCE, question).await;
+        answer.map_err(|_| Halt::Retry(format!("the repository did not answer within {PATIENCE:?}")))
+    }
+}
+
+/// What is asked, and what was noted of it: in memory until a look has dealt with it.
+#[derive(Debug)]
+pub(crate) struct Asks<Of, Noted>(Mutex<HashMap<Of, Asked<Noted>>>);
+
+#[derive(Debug)]
+struct Asked<Noted> {
+    noted: Arc<Mutex<Noted>>,
+    task: Option<AbortOnDropHandle<()>>,
+}
+
+impl<Of, Noted> Default for Asks<Of, Noted> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<Of: Eq + Hash, Noted> Asks<Of, Noted> {
+    /// What is noted of something, `first` to begin with. Asks when that is due, unless somebody does already.
+    pub(crate) fn look<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        of: Of,
+        first: impl FnOnce() -> Noted,
+        is_due: impl FnOnce(&Noted) -> bool,
+        ask: impl FnOnce(Arc<Mutex<Noted>>) -> F,
+    ) -> Arc<Mutex<Noted>> {
+        let mut all = self.0.lock();
+        let first = || Asked { noted: Arc::new(Mutex::new(first())), task: None };
+        let asked = all.entry(of).or_insert_with(first);
+        let is_asking = asked.task.as_ref().is_some_and(|task| !task.is_finished());
+        if !is_asking && is_due(&asked.noted.lock()) {
+            asked.task = Some(AbortOnDropHandle::new(tokio::spawn(ask(asked.noted.clone()))));
+        }
+        asked.noted.clone()
+    }
+
+    /// Forgets what is not wanted any more, and asks about it no longer.
+    pub(crate) fn forget<Q: Eq + Hash + ?Sized>(&self, of: &Q)
+    where
+        Of: Borrow<Q>,
+    {
+        self.0.lock().remove(of);
+    }
+
+    /// The same for all that is not wanted.
+    pub(crate) fn retain(&self, is_wanted: impl Fn(&Of) -> bool) {
+        self.0.lock().retain(|of, _| is_wanted(of));
+    }
+}
+
+/// What was answered last, and when.
+type Answer<A> = Option<(Instant, Result<A, Halt>)>;
+
+/// Questions that have one answer.
+pub(crate) type Questions<Of, A> = Asks<Of, Answer<A>>;
+
+impl<Of: Eq + Hash, A: Clone + Send + 'static> Questions<Of, A> {
+    /// The answer to a question, once there is one, of which the object with this key is told. What keeps it from being
+    /// answered may pass: it is asked again then.
+    pub(crate) fn answer<F: Future<Output = Result<A, Halt>> + Send + 'static>(
+        &self,
+        of: Of,
+        (poke, key): (&Poke, &ObjectKey),
+        question: impl FnOnce() -> F,
+    ) -> Option<Result<A, Halt>> {
+        let is_due =
+            |last: &Answer<A>| last.as_ref().is_none_or(|(at, answer)| answer.is_err() && at.elapsed() >= AGAIN);
+        let noted = self.look(
+            of,
+            || None,
+            is_due,
+            |noted| {
+                *noted.lock() = None;
+                let (question, poke, key) = (question(), poke.clone(), key.clone());
+                async move {
+                    let answer = question.await;
+                    *noted.lock() = Some((Instant::now(), answer));
+                    poke.look(key);
+                }
+            },
+        );
+        let last = noted.lock().clone();
+        last.map(|(_, answer)| answer)
+    }
+
+    /// Whether an answer is waited for.
+    #[cfg(test)]
+    pub(crate) fn is_asking(&self) -> bool {
+        self.0.lock().values().any(|asked| asked.noted.lock().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::{FutureExt as _, future::join_all};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_asking() {
+        let turns = Turns::default();
+        let (slow, quick) = (turns.of("slow"), turns.of("quick"));
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..1_000 {
+            let slow = slow.clone();
+            asking.spawn(async move {
+                let _turn = slow.take().await;
+                std::future::pending::<()>().await;
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(turns.all.available_permits(), AT_ONCE - AT_ONCE_IN_NAMESPACE);
+        assert!(turns.of("slow").take().now_or_never().is_none(), "they are those of all who ask for the namespace");
+        let taken = join_all((0..AT_ONCE_IN_NAMESPACE).map(|_| quick.take())).now_or_never();
+        assert_eq!(taken.map(|taken| taken.len()), Some(AT_ONCE_IN_NAMESPACE));
+        asking.shutdown().await;
+        assert!(slow.take().now_or_never().is_some(), "they are given back");
+        drop((slow, quick));
+        turns.of("another");
+        assert_eq!(turns.in_namespaces.lock().len(), 1, "nobody asks for the others any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repository_has_its_time_from_when_it_is_asked() {
+        let turns = Turns::default().of("shop");
+        let answer = async |seconds| tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let ask = |seconds| turns.ask_repository(answer(seconds));
+        let start = Instant::now();
+        assert!(join_all((0..100).map(|_| ask(29))).await.iter().all(Result::is_ok));
+        assert!(start.elapsed() > PATIENCE * 2, "{:?}", start.elapsed());
+        let start = Instant::now();
+        assert!(matches!(ask(31).await, Err(Halt::Retry(_))));
+        assert_eq!(start.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn question_is_asked_once_and_again_when_what_was_in_the_way_may_have_passed() {
+        let (asks, (poke, mut pokes)) = (Questions::<&str, usize>::default(), Poke::new());
+        let key = ("shop".to_owned(), "web".to_owned());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let look = || {
+            asks.answer("it", (&poke, &key), || {
+                let number = asked.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    tokio::time::sleep(Duration::from_secs(30)).await;
+                    assert_ne!(number, 0, "a mistake of ours");
+                    if number == 1 { Err(Halt::Retry("it is away".to_owned())) } else { Ok(number) }
+                }
+            })
+        };
+        assert_eq!((look(), look(), asks.is_asking()), (None, None, true));
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        assert_eq!((look(), asked.load(Ordering::Relaxed)), (None, 2), "what panicked has said nothing");
+        assert_eq!(pokes.recv().await.as_ref(), Some(&key));
+        assert!(matches!(look(), Some(Err(Halt::Retry(_)))));
+        tokio::time::advance(AGAIN).await;
+        assert_eq!((look(), asked.load(Ordering::Relaxed)), (None, 3));
+        assert_eq!(pokes.recv().await.as_ref(), Some(&key));
+        tokio::time::advance(AGAIN * 100).await;
+        assert_eq!((look(), asked.load(Ordering::Relaxed), asks.is_asking()), (Some(Ok(2)), 3, false));
+        asks.forget("it");
+        assert_eq!(look(), None, "it is forgotten");
+    }
+
+    #[tokio::test]
+    async fn what_is_wanted_no_longer_is_not_asked_about_any_more() {
+        let asks = Questions::<&str, ()>::default();
+        let (alive, mut gone) = mpsc::channel::<()>(1);
+        let key = ObjectKey::default();
+        asks.answer("it", (&Poke::default(), &key), || async move {
+            let _alive = alive;
+            std::future::pending().await
+        });
+        asks.retain(|_| false);
+        assert_eq!(gone.recv().await, None);
+    }
+}

@@ -1,0 +1,193 @@
+//! References that stand for too much, by what the Spec says and by what is live.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, json};
+
+use super::*;
+use crate::planner::{PlanInput, plan};
+use crate::problem::{Problem, reason};
+use crate::reference::{Reference, ReferenceError};
+use crate::resolve::{Looked, Resolved, resolve};
+use crate::spec::{Resource, Spec};
+use crate::{DigestKeys, Live, Owner, State};
+
+const MIB: usize = 1 << 20;
+
+fn id(name: impl std::fmt::Display) -> ResourceId {
+    ResourceId(format!("v1:ConfigMap:n:{name}"))
+}
+
+fn object(name: &str, x: Value) -> Map<String, Value> {
+    let metadata = json!({"name": name, "namespace": "n"});
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": x}});
+    object.as_object().unwrap().clone()
+}
+
+/// A ConfigMap with this under `data.x`.
+fn holding(name: impl std::fmt::Display, x: Value) -> Resource {
+    let attributes = object(&name.to_string(), x);
+    let kind = crate::ResourceType::Kubernetes;
+    Resource { id: id(name), kind, attributes, depends_on: Vec::new(), extensions: Map::new() }
+}
+
+fn whole(name: impl std::fmt::Display) -> Value {
+    format!("$kusion_path.{}.data.x", id(name)).into()
+}
+
+fn inside(name: impl std::fmt::Display) -> String {
+    format!("${{kusion_path.{}.data.x}}", id(name))
+}
+
+/// What is wrong by the Spec alone, which nobody has to look at anything for: of the Spec, and of a plan that was begun.
+fn refused(resources: Vec<Resource>) -> Vec<Problem> {
+    let spec = Spec { resources, ..Spec::default() };
+    let found = spec.validate().err().unwrap_or_default();
+    let (state, owner, keys) = (State::default(), Owner::default(), DigestKeys::new(&[7; 32], &[]));
+    let planned = plan(&PlanInput::blind(&spec, &state, &owner, &keys)).err().unwrap_or_default();
+    assert_eq!(planned, found);
+    found
+}
+
+#[track_caller]
+fn check(resources: Vec<Resource>, expected: &[(&str, &str, &str)]) {
+    let found = refused(resources);
+    assert!(found.iter().all(|problem| problem.reason == reason::TOO_LARGE), "{found:?}");
+    let told = |it: &Problem| (it.resource_id.clone().unwrap(), it.field.clone(), it.message.clone());
+    let expected = expected.iter().map(|(name, field, message)| (id(name), (*field).into(), (*message).into()));
+    assert_eq!(found.iter().map(told).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_text_of_ten_references_ten_times_over_is_refused_with_its_place() {
+    let first = holding("a0", "AAAAAAAAAA".into());
+    let next = (1..10).map(|n| holding(format!("a{n}"), inside(format!("a{}", n - 1)).repeat(10).into()));
+    let message = "the references of the resource stand for more than 16 MiB";
+    check(std::iter::once(first).chain(next).collect(), &[("a7", "attributes.data.x", message)]);
+}
+
+#[test]
+fn lists_and_maps_that_are_referred_to_over_and_over_are_refused_by_their_values() {
+    let first = holding("a", json!(vec![0; 1000]));
+    let many = |times: usize| vec![first.clone(), holding("b", json!({ "all": vec![whole("a"); times] }))];
+    check(many(249), &[]);
+    let message = "the references of the resource stand for more than 250000 values";
+    check(many(250), &[("b", "attributes.data.x.all[249]", message)]);
+}
+
+#[test]
+fn all_resources_together_have_a_limit_that_is_told_once() {
+    let first = holding("a", "A".repeat(MIB).into());
+    let many = |count: usize| {
+        let others = (0..count).map(|n| holding(format!("b{n}"), vec![whole("a"); 10].into()));
+        std::iter::once(first.clone()).chain(others).collect()
+    };
+    check(many(6), &[]);
+    let message = "the references of all resources stand for more than 64 MiB";
+    check(many(9), &[("b6", "attributes.data.x[4]", message)]);
+}
+
+#[test]
+fn what_is_written_out_is_not_counted() {
+    let long = "A".repeat(20 * MIB);
+    let resources = vec![holding("a", "x".into()), holding("b", format!("{long}{}", inside("a")).into())];
+    check(resources, &[]);
+}
+
+#[test]
+fn values_in_values_end_at_the_depth_that_files_end_at() {
+    let chain = |length: usize| {
+        let next = (1..=length).map(|n| holding(format!("a{n:04}"), vec![whole(format!("a{:04}", n - 1))].into()));
+        std::iter::once(holding("a0000", "leaf".into())).chain(next).collect::<Vec<_>>()
+    };
+    // The attributes, `data`, and a list for each step.
+    let deepest = DEEPEST - 2;
+    check(chain(deepest), &[]);
+    let name = format!("a{:04}", deepest + 1);
+    let message = "with its references replaced it has more than 64 levels of maps and lists";
+    // What comes behind it is not known then, and so on.
+    check(chain(deepest * 2), &[(&name, "attributes.data.x[0]", message)]);
+    let found = refused(chain(3000));
+    assert_eq!(found[0].resource_id, Some(id(&name)), "{found:?}");
+}
+
+#[test]
+fn a_key_may_be_made_of_references_as_far_as_they_go() {
+    let key = inside("a").repeat(17);
+    let resources = vec![holding("a", "A".repeat(MIB).into()), holding("b", json!({ (key.clone()): 1 }))];
+    let found = refused(resources);
+    assert_eq!((found.len(), found[0].reason.as_str()), (1, reason::TOO_LARGE));
+    assert_eq!(found[0].field, format!("attributes.data.x[\"{key}\"]"));
+}
+
+#[test]
+fn what_is_live_counts_when_it_is_looked_at() {
+    let (a, b) = (holding("a", "x".into()), holding("b", json!("")));
+    let uid = "${kusion_path.v1:ConfigMap:n:a.metadata.annotations.long}".repeat(17);
+    let deep = "$kusion_path.v1:ConfigMap:n:a.status.deep";
+    let mut live = object("a", "x".into());
+    live["metadata"]["annotations"] = json!({"long": "A".repeat(MIB)});
+    live.insert("status".to_owned(), json!({"deep": (0..DEEPEST).fold(json!(1), |inner, _| json!([inner]))}));
+    let live = BTreeMap::from([(a.id.clone(), Live::Present(live)), (b.id.clone(), Live::Absent)]);
+    for (x, message) in [
+        (uid.as_str(), "the references of the resource stand for more than 16 MiB"),
+        (deep, "with its references replaced it has more than 64 levels of maps and lists"),
+    ] {
+        let spec = Spec { resources: vec![a.clone(), holding("b", x.into())], ..Spec::default() };
+        spec.validate().unwrap();
+        let record = |name: &str, x: Value| {
+            let named = crate::StateResource::named_by(&id(name)).unwrap();
+            crate::StateResource { attributes: object(name, x), ..named }
+        };
+        let state = State { resources: vec![record("a", "x".into())], ..State::default() };
+        let (owner, keys) = (Owner::default(), DigestKeys::new(&[7; 32], &[]));
+        let input = PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+        // Nothing of it changes, so that what is live holds.
+        let problems = plan(&input).unwrap_err();
+        let told: Vec<_> = problems.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
+        assert_eq!(told, [(reason::TOO_LARGE, message)]);
+    }
+}
+
+/// Replaces the references of a resource, all of which lead to this.
+fn replaced<'r>(
+    resource: &'r Resource,
+    looked: &Result<Looked<'_>, ReferenceError>,
+    budget: &mut Budget,
+) -> Result<Resolved<'r>, Vec<(FieldPath, ReferenceError)>> {
+    resolve(resource, &|known| known == id("a").0, &mut |_: &Reference| looked.clone(), budget)
+}
+
+#[test]
+fn paths_that_are_kept_count() {
+    let field = "f".repeat(MIB);
+    let many = holding("b", json!({ (field): vec![whole("a"); 100] }));
+    let text = holding("b", json!({ ("f".repeat(MIB)): inside("a").repeat(100) }));
+    let secret = Looked::Known { value: &json!({"p": "x", "q": "y"}), sensitive: vec![FieldPath::of_keys(["p"])] };
+    let dangling = Err(ReferenceError::Dangling("it cannot exist".to_owned()));
+    for (resource, looked) in
+        [(&many, &Ok(Looked::Unknown)), (&many, &Ok(secret)), (&many, &dangling), (&text, &dangling)]
+    {
+        let errors = replaced(resource, looked, &mut Budget::default()).unwrap_err();
+        assert!(errors.len() < 17, "{} places are kept", errors.len());
+        assert!(matches!(errors.last(), Some((_, ReferenceError::TooLarge(TooLarge::Resource(_))))), "{looked:?}");
+    }
+}
+
+#[test]
+fn a_resource_whose_references_are_replaced_again_counts_once() {
+    let (value, mut budget) = (json!("A".repeat(10 * MIB)), Budget::default());
+    let looked = Ok(Looked::Known { value: &value, sensitive: Vec::new() });
+    for _ in 0..20 {
+        replaced(&holding("b", whole("a")), &looked, &mut budget).unwrap();
+    }
+    for n in 0..5 {
+        replaced(&holding(n, whole("a")), &looked, &mut budget).unwrap();
+    }
+    assert!(!budget.is_spent());
+    replaced(&holding("c", whole("a")), &looked, &mut budget).unwrap_err();
+    assert!(budget.is_spent());
+    budget.give_back(&id("c"));
+    budget.give_back(&id("b"));
+    replaced(&holding("d", whole("a")), &looked, &mut budget).unwrap();
+}

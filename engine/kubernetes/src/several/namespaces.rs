@@ -1,0 +1,98 @@
+//! Objects that name no namespace: they are in the default one of their cluster, which may change.
+
+use super::*;
+
+/// A widget that names no namespace.
+fn unplaced(name: &str) -> Resource {
+    let mut resource = in_cluster("", name, "a", false);
+    resource.id = format!("example.com/v1:Widget:{name}").as_str().into();
+    resource.attributes["metadata"].as_object_mut().unwrap().remove("namespace");
+    resource
+}
+
+impl Deployment {
+    /// The namespaces that an object is in.
+    fn places(&self, name: &str) -> Vec<&'static str> {
+        ["before", "after"].into_iter().filter(|namespace| self.main.object(namespace, name).is_some()).collect()
+    }
+
+    /// With an object that names no namespace, and another default than when it was applied.
+    async fn with_another_default() -> Self {
+        let deployment = Self::new();
+        deployment.main.default_to("before");
+        deployment.brings(&spec(vec![unplaced("web")])).await;
+        assert_eq!(deployment.places("web"), ["before"]);
+        deployment.main.default_to("after");
+        deployment
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_goes_to_the_default_namespace_where_that_is_another() {
+    let deployment = Deployment::with_another_default().await;
+    let wanted = spec(vec![unplaced("web")]);
+    let planned = deployment.plan(&wanted).await.unwrap();
+    let action = &planned.plan.actions[0];
+    let moved = (action.changes[0].path.as_str(), &action.changes[0].before, &action.changes[0].after);
+    assert_eq!(action.action, Action::Replace);
+    assert_eq!(moved, ("metadata.namespace", &Some(json!("before")), &Some(json!("after"))));
+    assert!(deployment.carry_out(&wanted, &planned).await.0.succeeded);
+    assert_eq!(deployment.places("web"), ["after"]);
+    assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_removed_from_the_namespace_that_it_is_in() {
+    let deployment = Deployment::with_another_default().await;
+    let actions = deployment.brings(&spec(Vec::new())).await;
+    assert_eq!(actions, [("example.com/v1:Widget:web".to_owned(), Action::Delete)]);
+    assert!(deployment.places("web").is_empty() && deployment.state().resources.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_may_stay_where_it_is_by_naming_the_namespace() {
+    let deployment = Deployment::with_another_default().await;
+    let uid = deployment.main.object("before", "web").unwrap()["metadata"]["uid"].clone();
+    let mut named = widget("before", "web");
+    named.attributes.insert("spec".to_owned(), json!({"value": "a"}));
+    let actions: Vec<Action> =
+        deployment.brings(&spec(vec![named])).await.into_iter().map(|(_, action)| action).collect();
+    assert_eq!(actions, [Action::Unchanged, Action::Forget]);
+    assert_eq!(deployment.main.object("before", "web").unwrap()["metadata"]["uid"], uid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_call_made_in_the_other_namespace_is_found() {
+    for is_wanted in [true, false] {
+        let deployment = Deployment::with_another_default().await;
+        let wanted = spec(vec![unplaced("web")]);
+        deployment.crash(&wanted).await;
+        assert_eq!((deployment.places("web"), deployment.state().open.len()), (vec!["after"], 1));
+        let uid = deployment.main.object("after", "web").unwrap()["metadata"]["uid"].clone();
+        deployment.brings(&if is_wanted { wanted } else { spec(Vec::new()) }).await;
+        if is_wanted {
+            assert_eq!(deployment.main.object("after", "web").unwrap()["metadata"]["uid"], uid, "it is not made twice");
+            assert_eq!(deployment.state().resources[0].uid(), uid.as_str());
+        } else {
+            assert!(deployment.places("web").is_empty(), "it is left behind");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_is_not_wanted_with_and_without_its_namespace() {
+    let deployment = Deployment::new();
+    deployment.main.default_to("shop");
+    let both = spec(vec![unplaced("web"), in_cluster("", "web", "b", false)]);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
+    let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            "DuplicateResource example.com/v1:Widget:shop:web: attributes.metadata.namespace: this is the same object as \
+          example.com/v1:Widget:web: what names no namespace goes to shop in cluster main"
+        ]
+    );
+    deployment.main.default_to("elsewhere");
+    assert!(deployment.plan(&both).await.is_ok());
+}
