@@ -1,5 +1,4 @@
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server as _, eventually};
 
 use super::{Scene, rules};
@@ -183,46 +182,4 @@ fn a_policy_changes_objects() {
     assert!(refusal.contains(&text) && refusal.contains(".spec.colour: field not declared in schema"), "{refusal}");
     policy(&mut scene, "MutatingAdmissionPolicy", broken("Ignore"), json!({}));
     scene.acceptance("b", &json!({}));
-}
-
-/// The changes are made by then, and nobody would put them on record if the run ended with them.
-#[test]
-fn run_does_not_end_before_the_release_is_let_be_that_records_it() {
-    let cluster = Cluster::shared();
-    let organization = Organization::create(&cluster);
-    let mut scene = Scene::of(cluster.kubectl(), &organization.name);
-    policy(
-        &mut scene,
-        "ValidatingAdmissionPolicy",
-        json!({
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["delivery.stoa.dev", "config.stoa.dev"], "apiVersions": ["*"],
-                "resources": ["releases", "sources"], "operations": ["CREATE"],
-            }]},
-            "validations": [{"expression": "false", "message": "not today"}],
-        }),
-        json!({"validationActions": ["Deny"]}),
-    );
-    // Of the same policy.
-    scene.refusal("other", &json!({}));
-    organization.stack("web", &config_maps(&format!("{}-web", organization.name), 1, "first"));
-    let run = organization.start("web", "Apply", "");
-    let waits = || {
-        scene.kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
-            let waiting = condition(run, "Waiting")["message"].as_str().unwrap_or_default().to_owned();
-            waiting.contains("release 1 is to be recorded").then_some(waiting)
-        })
-    };
-    let waiting = waits();
-    assert!(waiting.contains("not today"), "{waiting}");
-    let cancel = ["patch", "run", &run, "--namespace", &organization.name, "--type=merge"];
-    scene.kubectl.run(&[&cancel[..], &["--patch={\"spec\":{\"cancel\":true}}"]].concat());
-    // It is looked at again, and waits still.
-    std::thread::sleep(std::time::Duration::from_secs(6));
-    assert_eq!(organization.run(&run)["status"]["phase"], "Applying");
-    scene.lift();
-    let ended = organization.ended(&run, PATIENCE);
-    assert_eq!((&ended["status"]["phase"], &ended["status"]["release"]), (&"Succeeded".into(), &1.into()), "{ended:#}");
-    assert_eq!(organization.revisions("web"), [1]);
-    organization.succeed("web", "Destroy", "");
 }
