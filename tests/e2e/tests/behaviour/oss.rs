@@ -152,20 +152,6 @@ fn key_that_oss_does_not_take_is_told_without_what_is_in_it_and_waited_for() {
 }
 
 #[test]
-fn bucket_of_oss_may_have_a_domain_to_itself() {
-    let server = OssServer::start("documents");
-    let cluster = Cluster::shared();
-    let organization = Organization::create(&cluster);
-    let domain = format!("http://documents.localhost:{}", server.port());
-    let backend = at(&organization, &server, &format!("endpoint: \"{domain}\", addressing: CustomDomain"));
-    organization.keep_in(&backend);
-    organization.stack("web", &config_maps(&format!("{}-web", organization.name), 2, "first"));
-    organization.succeed("web", "Apply", "");
-    assert!(!contents(&server.bucket("documents").join("team/stoa").join(&organization.name)).is_empty());
-    organization.succeed("web", "Destroy", "");
-}
-
-#[test]
 fn bucket_that_oss_cannot_be_asked_for_is_refused() {
     let kubectl = Cluster::shared().kubectl();
     let backend = |bucket: &str, place: &str| {
