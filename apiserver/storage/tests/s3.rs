@@ -324,6 +324,17 @@ async fn a_bucket_may_be_named_by_the_host() {
 }
 
 #[tokio::test]
+async fn a_bucket_may_have_a_domain_to_itself() {
+    let server = OssServer::start("documents");
+    let domain = format!("http://documents.localhost:{}", server.port());
+    let location = S3Location { addressing: Addressing::CustomDomain, ..oss(domain) };
+    let keys = Keys::of(&server.access_key, &server.secret_key);
+    let digest = open(&location, keys.clone()).put(SCOPE, Bytes::from_static(b"plan")).await.unwrap();
+    // It is the bucket that the service has otherwise, too.
+    assert_eq!(open(&oss(server.url()), keys).list(SCOPE).await.unwrap(), [digest]);
+}
+
+#[tokio::test]
 async fn oss_takes_nothing_that_is_meant_for_s3() {
     let server = OssServer::start("documents");
     let keys = Keys::of(&server.access_key, &server.secret_key);

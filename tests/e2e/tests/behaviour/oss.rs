@@ -15,11 +15,6 @@ const SYSTEM: &str = "stoa-system";
 /// Makes a Backend of type OSS in the bucket `documents`, and the Secret of the same name that it takes the key from; the
 /// name.
 pub(crate) fn in_oss(organization: &Organization, server: &OssServer, url: &str) -> String {
-    at(organization, server, &format!("endpoint: \"{url}\""))
-}
-
-/// The same where this says how to get there: fields of `spec.s3` with a comma in between.
-fn at(organization: &Organization, server: &OssServer, place: &str) -> String {
     let kubectl = Cluster::shared().kubectl();
     let backend = format!("{}-oss", organization.name);
     tell_key(&kubectl, &backend, &server.access_key, &server.secret_key);
@@ -29,7 +24,7 @@ kind: Backend
 metadata: {{name: {backend}}}
 spec:
   type: OSS
-  s3: {{bucket: documents, prefix: team/stoa, region: {REGION}, {place}, credentialsSecretRef: {{namespace: {SYSTEM}, name: {backend}}}}}
+  s3: {{bucket: documents, prefix: team/stoa, region: {REGION}, endpoint: \"{url}\", credentialsSecretRef: {{namespace: {SYSTEM}, name: {backend}}}}}
 "
     ));
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
