@@ -37,8 +37,37 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// grant.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
-/// The last error that was tried again, without sensitive texts.
-pub(crate) type Told = Mutex<Option<String>>;
+/// What was heard of tries that were made again.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    /// The last error.
+    error: Option<String>,
+    /// Whether any of them may have been carried out.
+    is_unanswered: bool,
+}
+
+impl Told {
+    /// Notes why a try is made again, without sensitive texts; what it said.
+    pub(crate) fn note(&self, error: &RuntimeError, sensitive: &Sensitive) -> String {
+        let said = sensitive.redact(&error.to_string());
+        let mut heard = self.0.lock();
+        heard.error = Some(said.clone());
+        heard.is_unanswered |= error.is_unanswered();
+        said
+    }
+
+    /// Forgets all of it; the last error.
+    pub(crate) fn take(&self) -> Option<String> {
+        std::mem::take(&mut *self.0.lock()).error
+    }
+
+    fn is_unanswered(&self) -> bool {
+        self.0.lock().is_unanswered
+    }
+}
 
 /// What the calls for one resource have, until it is done with.
 #[derive(Debug)]
@@ -98,7 +127,7 @@ impl Caller {
         let mut result = match self.in_time(limit, self.attempt(planned, records, &course)).await {
             Ok(result) => result,
             Err(message) => {
-                let message = match course.told.lock().take() {
+                let message = match course.told.take() {
                     Some(error) => format!("{message}; the last that was heard: {error}"),
                     None => message,
                 };
@@ -176,7 +205,7 @@ impl Caller {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(problem(&planned.id, &error, &ready.sensitive)),
             Err(late) => {
-                let because = told.lock().take().map_or_else(String::new, |error| format!("; {error}"));
+                let because = told.take().map_or_else(String::new, |error| format!("; {error}"));
                 unhealthy(format!("it was applied and is not established: {late}{because}"))
             }
         }
@@ -201,7 +230,7 @@ impl Caller {
         course: &Course,
     ) -> ResourceResult {
         let problem = problem(&planned.id, error, sensitive);
-        let is_unanswered = error.is_unanswered() || course.told.lock().is_some();
+        let is_unanswered = error.is_unanswered() || course.told.is_unanswered();
         if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
@@ -330,11 +359,11 @@ impl Caller {
             match self.runtime.wait_gone(object).await {
                 Ok(()) => {
                     // However often it was asked to go, nothing of that is open.
-                    course.told.lock().take();
+                    course.told.take();
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => {
-                    *course.told.lock() = Some(sensitive.redact(&error.to_string()));
+                    course.told.note(&error, sensitive);
                     if self.stop.run_until_cancelled(tokio::time::sleep(verify::AGAIN)).await.is_none() {
                         return Err(error);
                     }
@@ -461,19 +490,19 @@ where
     loop {
         match call().await {
             // Who says when to come again is there, and whoever waits for that has no less patience left.
-            Err(RuntimeError::Limited { message, wait: asked }) => {
-                let said = sensitive.redact(&message);
+            Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
+                let said = told.note(&error, sensitive);
                 tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
-                *told.lock() = Some(said);
                 if stop.run_until_cancelled(tokio::time::sleep(asked)).await.is_none() {
-                    return Err(RuntimeError::Limited { message, wait: asked });
+                    return Err(error);
                 }
                 patience += asked;
             }
-            Err(error @ RuntimeError::Unavailable { .. }) if Instant::now() < patience => {
-                let said = sensitive.redact(&error.to_string());
+            Err(error @ (RuntimeError::Unavailable { .. } | RuntimeError::Unread { .. }))
+                if Instant::now() < patience =>
+            {
+                let said = told.note(&error, sensitive);
                 tracing::debug!(error = said, ?wait, "trying again");
-                *told.lock() = Some(said);
                 let pause = wait.mul_f64(rand::random_range(0.5..1.0));
                 if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                     return Err(error);

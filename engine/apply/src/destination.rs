@@ -26,7 +26,7 @@ pub fn leads_elsewhere(plan: &Plan, runtime: &dyn Runtime) -> Option<String> {
     let is_moved = |(name, then): &(&String, &String)| now.get(*name).is_some_and(|now| now != *then);
     let (name, _) = plan.destinations.iter().find(is_moved)?;
     let what = if name.is_empty() { "the workspace".to_owned() } else { format!("cluster {name}") };
-    Some(format!("{what} leads elsewhere than when the plan was made"))
+    Some(format!("{what} leads elsewhere than when the plan was made; start another run"))
 }
 
 fn digests(runtime: &dyn Runtime) -> BTreeMap<String, String> {

@@ -431,9 +431,10 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
-        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
-            (reason::UNAVAILABLE, None)
-        }
+        RuntimeError::Unavailable { .. }
+        | RuntimeError::Unread { .. }
+        | RuntimeError::GivenUp { .. }
+        | RuntimeError::Limited { .. } => (reason::UNAVAILABLE, None),
         RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
     };

@@ -3,7 +3,6 @@
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
-use parking_lot::Mutex;
 use stoa_engine::{Problem, ResourceId, problem::reason, timeout::timeout};
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
@@ -47,7 +46,7 @@ async fn check(
         // The receiver lives as long as the wait does.
         let _ = reports.send((health, message.to_owned()));
     };
-    let told = Mutex::default();
+    let told = Told::default();
     let mut wait = pin!(tokio::time::timeout_at(deadline, wait(runtime, ready, &report, &told)));
     let mut last = (None, String::new());
     loop {
@@ -80,7 +79,7 @@ async fn check(
                     Ok(Err(error)) => Some(problem(id, &error, &ready.sensitive)),
                     Err(_) => {
                         // Why nobody could look counts for more than what was seen before.
-                        let because = told.lock().take().map_or(because, |error| format!(": {error}"));
+                        let because = told.take().map_or(because, |error| format!(": {error}"));
                         let message = format!("it was applied and is not healthy in time{because}");
                         Some(Problem::new(reason::TIMED_OUT, message).of(id))
                     }
@@ -99,13 +98,13 @@ pub(crate) async fn wait(
     told: &Told,
 ) -> Result<Health, RuntimeError> {
     let report = |health: Health, message: &str| {
-        told.lock().take();
+        told.take();
         report(health, message);
     };
     loop {
         match runtime.wait_healthy(&ready.desired, &report).await {
             Err(error) if error.is_retryable() => {
-                *told.lock() = Some(ready.sensitive.redact(&error.to_string()));
+                told.note(&error, &ready.sensitive);
                 tokio::time::sleep(AGAIN).await;
             }
             ended => return ended,

@@ -15,7 +15,7 @@ use crate::object::ObjectRef;
 use crate::path::{FieldPath, Segment, scalar_text};
 use crate::problem::{Problem, reason};
 use crate::resolve::Resolved;
-use crate::spec::Resource;
+use crate::spec::{Resource, place};
 
 /// The extension, or annotation, of a resource that names fields which are somebody else's: a list of paths such as
 /// `spec.replicas`, or a text with commas in between. Items of lists are named by their index or name: `containers.web.image`,
@@ -153,9 +153,7 @@ impl Ignored {
 }
 
 fn invalid(resource: &Resource, message: &str) -> Problem {
-    let place =
-        if resource.extensions.contains_key(IGNORE_FIELDS) { "extensions" } else { "attributes.metadata.annotations" };
-    Problem::new(reason::INVALID_RESOURCE, message).at(format!("{place}[\"{IGNORE_FIELDS}\"]"))
+    Problem::new(reason::INVALID_RESOURCE, message).at(place(&resource.extensions, IGNORE_FIELDS))
 }
 
 /// Whether an object cannot be applied without the field.

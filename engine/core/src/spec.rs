@@ -5,6 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::conflict::FORCE;
+use crate::held::DELETE_CONTENTS;
+use crate::problem::{Problem, reason};
+
 /// An engine id, unique in a Spec: `apiVersion:Kind:namespace:name`, `apiVersion:Kind:name`, or
 /// `providerNamespace:provider:resourceType:name`. Ids may contain dots, slashes and colons.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,13 +94,36 @@ impl Resource {
 
     /// Whether the resource says `true` under a name, as a text or not, as [`setting`](Self::setting) finds it.
     pub fn is_set(&self, name: &str) -> bool {
-        self.setting(name).is_some_and(|value| *value == Value::Bool(true) || *value == "true")
+        self.setting(name).and_then(switch) == Some(true)
+    }
+
+    /// What is said of what is so or is not, and is neither.
+    pub(crate) fn check_switches(&self) -> impl Iterator<Item = Problem> {
+        [RECREATE, FORCE, DELETE_CONTENTS].into_iter().filter_map(|name| {
+            let value = self.setting(name).filter(|value| !value.is_null() && switch(value).is_none())?;
+            let message = format!("\"true\" or \"false\" is wanted here, not {value}");
+            Some(Problem::new(reason::INVALID_RESOURCE, message).of(&self.id).at(place(&self.extensions, name)))
+        })
     }
 
     /// What the resource says of itself under a name, in its extensions or else in its annotations, which manifests have.
     pub fn setting(&self, name: &str) -> Option<&Value> {
         setting(&self.extensions, &self.attributes, name)
     }
+}
+
+fn switch(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(is_set) => Some(*is_set),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The field with what is said under a name, if anything is.
+pub(crate) fn place(extensions: &Map<String, Value>, name: &str) -> String {
+    let holder = if extensions.contains_key(name) { "extensions" } else { "attributes.metadata.annotations" };
+    format!("{holder}[\"{name}\"]")
 }
 
 /// What is said under a name in extensions, or else in the annotations of attributes.

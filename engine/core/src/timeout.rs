@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
 use crate::problem::{Problem, reason};
-use crate::spec::setting;
+use crate::spec::{place, setting};
 
 /// The extension, or annotation, of a resource that takes longer than others, or is to fail sooner: a duration such as `90s`,
 /// `15m` or `1h30m`. A call for it may take as long, with all tries, and so may it afterwards until it is healthy.
@@ -37,8 +37,7 @@ pub fn timeout(extensions: &Map<String, Value>, attributes: &Map<String, Value>)
 }
 
 fn invalid(extensions: &Map<String, Value>, message: &str) -> Problem {
-    let place = if extensions.contains_key(TIMEOUT) { "extensions" } else { "attributes.metadata.annotations" };
-    Problem::new(reason::INVALID_RESOURCE, message).at(format!("{place}[\"{TIMEOUT}\"]"))
+    Problem::new(reason::INVALID_RESOURCE, message).at(place(extensions, TIMEOUT))
 }
 
 #[cfg(test)]

@@ -112,6 +112,7 @@ impl Spec {
                 }
             }
             problems.extend(check_secrets(resource));
+            problems.extend(resource.check_switches());
             problems.extend(Ignored::of(resource).err().map(|problem| problem.of(id)));
             problems.extend(timeout(&resource.extensions, &resource.attributes).err().map(|problem| problem.of(id)));
             problems.extend(check_dependencies(resource, &known));
@@ -305,6 +306,28 @@ mod tests {
             json!([after("a", "b"), after("b", "a")]),
             "CyclicDependency: v1:ConfigMap:shop:a: resources depend on each other: \
              v1:ConfigMap:shop:a → v1:ConfigMap:shop:b → v1:ConfigMap:shop:a",
+        );
+    }
+
+    #[test]
+    fn what_is_so_or_is_not_says_which() {
+        let with = |extensions: Value, annotations: Value| {
+            let mut resource = config_map("v1:ConfigMap:a", json!({"name": "a", "annotations": annotations}));
+            resource["extensions"] = extensions;
+            json!([resource])
+        };
+        for value in [json!(true), json!(false), json!("true"), json!("false"), Value::Null] {
+            check(with(json!({"stoa.dev/recreate": value}), json!({"stoa.dev/force-conflicts": value})), "");
+        }
+        check(
+            with(
+                json!({"stoa.dev/recreate": "yes", "stoa.dev/delete-contents": 1}),
+                json!({"stoa.dev/force-conflicts": "True"}),
+            ),
+            "InvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/recreate\"]: \"true\" or \"false\" is wanted here, not \"yes\"\n\
+             InvalidResource: v1:ConfigMap:a: attributes.metadata.annotations[\"stoa.dev/force-conflicts\"]: \"true\" or \"false\" \
+             is wanted here, not \"True\"\n\
+             InvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/delete-contents\"]: \"true\" or \"false\" is wanted here, not 1",
         );
     }
 

@@ -111,7 +111,7 @@ impl<'a> Versions<'a> {
             }
             cluster.forget(&outdated);
         }
-        let known = look_in_any_version(cluster, &target.gvk).await.map_err(|err| self.explain(err))?;
+        let known = look_in_any_version(cluster, &target.gvk).await.map_err(|err| self.unread(self.explain(err)))?;
         self.turns += 1;
         let Known::Served(gvk, api) = known else { return Ok(None) };
         self.last = Some(gvk.clone());
@@ -121,6 +121,11 @@ impl<'a> Versions<'a> {
     fn explain(&self, err: CallError) -> RuntimeError {
         let err = if self.has_called { err.after_a_call() } else { err };
         err.into_runtime(&self.cluster.name, &self.sensitive)
+    }
+
+    /// What is said of a look that failed.
+    fn unread(&self, error: RuntimeError) -> RuntimeError {
+        if self.has_called { error } else { error.before_a_change() }
     }
 }
 
@@ -141,7 +146,7 @@ async fn delete_served(
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Some(Deleted::Gone)),
             Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
-            Err(err) => return Err(versions.explain(err)),
+            Err(err) => return Err(versions.unread(versions.explain(err))),
         };
         // It went since it was seen, and somebody took its name.
         if ours.as_deref().is_some_and(|ours| uid_of(&object) != Some(ours)) {
@@ -159,7 +164,7 @@ async fn delete_served(
         if is_going(&object) {
             return Ok(Some(going()));
         }
-        refuse_held(runtime, cluster, prior, &object).await?;
+        refuse_held(runtime, cluster, prior, &object).await.map_err(|error| versions.unread(error))?;
         match cluster.delete(&path, propagation(&target.gvk), &object).await {
             Ok(()) => {}
             Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => {

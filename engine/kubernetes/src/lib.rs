@@ -20,6 +20,7 @@ mod health;
 mod held;
 mod kinds;
 mod kstatus;
+mod lists;
 mod object;
 mod policy;
 mod read;

@@ -344,13 +344,14 @@ async fn a_cluster_that_is_away_fails_what_goes_there_and_its_dependents_alone()
         [
             ("after".to_owned(), Action::Update, ResourceOutcome::Skipped),
             ("here".to_owned(), Action::Update, ResourceOutcome::Done),
-            ("there".to_owned(), Action::Update, ResourceOutcome::Unknown),
+            ("there".to_owned(), Action::Update, ResourceOutcome::Failed),
         ]
     );
     assert_eq!(deployment.values("here"), [Some(json!("b")), None]);
     assert_eq!(deployment.values("after"), [Some(json!("a")), None]);
 
-    // A call there is open now, and holds up nothing else either.
+    // Nothing was asked for there, and nothing else is held up the next time either.
+    assert_eq!(deployment.state().open, []);
     let third = spec(resources("c"));
     let (outcome, _) = deployment.apply(&third).await;
     assert!(!outcome.succeeded);

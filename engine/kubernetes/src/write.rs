@@ -140,7 +140,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
         Err(error @ RuntimeError::Going(_)) => return Err(error),
         // What was taken before is there: nobody may believe that nothing was done.
         Err(error) if was_taken => {
-            let message = format!("cluster {}: it was applied without some fields, and then: {error}", cluster.name);
+            let message = format!("cluster {}: it was applied but for some fields, and then: {error}", cluster.name);
             return Err(RuntimeError::Unavailable { message });
         }
         Err(error) => return Err(error),
@@ -163,12 +163,15 @@ async fn taken(
     was_taken: &mut bool,
 ) -> Result<(Api, Map<String, Value>), RuntimeError> {
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
-    let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
+    let explain = |err: CallError, may_have_changed: bool| match may_have_changed {
+        true => err.after_a_call().into_runtime(&cluster.name, &sensitive),
+        false => err.into_runtime(&cluster.name, &sensitive).before_a_change(),
+    };
     let (owner, from) = (&runtime.owner, taken_from(request.desired));
     let ignored = ignored(request)?;
-    let (mut waited, mut looks) = (false, 1);
+    let (mut waited, mut looks, mut may_have_changed) = (false, 1, false);
     loop {
-        let api = served(cluster, target, &explain).await?;
+        let api = served(cluster, target, &|err| explain(err, may_have_changed)).await?;
         let path = cluster.path(target, &api);
         let failed = match cluster.get(&path).await {
             Ok(live) => {
@@ -182,6 +185,8 @@ async fn taken(
                         request.unless_late(live)?;
                     }
                 }
+                may_have_changed = true;
+                let is_unmanaged = live.as_ref().is_some_and(|live| managers(live).next().is_none());
                 match released(cluster, &path, live, request, &ignored).await {
                     Ok(live) => {
                         let attributes = request.desired.attributes.clone();
@@ -196,6 +201,12 @@ async fn taken(
                             Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
                                 *was_taken = true;
                                 tokio::time::sleep(SETTLE).await;
+                                continue;
+                            }
+                            // Whose fields nobody knew are the first apply's by now, or somebody's who is called
+                            // before-first-apply, and who would keep what is to go.
+                            Ok((object, _)) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
+                                *was_taken = true;
                                 continue;
                             }
                             Ok((object, _)) => return Ok((api, object)),
@@ -221,7 +232,7 @@ async fn taken(
             CallError::Status(failure) if failure.is_by_definition() && cluster.is_new(&target.gvk) => {
                 tokio::time::sleep(SETTLE).await;
             }
-            err => return Err(explain(err)),
+            err => return Err(explain(err, may_have_changed)),
         }
     }
 }
@@ -252,8 +263,13 @@ async fn released(
 
 /// Whether fields of the object were applied by Stoa, also where something keeps our mark from it.
 fn is_applied(object: &Map<String, Value>) -> bool {
+    managers(object).any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+}
+
+/// Who has which of its fields.
+fn managers(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let entries = object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
-    entries.into_iter().flatten().any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+    entries.into_iter().flatten()
 }
 
 fn comes_by_itself(target: &Target) -> bool {

@@ -374,6 +374,12 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
+    /// What is there could not be looked at, so that nothing was done; trying again may help.
+    #[error("{message}")]
+    Unread {
+        /// What happened.
+        message: String,
+    },
     /// It has not answered for so long that it was not asked: nothing was done. Trying again may help, but not soon.
     #[error("{message}")]
     GivenUp {
@@ -419,6 +425,15 @@ impl RuntimeError {
         }
     }
 
+    /// The same of a look that comes before anything is changed.
+    #[must_use]
+    pub fn before_a_change(self) -> Self {
+        match self {
+            Self::Unavailable { message } => Self::Unread { message },
+            other => other,
+        }
+    }
+
     /// Whether the call may have been made all the same.
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Limited { .. })
@@ -426,6 +441,6 @@ impl RuntimeError {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::GivenUp { .. } | Self::Limited { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Unread { .. } | Self::GivenUp { .. } | Self::Limited { .. })
     }
 }

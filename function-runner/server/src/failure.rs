@@ -158,9 +158,10 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
-        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
-            (reason::UNAVAILABLE, None)
-        }
+        RuntimeError::Unavailable { .. }
+        | RuntimeError::Unread { .. }
+        | RuntimeError::GivenUp { .. }
+        | RuntimeError::Limited { .. } => (reason::UNAVAILABLE, None),
         RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind".to_owned())),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
     };

@@ -52,10 +52,17 @@ struct Told {
 impl Told {
     /// Waits until every acknowledged write is in Git, and each is there once.
     fn are_committed_once(&self, repository: &Path) {
-        let commits = eventually("every write is in Git", PATIENCE, || {
+        let deadline = Instant::now() + PATIENCE;
+        let commits = loop {
             let commits = committed(repository);
-            self.created.values().chain(&self.counted).all(|version| commits.contains_key(version)).then_some(commits)
-        });
+            let acknowledged = self.created.values().chain(&self.counted);
+            let missing: Vec<_> = acknowledged.filter(|version| !commits.contains_key(version)).collect();
+            if missing.is_empty() {
+                break commits;
+            }
+            assert!(Instant::now() < deadline, "not in Git within {PATIENCE:?}: {missing:?}; {} are", commits.len());
+            thread::sleep(Duration::from_millis(500));
+        };
         let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
         assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
     }

@@ -111,6 +111,8 @@ impl Store {
         mut object: Object,
         authorization: CreateAuthorization,
     ) -> Result<Arc<Stored>, CreateError> {
+        // Admission may have given it another.
+        metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         let sent_version = object.meta_str("resourceVersion").to_owned();
         metadata::fill_for_create(&mut object);
         object.metadata_mut().remove("resourceVersion");

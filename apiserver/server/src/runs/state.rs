@@ -84,7 +84,7 @@ impl State {
         workspace: &str,
         fence: Option<Fence>,
     ) -> Result<Self, Halt> {
-        let prefix = format!("/stoa/state/{stack_uid}/{workspace}/");
+        let prefix = prefix(stack_uid, workspace);
         let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
         let mut state = Self {
             fence,
@@ -96,9 +96,7 @@ impl State {
         };
         for entry in snapshot.entries {
             if entry.key == state.head_key() {
-                let head =
-                    document::decode(&entry.value).map_err(|e| unreadable("the deployment", entry.key.as_str(), &e))?;
-                state.head = (head, Some(entry.version));
+                state.head = (decode_head(&entry.key, &entry.value)?, Some(entry.version));
             } else {
                 let id = entry.key.as_str().strip_prefix(&state.prefix).unwrap_or_default();
                 let id = id.strip_prefix(RESOURCES).unwrap_or(id);
@@ -209,7 +207,7 @@ impl State {
     }
 
     fn head_key(&self) -> Key {
-        Key::new(format!("{}head", self.prefix))
+        head_key(&self.prefix)
     }
 
     fn entry_key(&self, id: &ResourceId) -> Key {
@@ -352,16 +350,28 @@ fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
     Halt::failed(reason::UNREADABLE_STATE, message)
 }
 
+/// Where the records of a stack in a workspace are.
+fn prefix(stack_uid: &str, workspace: &str) -> String {
+    format!("/stoa/state/{stack_uid}/{workspace}/")
+}
+
+fn head_key(prefix: &str) -> Key {
+    Key::new(format!("{prefix}head"))
+}
+
+fn decode_head(key: &Key, bytes: &[u8]) -> Result<Head, Halt> {
+    document::decode(bytes).map_err(|e| unreadable("the deployment", key.as_str(), &e))
+}
+
 /// The head of a stack in a workspace.
 ///
 /// # Errors
 ///
 /// As of [`State::load`].
 pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Head, Halt> {
-    let key = Key::new(format!("/stoa/state/{stack_uid}/{workspace}/head"));
+    let key = head_key(&prefix(stack_uid, workspace));
     let entry = log.read(&key).await.map_err(|e| halt(&e))?;
-    let head = entry.map(|entry| document::decode(&entry.value)).transpose();
-    Ok(head.map_err(|e| unreadable("the deployment", key.as_str(), &e))?.unwrap_or_default())
+    entry.map_or_else(|| Ok(Head::default()), |entry| decode_head(&key, &entry.value))
 }
 
 /// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.

@@ -50,7 +50,7 @@ async fn plan_for_another_place_is_another_plan() {
     assert_ne!(planned.digest, plan(&there).await.digest);
     assert_eq!(stoa_apply::leads_elsewhere(&planned.plan, &*here), None);
     let told = stoa_apply::leads_elsewhere(&planned.plan, &*there);
-    assert_eq!(told.as_deref(), Some("the workspace leads elsewhere than when the plan was made"));
+    assert_eq!(told.as_deref(), Some("the workspace leads elsewhere than when the plan was made; start another run"));
 }
 
 #[tokio::test]

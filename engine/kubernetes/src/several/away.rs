@@ -26,6 +26,32 @@ async fn a_cluster_that_was_given_up_is_away_and_refuses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_could_not_be_looked_at_is_not_open_afterwards() {
+    let deployment = Deployment::new();
+    let wanted = spec(vec![in_cluster("east", "web", "a", false), in_cluster("main", "api", "a", false)]);
+    deployment.east.be_away(true);
+    let (_, mut results) = deployment.apply(&wanted).await;
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    let [api, web] = &results[..] else { panic!("{results:?}") };
+    assert_eq!((api.2, web.2), (ResourceOutcome::Done, ResourceOutcome::Failed));
+    assert_eq!(deployment.state().open, []);
+    // Others are not held up by it.
+    let mut others = wanted.clone();
+    others.resources.remove(0);
+    deployment.brings(&others).await;
+    deployment.east.be_away(false);
+    deployment.brings(&wanted).await;
+    // Nor is it open that something is to go.
+    deployment.east.be_away(true);
+    let (_, results) = deployment.apply(&others).await;
+    assert!(results.iter().any(|(id, _, outcome)| id == "web" && *outcome == ResourceOutcome::Failed), "{results:?}");
+    assert_eq!(deployment.state().open, []);
+    deployment.east.be_away(false);
+    deployment.brings(&others).await;
+    assert_eq!(deployment.values("web"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn health_is_waited_for_though_the_cluster_is_away_for_longer() {
     let deployment = Deployment::new();
     let mut web = in_cluster("east", "web", "a", false);

@@ -92,6 +92,26 @@ async fn a_field_that_is_no_longer_wanted_goes() {
 }
 
 #[tokio::test]
+async fn a_field_that_is_no_longer_wanted_goes_though_nobody_knows_who_wrote_it() {
+    let bed = Bed::new().await;
+    let both = bed.config_map("bare", &json!({"a": "1", "b": "2"}));
+    let prior = recorded(&both, bed.apply(&both, None).await.unwrap().live);
+    // As upstream says that one clears them.
+    let clear = Patch::Merge(json!({"metadata": {"managedFields": [{}]}, "data": {"c": "theirs"}}));
+    bed.config_maps().patch("bare", &PatchParams::default(), &clear).await.unwrap();
+    let again = Patch::Merge(json!({"metadata": {"managedFields": [{}]}}));
+    let bare = bed.config_maps().patch("bare", &PatchParams::default(), &again).await.unwrap();
+    assert!(bare.managed_fields().is_empty(), "{bare:?}");
+    let one = bed.config_map("bare", &json!({"a": "1"}));
+    let request = ApplyRequest::new(&one, Some(&prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Changed(planned) = preview else { panic!("{preview:?}") };
+    assert_eq!(planned["data"], json!({"a": "1", "c": "theirs"}));
+    let applied = bed.runtime.apply(&request).await.unwrap();
+    assert_eq!(applied.live["data"], planned["data"]);
+}
+
+#[tokio::test]
 async fn a_key_of_a_secret_that_others_wrote_goes_once_it_is_dropped() {
     let bed = Bed::new().await;
     let secrets = Api::<Secret>::namespaced(bed.client.clone(), &bed.namespace);

@@ -4,14 +4,22 @@ use std::time::Duration;
 
 use stoa_engine::Spec;
 use stoa_git::testing::Behaviour;
-use stoa_proto::Summary;
 use stoa_proto::apply_event::Event;
+use stoa_proto::{ApplyEvent, Summary};
 use tonic::Code;
 
 use crate::bed::problem;
 use crate::caller::Reaction;
 use crate::delivery::Scene;
 use crate::grants::at_a_server;
+
+/// The caller is gone before it has heard what came of anything.
+fn hang_up_at_a_result(event: &ApplyEvent) -> Reaction {
+    match event.event {
+        Some(Event::Result(_)) => Reaction::HangUp,
+        _ => Reaction::Keep,
+    }
+}
 
 #[tokio::test]
 async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
@@ -46,13 +54,7 @@ async fn an_apply_that_cannot_look_at_what_is_there_is_gone_on_with_later() {
     let (mut scene, server, spec, plan) = at_a_server().await;
     scene.caller.lease = Duration::from_secs(30);
     server.behave(Behaviour::Normal);
-    let lost = scene
-        .caller
-        .apply_with(&spec, &plan, &[], |event| match event.event {
-            Some(Event::Result(_)) => Reaction::HangUp,
-            _ => Reaction::Keep,
-        })
-        .await;
+    let lost = scene.caller.apply_with(&spec, &plan, &[], hang_up_at_a_result).await;
     assert!(lost.finished.is_none() && scene.caller.state.values().all(|entry| entry.intent.is_some()), "{lost:?}");
     server.behave(Behaviour::Away);
     let away = scene.caller.apply(&spec, &plan).await;
@@ -70,13 +72,7 @@ async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
-    let lost = scene
-        .caller
-        .apply_with(&spec, &plan, &[], |event| match event.event {
-            Some(Event::Result(_)) => Reaction::HangUp,
-            _ => Reaction::Keep,
-        })
-        .await;
+    let lost = scene.caller.apply_with(&spec, &plan, &[], hang_up_at_a_result).await;
     assert!(lost.finished.is_none() && lost.results.is_empty() && scene.commits().len() == 1, "{lost:?}");
     assert!(scene.caller.state.values().all(|entry| entry.intent.is_some() && entry.resource.is_empty()));
     let open = scene.caller.state.clone();

@@ -207,6 +207,39 @@ fn plan_that_was_rejected_or_no_longer_holds_is_not_applied() {
     assert_eq!(organization.of_stack("releases", "web").len(), 1);
 }
 
+/// What is destroyed with it is what they asked for.
+#[test]
+fn who_deletes_a_stack_does_not_approve_that_alone() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let (name, namespace) = (organization.name.as_str(), format!("{}-web", organization.name));
+    organization.stack("web", &config_maps(&namespace, 1, "a"));
+    organization.succeed("web", "Apply", "");
+    let [(ann_name, ann), (_, bob)] = people(&admin, &organization);
+    for role in ["stoa:owner", "stoa:approver"] {
+        bind(&admin, &organization, &ann_name, role);
+    }
+    let policy = ["patch", "stack/web", "--namespace", name, "--type=merge"];
+    admin.run(&[&policy[..], &["--patch={\"spec\":{\"deletionPolicy\":\"Destroy\"}}"]].concat());
+    eventually("she may delete it", PATIENCE, || {
+        ann.succeeds(&["delete", "stack/web", "--namespace", name, "--wait=false"]).then_some(())
+    });
+    let destroy = eventually("its Destroy waits for approval", PATIENCE, || {
+        let mut runs = organization.of_stack("runs", "web").into_iter();
+        runs.find(|run| condition(run, "Waiting")["reason"] == "AwaitingApproval")
+    });
+    let (run, digest) = (destroy["metadata"]["name"].as_str().unwrap(), &destroy["status"]["plan"]["digest"]);
+    let approve = json!({"planDigest": digest, "decision": "Approved"});
+    eventually("it is refused as her own", PATIENCE, || {
+        let refused = patch(&ann, &organization, run, &approve).unwrap_err();
+        refused.contains(&format!("{ann_name} asked for this run")).then_some(())
+    });
+    eventually("somebody else approves it", PATIENCE, || patch(&bob, &organization, run, &approve).ok());
+    eventually("it is gone", PATIENCE, || (!admin.succeeds(&["get", "stack/web", "--namespace", name])).then_some(()));
+    assert!(!admin.succeeds(&["get", "configmap/c0", "--namespace", &namespace]));
+}
+
 #[test]
 fn plan_is_not_carried_out_elsewhere_than_where_it_was_approved_for() {
     let server = Standalone::shared();

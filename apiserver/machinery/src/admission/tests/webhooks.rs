@@ -73,6 +73,18 @@ async fn a_webhook_is_asked_what_kube_apiserver_would_ask() {
 }
 
 #[tokio::test]
+async fn what_a_webhook_puts_into_another_namespace_is_refused() {
+    let elsewhere = json!([{"op": "replace", "path": "/metadata/namespace", "value": "other"}]);
+    let moves = HookServer::start(move |_| patched(elsewhere.clone())).await;
+    let hooks = vec![("moves", vec![moves.hook("moves.test.dev", "mutate")])];
+    let server = Server::new(Configured { mutating: hooks, ..Configured::default() }).await;
+    let message = "the namespace of the provided object does not match the namespace sent on the request";
+    let refusal = (400, "BadRequest".to_owned(), message.to_owned());
+    assert_eq!(refused(server.create("shop", "a", 1).await), refusal);
+    assert_eq!(server.gadgets.list(None, &ListOptions::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test]
 async fn mutating_webhooks_change_the_object_in_the_order_of_their_names() {
     let hooks = HookServer::start(|request| {
         let path = request["path"].as_str().unwrap();

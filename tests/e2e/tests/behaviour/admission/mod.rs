@@ -20,7 +20,12 @@ impl Scene {
     pub(crate) fn new(kubectl: Kubectl) -> Self {
         let namespace = unique("admission");
         kubectl.run(&["create", "namespace", &namespace]);
-        Self { kubectl, namespace, configured: Vec::new() }
+        Self::of(kubectl, &namespace)
+    }
+
+    /// That of a namespace that is there; it goes with the scene, too.
+    fn of(kubectl: Kubectl, namespace: &str) -> Self {
+        Self { kubectl, namespace: namespace.to_owned(), configured: Vec::new() }
     }
 
     /// Applies an object of `admissionregistration.k8s.io/v1`; its name is the namespace's.
@@ -80,11 +85,18 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Takes what was configured away.
+    fn lift(&mut self) {
+        for object in self.configured.drain(..) {
+            self.kubectl.succeeds(&["delete", &object, "--ignore-not-found"]);
+        }
+    }
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
-        for object in &self.configured {
-            self.kubectl.succeeds(&["delete", object, "--ignore-not-found"]);
-        }
+        self.lift();
         self.kubectl.succeeds(&["delete", "namespace", &self.namespace, "--wait=false"]);
     }
 }

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server as _, eventually};
 
 use super::{Scene, rules};
@@ -182,4 +183,51 @@ fn a_policy_changes_objects() {
     assert!(refusal.contains(&text) && refusal.contains(".spec.colour: field not declared in schema"), "{refusal}");
     policy(&mut scene, "MutatingAdmissionPolicy", broken("Ignore"), json!({}));
     scene.acceptance("b", &json!({}));
+}
+
+/// Refuses new Releases and Sources in the scene's namespace, with this message.
+fn refuse_releases(scene: &mut Scene, message: &str) {
+    policy(
+        scene,
+        "ValidatingAdmissionPolicy",
+        json!({
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["delivery.stoa.dev", "config.stoa.dev"], "apiVersions": ["*"],
+                "resources": ["releases", "sources"], "operations": ["CREATE"],
+            }]},
+            "validations": [{"expression": "false", "message": message, "reason": "Forbidden"}],
+        }),
+        json!({"validationActions": ["Deny"]}),
+    );
+}
+
+/// The changes are made by then, and nobody would put them on record if the run ended with them.
+#[test]
+fn run_does_not_end_before_the_release_is_let_be_that_records_it() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let mut scene = Scene::of(cluster.kubectl(), &organization.name);
+    refuse_releases(&mut scene, "not today");
+    // Of the same policy.
+    scene.refusal("other", &json!({}));
+    organization.stack("web", &config_maps(&format!("{}-web", organization.name), 1, "first"));
+    let run = organization.start("web", "Apply", "");
+    let kubectl = cluster.kubectl();
+    let is_told = |why: &str| {
+        kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
+            let message = condition(run, "Waiting")["message"].as_str().unwrap_or_default().to_owned();
+            (message.contains("release 1 is to be recorded") && message.contains(why)).then_some(())
+        });
+    };
+    is_told("not today");
+    let cancel = "--patch={\"spec\":{\"cancel\":true}}";
+    kubectl.run(&["patch", "run", &run, "--namespace", &organization.name, "--type=merge", cancel]);
+    // It is tried again, and tells of that rather than end.
+    refuse_releases(&mut scene, "nor tomorrow");
+    is_told("nor tomorrow");
+    scene.lift();
+    let ended = organization.ended(&run, PATIENCE);
+    assert_eq!((&ended["status"]["phase"], &ended["status"]["release"]), (&"Succeeded".into(), &1.into()), "{ended:#}");
+    assert_eq!(organization.revisions("web"), [1]);
+    organization.succeed("web", "Destroy", "");
 }

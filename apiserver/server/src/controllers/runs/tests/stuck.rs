@@ -44,6 +44,18 @@ impl World {
     }
 }
 
+/// The scheduler of a world in which the run `one` got nowhere and has given its place, the only one, to the run `two`; the uid
+/// of `one`, which has so much time.
+async fn stuck_one(world: &mut World, timeout: &str) -> (Scheduler, String) {
+    world.start_preview("one", timeout).await;
+    world.start_preview("two", "1h").await;
+    let mut scheduler = world.scheduling(1, &["one", "two"]).await;
+    world.gets_nowhere("one").await;
+    pass(LONG).await;
+    scheduler.next_ends().await;
+    (scheduler, world.uid("one").await)
+}
+
 impl Scheduler {
     /// Whether a run is executed, and then whether it has a place.
     fn has_place(&self, uid: &str) -> Option<bool> {
@@ -92,13 +104,7 @@ async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
 async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
     for is_queued in [false, true] {
         let mut world = World::new().await;
-        world.start_preview("one", "1h").await;
-        world.start_preview("two", "1h").await;
-        let mut scheduler = world.scheduling(1, &["one", "two"]).await;
-        let one = world.uid("one").await;
-        world.gets_nowhere("one").await;
-        pass(LONG).await;
-        scheduler.next_ends().await;
+        let (mut scheduler, one) = stuck_one(&mut world, "1h").await;
         if is_queued {
             scheduler.later.values_mut().for_each(|at| *at = Instant::now());
             scheduler.sweep().await;
@@ -118,13 +124,7 @@ async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
 async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
     for is_queued in [false, true] {
         let mut world = World::new().await;
-        world.start_preview("one", "60s").await;
-        world.start_preview("two", "1h").await;
-        let mut scheduler = world.scheduling(1, &["one", "two"]).await;
-        let one = world.uid("one").await;
-        world.gets_nowhere("one").await;
-        pass(LONG).await;
-        scheduler.next_ends().await;
+        let (mut scheduler, one) = stuck_one(&mut world, "60s").await;
         if is_queued {
             scheduler.later.values_mut().for_each(|at| *at = Instant::now());
         } else {
