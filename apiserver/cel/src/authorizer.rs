@@ -47,8 +47,8 @@ impl Question {
 /// What the authorizer said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The user may.
-    Allowed,
+    /// The user may, for a reason that may be empty.
+    Allowed(String),
     /// The user may not, for a reason that may be empty.
     Denied(String),
     /// It could not be asked, and why.
@@ -185,8 +185,8 @@ impl Check {
             return Err(Error::Unanswered(Box::new(inquiry)));
         };
         Ok(match (method, answer) {
-            ("allowed", answer) => Value::Bool(*answer == Answer::Allowed),
-            ("reason", Answer::Denied(reason)) => Value::text(reason.clone()),
+            ("allowed", answer) => Value::Bool(matches!(answer, Answer::Allowed(_))),
+            ("reason", Answer::Allowed(reason) | Answer::Denied(reason)) => Value::text(reason.clone()),
             ("errored", answer) => Value::Bool(matches!(answer, Answer::Errored(_))),
             ("error", Answer::Errored(error)) => Value::text(error.clone()),
             (_, _) => Value::text(""),

@@ -578,10 +578,16 @@ fn a_pattern_costs_what_it_takes_to_compile() {
 #[tokio::test]
 async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
     let source = "authorizer.group('apps').resource('deployments').check('create').allowed() || \
-                  authorizer.path('/x').check('get').reason() == 'no'";
+                  authorizer.path('/x').check('get').reason() == 'no' && \
+                  authorizer.path('/y').check('put').reason() == 'RBAC'";
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
     let mut answers = Answers::new();
-    for (verb, answer) in [("create", Answer::Errored("away".to_owned())), ("get", Answer::Denied("no".to_owned()))] {
+    let answers_to = [
+        ("create", Answer::Errored("away".to_owned())),
+        ("get", Answer::Denied("no".to_owned())),
+        ("put", Answer::Allowed("RBAC".to_owned())),
+    ];
+    for (verb, answer) in answers_to {
         let asked = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap_err();
         let Interrupted::Unanswered(inquiry) = asked else { panic!("{asked:?}") };
         assert_eq!((inquiry.question.verb.as_str(), &inquiry.service_account), (verb, &None));
@@ -598,7 +604,7 @@ async fn the_authorizer_is_asked_about_a_service_account() {
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
     let mut answers = Answers::new();
     let account = ServiceAccount { namespace: "shop".to_owned(), name: "deployer".to_owned() };
-    for (account, answer) in [(Some(account), Answer::Allowed), (None, Answer::Denied(String::new()))] {
+    for (account, answer) in [(Some(account), Answer::Allowed(String::new())), (None, Answer::Denied(String::new()))] {
         let asked = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap_err();
         let Interrupted::Unanswered(inquiry) = asked else { panic!("{asked:?}") };
         assert_eq!(inquiry.service_account, account);

@@ -20,6 +20,8 @@ const CERTIFICATE_VALIDITY: Duration = DAY.saturating_mul(365);
 const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// The OID of `organizationName`, in full: rcgen keeps one value for each attribute type, and this is a second type.
 const ORGANIZATION_NAME: [u64; 4] = [2, 5, 4, 10];
+/// The OID by which a client certificate names its user's UID (KEP-5295).
+const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 
 /// What a certificate is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct CertificateRequest {
     pub common_name: String,
     /// The organizations: the user's groups in a client certificate. At most two.
     pub organizations: Vec<String>,
+    /// The user's UID in a client certificate.
+    pub uid: Option<String>,
     /// The DNS names served.
     pub dns_names: Vec<String>,
     /// The addresses served.
@@ -91,6 +95,7 @@ impl CertificateRequest {
         Self {
             common_name: common_name.into(),
             organizations: Vec::new(),
+            uid: None,
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
             usage,
@@ -102,6 +107,13 @@ impl CertificateRequest {
     #[must_use]
     pub fn organization(mut self, name: impl Into<String>) -> Self {
         self.organizations.push(name.into());
+        self
+    }
+
+    /// Names the user's UID.
+    #[must_use]
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.uid = Some(uid.into());
         self
     }
 
@@ -254,6 +266,9 @@ impl CertificateAuthority {
         let mut validity = request.validity;
         validity.not_after = validity.not_after.min(self.validity.not_after);
         let mut params = params(&request.common_name, &request.organizations, validity)?;
+        if let Some(uid) = &request.uid {
+            params.distinguished_name.push(DnType::CustomDnType(UID.to_vec()), uid);
+        }
         for name in &request.dns_names {
             let invalid = |_| PkiError::InvalidName { name: name.clone() };
             params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into().map_err(invalid)?));

@@ -6,12 +6,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use prometheus::{IntGaugeVec, Opts};
 use stoa_machinery::{
     log::{Fence, Log, LogError},
     metrics::{Families, alpha},
 };
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::Held;
@@ -41,6 +42,9 @@ const TIMING: Timing = Timing {
     last_words: Duration::from_secs(2),
     retry: Duration::from_secs(1),
 };
+
+/// How long a term goes on that a part of is missing: what always panics is not to keep the others from their work.
+const PART_LESS: Duration = Duration::from_secs(60);
 
 /// A stretch of time in which this replica alone leads.
 #[derive(Clone, Debug)]
@@ -124,6 +128,28 @@ impl Candidate {
             }
         }
     }
+}
+
+/// Waits for what a term is made of. Where a part of it panics, the others have some time, and then the term is over, so that
+/// all of them are begun anew: nobody else would do its work.
+///
+/// # Errors
+///
+/// That a part has panicked.
+pub(crate) async fn until_all_end(parts: &mut JoinSet<()>) -> anyhow::Result<()> {
+    let mut ended_badly = None;
+    while let Some(ended) = parts.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a controller ended badly; all are begun anew in {PART_LESS:?}");
+            ended_badly = Some(error);
+            break;
+        }
+    }
+    let Some(error) = ended_badly else { return Ok(()) };
+    let others = async { while parts.join_next().await.is_some() {} };
+    // They may all end before, with the term.
+    let _ = tokio::time::timeout(PART_LESS, others).await;
+    Err(error).context("a controller ended badly")
 }
 
 fn tell(outcome: anyhow::Result<()>) {
@@ -253,6 +279,38 @@ mod tests {
         two.await.unwrap();
         let next = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("it was given up");
         assert_eq!(next.unwrap().0, "three");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_whose_part_panics_goes_on_for_a_while_and_is_over_then() {
+        let start = || {
+            let (mut parts, others) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+            parts.spawn(async { panic!("of this test") });
+            (parts, others)
+        };
+        let (mut parts, ticks) = start();
+        let ticked = ticks.clone();
+        parts.spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                ticked.fetch_add(1, SeqCst);
+            }
+        });
+        let began = Instant::now();
+        assert!(until_all_end(&mut parts).await.is_err());
+        assert!(
+            began.elapsed() >= PART_LESS && ticks.load(SeqCst) >= 59,
+            "the others went on for {:?}",
+            began.elapsed()
+        );
+        // Where they end, nothing is waited for.
+        let (mut parts, _) = start();
+        parts.spawn(tokio::time::sleep(Duration::from_secs(1)));
+        let began = Instant::now();
+        assert!(until_all_end(&mut parts).await.is_err() && began.elapsed() < PART_LESS);
+        let mut parts = JoinSet::new();
+        parts.spawn(async {});
+        until_all_end(&mut parts).await.unwrap();
     }
 
     #[tokio::test]

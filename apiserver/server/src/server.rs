@@ -21,7 +21,7 @@ use crate::{
     events::Recorder,
     git,
     kinds::{self, lookup::Lookup},
-    leader::{Term, Work},
+    leader::{self, Term, Work},
     notifications,
     options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
@@ -121,12 +121,7 @@ impl Work for Leader {
         let (registry, recorder) = (self.registry.clone(), recorder.clone());
         let git = git::start(registry, log.clone(), &self.repository, pushes, recorder, &term, &mut tasks).await?;
         tasks.spawn(compaction::run(log.clone(), self.history, git, term.end.clone()));
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a controller ended badly");
-            }
-        }
-        Ok(())
+        leader::until_all_end(&mut tasks).await
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Told(Mutex<Heard>);
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// The last error.
+    /// The last error, or what is waited for.
     error: Option<String>,
     /// Whether any of them may have been carried out.
     is_unanswered: bool,
@@ -57,6 +57,13 @@ impl Told {
         heard.error = Some(said.clone());
         heard.is_unanswered |= error.is_unanswered();
         said
+    }
+
+    /// Notes what holds what is being deleted: that was asked for, and is not done.
+    fn hold(&self, held: String) {
+        let mut heard = self.0.lock();
+        heard.error = Some(held);
+        heard.is_unanswered = true;
     }
 
     /// Forgets all of it; the last error.
@@ -356,7 +363,7 @@ impl Caller {
     ) -> Result<(), RuntimeError> {
         course.permit.give_back();
         loop {
-            match self.runtime.wait_gone(object).await {
+            match self.runtime.wait_gone(object, &|held| course.told.hold(sensitive.redact(held))).await {
                 Ok(()) => {
                     // However often it was asked to go, nothing of that is open.
                     course.told.take();

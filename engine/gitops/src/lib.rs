@@ -32,8 +32,8 @@ use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Reso
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
-    LostCall, ReadRequest, Runtime, RuntimeError, Turns,
+    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
+    KubernetesObject, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
 };
 
 use crate::commit::{Change, Gathered, Written};
@@ -371,7 +371,7 @@ impl Runtime for GitOpsRuntime {
     }
 
     /// Nothing lingers here: a file is gone with the commit.
-    async fn wait_gone(&self, _: &KubernetesObject) -> Result<(), RuntimeError> {
+    async fn wait_gone(&self, _: &KubernetesObject, _: &HeldReport<'_>) -> Result<(), RuntimeError> {
         Ok(())
     }
 

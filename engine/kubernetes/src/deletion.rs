@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, uid_of};
 use stoa_engine::owner::{LeftAlone, MARK};
 use stoa_engine::{Contents, Sensitive, StateResource};
-use stoa_runtime::{Deleted, KubernetesObject, RuntimeError};
+use stoa_runtime::{Deleted, HeldReport, KubernetesObject, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
@@ -46,12 +46,16 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
 }
 
 /// Waits until the object of this uid is gone, and says meanwhile what for.
-pub(crate) async fn wait_gone(runtime: &KubernetesRuntime, object: &KubernetesObject) -> Result<(), RuntimeError> {
+pub(crate) async fn wait_gone(
+    runtime: &KubernetesRuntime,
+    object: &KubernetesObject,
+    report: &HeldReport<'_>,
+) -> Result<(), RuntimeError> {
     let (index, target) = runtime.target_called(object)?;
     let cluster = runtime.cluster(index);
     let mut versions = Versions::of(cluster, &target, Sensitive::default(), true);
     while let Some(served) = versions.next().await? {
-        match until_gone(&served, &object.uid).await {
+        match until_gone(&served, &object.uid, report).await {
             Ok(()) => break,
             // It may be there in another version.
             Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
@@ -223,7 +227,7 @@ fn refuse_another(
 }
 
 /// Follows an object until it is not there any more, or another has its name.
-async fn until_gone(served: &Served<'_>, deleted: &str) -> Result<(), CallError> {
+async fn until_gone(served: &Served<'_>, deleted: &str, report: &HeldReport<'_>) -> Result<(), CallError> {
     let Served { cluster, target, api } = served;
     let first = cluster.get(&cluster.path(target, api)).await?;
     let mut followed = Followed::new(cluster, target, api, first);
@@ -231,6 +235,7 @@ async fn until_gone(served: &Served<'_>, deleted: &str) -> Result<(), CallError>
     let mut waited_for: Option<Asked> = None;
     while let Some(object) = followed.next().await?.filter(|object| is_it(object)) {
         let says = held(target, &object);
+        report(&format!("cluster {}: {says}", cluster.name));
         match &waited_for {
             None => waited_for = Some(cluster.going.begin(says)),
             Some(asked) => asked.say(says),

@@ -8,6 +8,7 @@ use stoa_engine::{FieldConflict, Sensitive};
 use stoa_runtime::RuntimeError;
 
 use crate::body::LARGEST;
+use crate::target::segment_name;
 
 /// Why a call to a kube-apiserver failed.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ impl Failure {
     /// namespace it would be in or its kind.
     pub(crate) fn is_missing(&self, path: &str) -> bool {
         let mut parts = path.rsplit('/');
-        let (name, plural) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (name, plural) = (segment_name(parts.next().unwrap_or_default()), parts.next().unwrap_or_default());
         self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.name == name && d.kind == plural)
     }
 

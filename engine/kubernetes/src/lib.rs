@@ -43,8 +43,8 @@ use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
 use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live,
-    LostCall, Preview, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
+    KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -261,8 +261,8 @@ impl Runtime for KubernetesRuntime {
         deletion::delete(self, prior).await
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
-        deletion::wait_gone(self, object).await
+    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError> {
+        deletion::wait_gone(self, object, report).await
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {

@@ -1,8 +1,31 @@
 //! Which object a resource means: its cluster, type, namespace and name.
 
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
 use stoa_engine::{Resource, StateResource, cluster, unread::is_path_of_kubeconfig};
 use stoa_runtime::{KubernetesObject, RuntimeError};
+
+/// What a segment of a URL's path cannot have as it is (RFC 3986).
+const IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=');
 
 /// Group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,11 +109,11 @@ impl Target {
         for (value, field) in [
             (group, "attributes.apiVersion"),
             (version, "attributes.apiVersion"),
-            (name, "attributes.metadata.name"),
             (namespace.unwrap_or(""), "attributes.metadata.namespace"),
         ] {
             check_segment(value, field)?;
         }
+        check_name(name)?;
         Ok(Self {
             cluster: cluster.to_owned(),
             gvk: Gvk { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() },
@@ -130,10 +153,27 @@ fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, RuntimeErr
     }
 }
 
-/// What Kubernetes calls a path segment name, and what fits into a URL as it is.
+/// A name as a segment of a URL: roles may be called by anything that is no path (`IsValidPathSegmentName` of
+/// `k8s.io/apimachinery/pkg/api/validation/path`), spaces and quotes too.
+pub(crate) fn name_segment(name: &str) -> Cow<'_, str> {
+    utf8_percent_encode(name, IN_SEGMENT).into()
+}
+
+/// The name at the end of a path.
+pub(crate) fn segment_name(segment: &str) -> Cow<'_, str> {
+    percent_decode_str(segment).decode_utf8_lossy()
+}
+
+fn check_name(name: &str) -> Result<(), RuntimeError> {
+    if matches!(name, "." | "..") || name.contains(['/', '%']) {
+        return Err(invalid(&format!("{name:?} cannot be the name of an object"), "attributes.metadata.name"));
+    }
+    Ok(())
+}
+
+/// What is a segment of a URL as it is.
 fn check_segment(value: &str, field: &str) -> Result<(), RuntimeError> {
-    let fits = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&b));
-    if value == "." || value == ".." || !fits {
+    if value == "." || value == ".." || name_segment(value) != value {
         return Err(invalid(&format!("{value:?} cannot be part of a URL"), field));
     }
     Ok(())
@@ -185,8 +225,14 @@ mod tests {
 
     #[test]
     fn a_name_never_leaves_its_segment_of_the_url() {
-        for name in ["../x", "a/b", "..", "a%2fb", "a?b", "a#b"] {
-            target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})).unwrap_err();
+        let named = |name: &str| target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
+        for name in ["../x", "a/b", "..", "a%2fb"] {
+            named(name).unwrap_err();
+        }
+        for (name, segment) in [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("its \"own\"", "its%20%22own%22"), ("a:b", "a:b")]
+        {
+            let target = named(name).unwrap();
+            assert_eq!((&*name_segment(&target.name), &*segment_name(segment)), (segment, name));
         }
         target(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "system:x"}}))
             .unwrap();

@@ -122,7 +122,7 @@ async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateRe
 /// Those of the runtime.
 pub async fn delete(runtime: &dyn Runtime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
     match runtime.delete(prior).await? {
-        Deleted::Going(object) => runtime.wait_gone(&object).await.map(|()| Deleted::Gone),
+        Deleted::Going(object) => runtime.wait_gone(&object, &|_| {}).await.map(|()| Deleted::Gone),
         ended => Ok(ended),
     }
 }
@@ -445,9 +445,9 @@ pub async fn what_is_gone_is_not_waited_for(subject: &dyn Subject) {
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     remove(subject, &recorded(&desired, &applied)).await;
     let gone = applied.kubernetes.expect("a ConfigMap is a Kubernetes object");
-    subject.runtime().wait_gone(&gone).await.expect("it is gone");
+    subject.runtime().wait_gone(&gone, &|_| {}).await.expect("it is gone");
     let prior = bring(subject, &desired, None).await;
-    subject.runtime().wait_gone(&gone).await.expect("another has its name");
+    subject.runtime().wait_gone(&gone, &|_| {}).await.expect("another has its name");
     remove(subject, &prior).await;
 }
 

@@ -164,6 +164,9 @@ pub enum Deleted {
 /// would give the text the lifetime of the call.
 pub type HealthReport<'a> = dyn Fn(Health, &str) + Send + Sync + 'a;
 
+/// What hears of what holds an object that is being deleted, in a sentence.
+pub type HeldReport<'a> = dyn Fn(&str) + Send + Sync + 'a;
+
 /// What a runtime reports at the end of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
@@ -326,12 +329,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
     /// Waits until an object is gone that is being deleted, and at most until the caller drops the future. Another object
-    /// that has its name by then is not it. Changes nothing, and may be called again.
+    /// that has its name by then is not it. Tells `report` what holds it, without secrets. Changes nothing, and may be called
+    /// again.
     ///
     /// # Errors
     ///
     /// When nobody can say any more whether it is there.
-    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError>;
+    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError>;
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.

@@ -10,6 +10,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -51,7 +52,7 @@ struct Told {
 
 impl Told {
     /// Waits until every acknowledged write is in Git, and each is there once.
-    fn are_committed_once(&self, repository: &Path) {
+    fn are_committed_once(&self, cluster: &Cluster, repository: &Path) {
         let deadline = Instant::now() + PATIENCE;
         let commits = loop {
             let commits = committed(repository);
@@ -60,12 +61,27 @@ impl Told {
             if missing.is_empty() {
                 break commits;
             }
-            assert!(Instant::now() < deadline, "not in Git within {PATIENCE:?}: {missing:?}; {} are", commits.len());
+            if Instant::now() > deadline {
+                let of = [self.created.len() + self.counted.len(), commits.len(), missing.len()];
+                panic!("not in Git within {PATIENCE:?}: {missing:?}; {of:?}\n{}", told_of_git(cluster));
+            }
             thread::sleep(Duration::from_millis(500));
         };
         let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
         assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
     }
+}
+
+/// What the Stoas told of who led, and of the projection to Git.
+fn told_of_git(cluster: &Cluster) -> String {
+    const OF_INTEREST: [&str; 5] = ["leads", "renewed", "has failed", "ended badly", "projection"];
+    let mut told = String::new();
+    for log in cluster.logs() {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines = text.lines().filter(|line| OF_INTEREST.iter().any(|part| line.contains(part)));
+        told += &format!("{}\n{}\n", log.display(), lines.collect::<Vec<_>>().join("\n"));
+    }
+    told
 }
 
 /// What goes on all the time, until it is stopped or dropped.
@@ -380,7 +396,7 @@ async fn kill_everything_once() {
         assert!(missed.is_empty(), "a watch missed {missed:?}");
         eprintln!("a watch saw {} events", seen.len());
     }
-    told.are_committed_once(&Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git"));
+    told.are_committed_once(&cluster, &Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git"));
     tokio::task::block_in_place(|| others.end(runs.end().into_values()));
 }
 
@@ -500,7 +516,7 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
         let seen = watcher.await.unwrap();
         assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "a watch went back or repeated something");
     }
-    tokio::task::block_in_place(|| told.are_committed_once(&remote.repository()));
+    tokio::task::block_in_place(|| told.are_committed_once(&cluster, &remote.repository()));
     let deadline = Instant::now() + PATIENCE;
     while projects(&last, &namespace).get_opt("pushed").await.unwrap().is_none() {
         assert!(Instant::now() < deadline, "what was pushed does not come");

@@ -143,7 +143,7 @@ pub(super) async fn evaluate(
                 let account = inquiry.service_account.as_ref().map(user_of);
                 let user = account.as_ref().unwrap_or(&context.user);
                 let answer = match context.authorizer.authorize(user, &inquiry.question).await {
-                    Ok(auth::Decision::Allow) => Answer::Allowed,
+                    Ok(auth::Decision::Allow(reason)) => Answer::Allowed(reason),
                     Ok(auth::Decision::Deny(reason)) => Answer::Denied(reason),
                     Err(error) => Answer::Errored(error.message().to_owned()),
                 };

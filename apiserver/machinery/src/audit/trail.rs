@@ -142,7 +142,7 @@ impl Trail {
     /// Whether the request may be made.
     pub(crate) fn authorized(&self, decision: &Result<Decision, ApiError>) {
         let (word, reason) = match decision {
-            Ok(Decision::Allow) => ("allow", ""),
+            Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
             Ok(Decision::Deny(reason)) => ("forbid", reason.as_str()),
             Err(error) => {
                 self.annotate("authorization.k8s.io/reason", error.message());

@@ -63,7 +63,7 @@ impl DecisionsKept {
 
     fn of(self, decision: &Decision) -> Duration {
         match decision {
-            Decision::Allow => self.allowed,
+            Decision::Allow(_) => self.allowed,
             Decision::Deny(_) => self.denied,
         }
     }
@@ -92,10 +92,9 @@ impl SubjectAccessReviewer {
         let answer = reviewed(&self.client, &review, &self.metrics.access_reviews).await?;
         let status = answer.status.unwrap_or_default();
         // Both at once is a contradiction, and a contradiction is no permission.
-        if status.allowed && status.denied != Some(true) {
-            return Ok(Decision::Allow);
-        }
-        Ok(Decision::Deny(status.reason.unwrap_or_default()))
+        let is_allowed = status.allowed && status.denied != Some(true);
+        let decision = if is_allowed { Decision::Allow } else { Decision::Deny };
+        Ok(decision(status.reason.unwrap_or_default()))
     }
 }
 

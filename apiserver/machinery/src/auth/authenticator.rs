@@ -40,6 +40,9 @@ pub enum AuthenticationError {
     /// The certificate cannot be read.
     #[error("the client certificate cannot be read")]
     MalformedCertificate,
+    /// The certificate has more than one UID, or one that is empty or no text.
+    #[error("the client certificate has a UID that cannot be read, or several")]
+    UntoldUid,
     /// The front proxy's certificate is good, but not of a proxy that is allowed.
     #[error("the common name {name:?} is not one of the allowed front proxies")]
     ProxyNotAllowed {

@@ -22,7 +22,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
 use stoa_tls::CaBundle;
 pub use stoa_tls::CaError;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 use super::{
     authenticator::{AuthenticationError, Authenticator, Credentials},
@@ -34,6 +34,8 @@ use crate::request::UserInfo;
 const VERIFIED_FOR: Duration = Duration::from_secs(10);
 /// The key of the extra that names the credential, as upstream's `user.CredentialIDKey`.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The attribute of a subject's name that has the user's UID.
+const UID: &str = "1.3.6.1.4.1.57683.2";
 
 /// The certificates a peer presented, its own first; and what was found out about them, so that the many requests of
 /// one connection do not verify the same signatures again.
@@ -50,6 +52,8 @@ pub(crate) struct Subject {
     pub(crate) common_name: String,
     /// The organizations, in order.
     pub(crate) organizations: Vec<String>,
+    /// The UID, which may be empty; none where nobody can tell.
+    uid: Option<String>,
     /// Until when the certificate is good, in seconds since the epoch.
     good_until: i64,
 }
@@ -76,6 +80,7 @@ impl PeerCertificates {
                 // Go keeps the last one of several.
                 common_name: name.iter_common_name().last().map_or(Some(String::new()), text)?,
                 organizations: name.iter_organization().map(text).collect::<Option<_>>()?,
+                uid: uid_in(name),
                 good_until: certificate.validity().not_after.timestamp(),
             })
         });
@@ -89,6 +94,17 @@ impl PeerCertificates {
             id.push_str(&format!("{byte:02x}"));
         }
         id
+    }
+}
+
+/// The UID that a name has; empty where it has none, and nothing where it has several or an empty one (`parseUIDFromCert` of
+/// `k8s.io/apiserver/pkg/authentication/request/x509`).
+fn uid_in(name: &X509Name<'_>) -> Option<String> {
+    let mut uids = name.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID);
+    match (uids.next(), uids.next()) {
+        (None, _) => Some(String::new()),
+        (Some(uid), None) => uid.as_str().ok().filter(|uid| !uid.is_empty()).map(str::to_owned),
+        (Some(_), Some(_)) => None,
     }
 }
 
@@ -222,7 +238,7 @@ impl Authenticator for ClientCertificates {
         }
         Ok(Some(UserInfo {
             name: subject.common_name.clone(),
-            uid: String::new(),
+            uid: subject.uid.clone().ok_or(AuthenticationError::UntoldUid)?,
             groups: subject.organizations.clone(),
             extra: [(CREDENTIAL_ID.to_owned(), vec![certificates.credential_id()])].into(),
         }))

@@ -44,6 +44,16 @@ async fn the_name_is_the_user_and_organizations_are_groups() {
 }
 
 #[tokio::test]
+async fn a_certificate_may_have_the_uid_of_the_user() {
+    let ca = authority();
+    let of = |uid: &str| presented(&ca, &CertificateRequest::client("ann").uid(uid));
+    let user = ask(&trusting(&ca), &of("0f3c")).await.unwrap().unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("ann", "0f3c"));
+    let error = ask(&trusting(&ca), &of("")).await.unwrap_err();
+    assert!(matches!(error, AuthenticationError::UntoldUid), "{error:?}");
+}
+
+#[tokio::test]
 async fn another_ca_of_the_same_name_vouches_for_nobody() {
     let certificates = presented(&authority(), &CertificateRequest::client("ann"));
     let error = ask(&trusting(&authority()), &certificates).await.unwrap_err();

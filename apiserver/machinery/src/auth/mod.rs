@@ -50,10 +50,17 @@ pub use token_review::TokenReviewer;
 /// An authorizer's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Go on.
-    Allow,
+    /// Go on, for a reason that may be empty.
+    Allow(String),
     /// No, for a reason that may be empty.
     Deny(String),
+}
+
+impl Decision {
+    /// Whether it is a permission.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow(_))
+    }
 }
 
 /// Decides what a user may do.
@@ -74,7 +81,7 @@ pub struct AllowAll;
 #[async_trait]
 impl Authorizer for AllowAll {
     async fn authorize(&self, _: &UserInfo, _: &Attributes) -> Result<Decision, ApiError> {
-        Ok(Decision::Allow)
+        Ok(Decision::Allow(String::new()))
     }
 }
 
@@ -91,7 +98,7 @@ pub async fn require(
     attributes: &Attributes,
 ) -> Result<(), ApiError> {
     match authorizer.authorize(user, attributes).await? {
-        Decision::Allow => Ok(()),
+        Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) => Err(forbidden(user, attributes, &reason)),
     }
 }

@@ -175,7 +175,7 @@ impl Review for SelfSubjectRulesReview {
         let paths = Attributes { verb: any(), path: any(), ..Attributes::default() };
         let may = async |attributes: &Attributes| {
             let decision = context.authorizer.authorize(&context.user, attributes).await?;
-            Ok::<bool, ApiError>(decision == Decision::Allow)
+            Ok::<bool, ApiError>(decision.is_allowed())
         };
         let every = || Some(vec![any()]);
         let resource_rule =
@@ -251,7 +251,7 @@ impl Asked<'_> {
         let some = |text: String| (!text.is_empty()).then_some(text);
         let (mut status, mut errors) = (SubjectAccessReviewStatus::default(), Vec::new());
         match decided {
-            Ok(Decision::Allow) => status.allowed = true,
+            Ok(Decision::Allow(reason)) => (status.allowed, status.reason) = (true, some(reason)),
             Ok(Decision::Deny(reason)) => status.reason = some(reason),
             Err(error) => errors.push(error.to_string()),
         }
@@ -318,8 +318,8 @@ mod tests {
     impl Authorizer for Listers {
         async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
             match (attributes.verb.as_str(), attributes.path.as_str()) {
-                ("list", _) if user.in_group("dev") => Ok(Decision::Allow),
-                ("get", "/version") => Ok(Decision::Allow),
+                ("list", _) if user.in_group("dev") => Ok(Decision::Allow(String::new())),
+                ("get", "/version") => Ok(Decision::Allow(String::new())),
                 ("fail", _) => Err(ApiError::internal("no decision")),
                 _ => Ok(Decision::Deny("not a lister".to_owned())),
             }

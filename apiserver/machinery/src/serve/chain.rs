@@ -275,7 +275,7 @@ impl Chain {
             }
         }
         match self.authorize(&user, &info, begun.as_deref()).await {
-            Ok(Decision::Allow) => {}
+            Ok(Decision::Allow(_)) => {}
             Ok(Decision::Deny(reason)) => {
                 let error = forbidden(&user, &info.attributes(), &reason);
                 return Ok(in_lines(refusal(&error, request.headers()), lines).await);
@@ -330,7 +330,7 @@ impl Chain {
         let attributes = info.attributes();
         let decision = self.authorizer.authorize(user, &attributes).await;
         let result = match &decision {
-            Ok(Decision::Allow) => "allowed",
+            Ok(Decision::Allow(_)) => "allowed",
             Ok(Decision::Deny(_)) => "denied",
             Err(_) => "error",
         };

@@ -428,7 +428,7 @@ struct NoStacks;
 impl Authorizer for NoStacks {
     async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, stoa_machinery::ApiError> {
         let refused = user.name == "stoa:git:control" && attributes.resource == "stacks";
-        Ok(if refused { Decision::Deny(String::new()) } else { Decision::Allow })
+        Ok(if refused { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) })
     }
 }
 

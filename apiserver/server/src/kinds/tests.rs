@@ -37,7 +37,7 @@ impl Authorizer for Allow {
         };
         let asked = format!("{} {resource} {}", attributes.verb, attributes.name);
         let is_allowed = self.0.iter().any(|allowed| *allowed == asked);
-        Ok(if is_allowed { Decision::Allow } else { Decision::Deny(String::new()) })
+        Ok(if is_allowed { Decision::Allow(String::new()) } else { Decision::Deny(String::new()) })
     }
 }
 

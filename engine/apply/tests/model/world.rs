@@ -17,8 +17,8 @@ use stoa_engine::{
 };
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, Live, LostCall,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, HeldReport, KubernetesObject, Live,
+    LostCall, ReadRequest, Runtime, RuntimeError,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -462,7 +462,7 @@ impl Runtime for Driven {
         deleted
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError> {
         let there = self.0.objects().into_iter().find(|(_, there)| uid(there) == Some(&object.uid));
         if let Some((slot, _)) = there {
             let id = SLOTS[slot].id(false);
@@ -480,7 +480,7 @@ impl Runtime for Driven {
                 self.0.let_go(slot);
             }
         }
-        self.0.runtime.wait_gone(object).await?;
+        self.0.runtime.wait_gone(object, report).await?;
         self.0.step("it is gone".to_owned()).await;
         Ok(())
     }

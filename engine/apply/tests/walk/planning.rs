@@ -9,8 +9,8 @@ use stoa_engine::problem::reason;
 use stoa_engine::{Action, Clusters, Contents, Held, Owner, Preview, Resource, Spec, StateResource};
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live, LostCall,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject, Live,
+    LostCall, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::support::{Stack, config_map, id, maps, names, secret, spec};
@@ -215,8 +215,8 @@ impl Runtime for Two {
         self.main.delete(prior).await
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
-        self.main.wait_gone(object).await
+    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError> {
+        self.main.wait_gone(object, report).await
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {

@@ -26,9 +26,12 @@ async fn what_is_being_deleted_is_made_anew_once_it_is_gone() {
     assert_eq!(deployment.planned(&wanted).await, [("web".to_owned(), Action::Unchanged, None)]);
 
     // What holds it for longer is no success.
+    deployment.main.make("shop", "web", json!({"finalizers": ["example.com/a"]}));
     deployment.main.begin_to_remove("shop", "web");
     let (outcome, results) = deployment.apply(&wanted).await;
-    assert!(!outcome.succeeded);
+    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
+    let told = "cluster main: Widget shop/web is being deleted, and the finalizer example.com/a holds it";
+    assert!(!outcome.succeeded && problem.message.ends_with(told), "{problem:?}");
     assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Unknown)]);
 }
 

@@ -82,6 +82,24 @@ async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_ta
 }
 
 #[tokio::test]
+async fn roles_may_be_called_by_what_is_no_word() {
+    let bed = Bed::new().await;
+    let name = format!("{}'s \"role\", 100 of 100 ü?", bed.namespace);
+    let metadata = json!({"name": name, "namespace": bed.namespace});
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let role = resource(
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules}),
+    );
+    assert_eq!(bed.read(&role).await.unwrap(), Live::Absent);
+    let live = bed.apply(&role, None).await.unwrap().live;
+    assert_eq!(bed.read(&role).await.unwrap(), Live::Present(live.clone()));
+    assert_eq!(bed.runtime.wait_healthy(&role, &ignore).await.unwrap(), Health::Current);
+    let prior = recorded(&role, live);
+    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Gone);
+    assert_eq!(bed.read(&role).await.unwrap(), Live::Absent);
+}
+
+#[tokio::test]
 async fn a_field_that_is_no_longer_wanted_goes() {
     let bed = Bed::new().await;
     let both = bed.config_map("fields", &json!({"a": "1", "b": "2"}));

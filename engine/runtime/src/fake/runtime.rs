@@ -15,8 +15,8 @@ use stoa_engine::{
 
 use super::{FINISH, FakeCloud, Operation, Place, Stored};
 use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject,
+    LostCall, ReadRequest, Runtime, RuntimeError,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -280,7 +280,7 @@ impl Runtime for FakeRuntime {
         Ok(going.map_or(Deleted::Gone, |going| Deleted::Going(Box::new(going))))
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+    async fn wait_gone(&self, object: &KubernetesObject, _: &HeldReport<'_>) -> Result<(), RuntimeError> {
         if let Some(id) = self.cloud.id_of(object) {
             self.cloud.begin(Operation::WaitGone, &id)?;
         }

@@ -217,9 +217,9 @@ impl Mode {
         let (user, attributes) = self.as_told(wanted.user, attributes);
         let began = Instant::now();
         let decision = wanted.authorizer.authorize(&user, &attributes).await;
-        wanted.metrics.asked(self.label(), matches!(decision, Ok(Decision::Allow)), began.elapsed());
+        wanted.metrics.asked(self.label(), decision.as_ref().is_ok_and(Decision::is_allowed), began.elapsed());
         match decision? {
-            Decision::Allow => Ok(()),
+            Decision::Allow(_) => Ok(()),
             Decision::Deny(reason) => Err(forbidden(&user, &attributes, &reason)),
         }
     }

@@ -27,7 +27,7 @@ impl Authorizer for Recorder {
         Ok(if constrained || refuses(resource) || refuses(verb) {
             Decision::Deny(String::new())
         } else {
-            Decision::Allow
+            Decision::Allow(String::new())
         })
     }
 }

@@ -161,7 +161,7 @@ struct OnlyReadable;
 impl Authorizer for OnlyReadable {
     async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
         let is_unsafe = attributes.verb == "unsafe-delete-ignore-read-errors";
-        Ok(if is_unsafe { Decision::Deny(String::new()) } else { Decision::Allow })
+        Ok(if is_unsafe { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) })
     }
 }
 

@@ -246,7 +246,7 @@ struct NoCreate;
 #[async_trait]
 impl Authorizer for NoCreate {
     async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
-        Ok(if attributes.verb == "create" { Decision::Deny(String::new()) } else { Decision::Allow })
+        Ok(if attributes.verb == "create" { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) })
     }
 }
 

@@ -77,7 +77,7 @@ async fn a_request_is_recorded_when_it_arrives_and_when_it_is_answered() {
                 "resource": "stacks", "namespace": "a", "name": "s", "apiGroup": "g.io", "apiVersion": "v1",
             },
             "responseStatus": {"metadata": {}, "code": 200},
-            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""},
+            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "the fake says so"},
         })
     );
     assert!(events[0].get("annotations").is_none() && events[0].get("responseStatus").is_none(), "{:#}", events[0]);

@@ -118,7 +118,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
                 }
                 "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                     let allowed = (state.allows)(&spec);
-                    let reason = if allowed { "" } else { "the fake says no" };
+                    let reason = if allowed { "the fake says so" } else { "the fake says no" };
                     reviewed("authorization", "SubjectAccessReview", json!({"allowed": allowed, "reason": reason}))
                 }
                 other => panic!("unexpected POST {other}"),

@@ -117,7 +117,7 @@ impl Authorizer for Revocable {
         let is_revoked = self.0.load(std::sync::atomic::Ordering::Relaxed);
         let is_denied = asked.subresource == "apply" || asked.resource == "hookhosts";
         let is_denied = is_revoked && user.name == "ann" && is_denied;
-        Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow })
+        Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) })
     }
 }
 

@@ -252,7 +252,7 @@ struct Revocable(AtomicBool);
 impl Authorizer for Revocable {
     async fn authorize(&self, user: &UserInfo, _: &Attributes) -> Result<Decision, stoa_machinery::ApiError> {
         let is_denied = user.name == "ann" && self.0.load(Ordering::Relaxed);
-        Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow })
+        Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) })
     }
 }
 

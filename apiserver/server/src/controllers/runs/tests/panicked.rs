@@ -19,7 +19,7 @@ struct Mistaken;
 impl Authorizer for Mistaken {
     async fn authorize(&self, user: &UserInfo, _: &Attributes) -> Result<Decision, stoa_machinery::ApiError> {
         assert_ne!(user.name, "ann", "a mistake");
-        Ok(Decision::Allow)
+        Ok(Decision::Allow(String::new()))
     }
 }
 
