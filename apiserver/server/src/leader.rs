@@ -111,7 +111,9 @@ impl Candidate {
         match self {
             Self::Alone => {
                 while !end.is_cancelled() {
-                    tell(work.lead(Term { fence: None, end: end.clone() }).await);
+                    let term = Term { fence: None, end: end.child_token() };
+                    tell(work.lead(term.clone()).await);
+                    term.end.cancel();
                     // It could not even begin, most likely, and would not at once either.
                     end.run_until_cancelled(tokio::time::sleep(TIMING.retry)).await;
                 }
@@ -179,8 +181,11 @@ async fn serve_term(log: &dyn Log, lease: &Held, work: &impl Work, timing: Timin
     tokio::select! {
         outcome = &mut leading => {
             tell(outcome);
+            // What it left behind ends before another leads.
+            term.end.cancel();
+            let last_words = Instant::now() + timing.last_words;
             // It could not even begin, most likely, and would not at once either.
-            tokio::time::sleep_until(started + timing.retry).await;
+            tokio::time::sleep_until(last_words.max(started + timing.retry)).await;
             give_up(log, lease, timing).await;
             return;
         }

@@ -21,7 +21,7 @@ use crate::body;
 use crate::connections::Connection;
 use crate::discovery::Catalog;
 use crate::error::{CallError, Failure};
-use crate::target::{Api, Target, collection_path, name_segment};
+use crate::target::{Api, Target, collection_path, named_path};
 use crate::under_way::{Asked, UnderWay};
 use crate::watch::Watches;
 
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// The path of an object.
     pub(crate) fn path(&self, target: &Target, api: &Api) -> String {
-        format!("{}/{}", self.collection(target, api), name_segment(&target.name))
+        named_path(&self.collection(target, api), &target.name)
     }
 
     /// The path of the collection that it is in.

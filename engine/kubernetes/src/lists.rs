@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::{Cluster, JSON, decode};
 use crate::error::CallError;
-use crate::target::Gvk;
+use crate::target::{Gvk, named_path};
 use crate::watch::version_of;
 
 /// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// The object of a collection that has this name, and no other.
     pub(crate) async fn list_one(&self, collection: &str, name: &str) -> Result<Listed, CallError> {
-        let found = self.get(&format!("{collection}/{name}")).await?;
+        let found = self.get(&named_path(collection, name)).await?;
         let version = found.as_ref().and_then(version_of);
         // A watch from no version begins with what is there.
         let version = version.unwrap_or_default().to_owned();

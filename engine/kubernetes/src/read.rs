@@ -19,7 +19,7 @@ use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
 use crate::error::{CallError, Failure};
 use crate::kinds::{self, Known};
-use crate::target::{Api, Gvk, Target, collection_path};
+use crate::target::{Api, Gvk, Target, collection_path, named_path};
 use crate::write::{applied, uid};
 
 /// Between two looks at a cluster that does not answer while another does.
@@ -282,7 +282,7 @@ async fn read_group(cluster: &Cluster, group: Group, renewed: &AtomicBool) -> Re
         }
     }
     stream::iter(group.wanted)
-        .map(|(position, name)| get_one(cluster, format!("{collection}/{name}"), position, &see))
+        .map(|(position, name)| get_one(cluster, named_path(&collection, &name), position, &see))
         .buffer_unordered(PARALLEL)
         .try_collect()
         .await

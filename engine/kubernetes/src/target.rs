@@ -145,6 +145,11 @@ pub(crate) fn collection_path(gvk: &Gvk, api: &Api, namespace: Option<&str>) -> 
     }
 }
 
+/// The path of the object of a name in a collection.
+pub(crate) fn named_path(collection: &str, name: &str) -> String {
+    format!("{collection}/{}", name_segment(name))
+}
+
 fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, RuntimeError> {
     match value {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
@@ -155,7 +160,7 @@ fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, RuntimeErr
 
 /// A name as a segment of a URL: roles may be called by anything that is no path (`IsValidPathSegmentName` of
 /// `k8s.io/apimachinery/pkg/api/validation/path`), spaces and quotes too.
-pub(crate) fn name_segment(name: &str) -> Cow<'_, str> {
+fn name_segment(name: &str) -> Cow<'_, str> {
     utf8_percent_encode(name, IN_SEGMENT).into()
 }
 

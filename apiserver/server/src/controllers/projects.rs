@@ -18,6 +18,7 @@ use crate::{
     kinds::{
         project,
         stack::{self, is_deployed},
+        trigger,
     },
     runs::Services,
 };
@@ -78,7 +79,10 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let (namespace, name) = queue::key_of(project);
     // Looked at again and again until all are gone, most of which are going already.
     let own = stack::stored_of_project(&services.lookup, &namespace, &name).await?;
-    let api = services.lookup.api::<Stack>()?;
+    let deleted_by = project.status.as_ref().map(|status| status.deleted_by.clone());
+    let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
+    // Each stack keeps who it was, whatever becomes of the project.
+    let api = services.lookup.api::<Stack>()?.with_context(context);
     for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
         if is_deployed(&stack) {

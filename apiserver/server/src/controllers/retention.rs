@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
@@ -142,12 +143,18 @@ fn excess_runs(runs: &[Run], named: HashSet<ObjectKey>, kept: usize) -> Vec<&Run
     }
     let mut excess = Vec::new();
     for mut runs in ended.into_values() {
-        runs.sort_by_key(|run| std::cmp::Reverse((status(run).completion_time.map(|Time(at)| at), run.name_any())));
+        runs.sort_by_key(|run| std::cmp::Reverse(ended_at(run)));
         excess.extend(runs.into_iter().skip(kept));
     }
     excess.retain(|run| run.metadata.deletion_timestamp.is_none() && !needed.contains(&queue::key_of(*run)));
     excess.sort_by_key(|run| queue::key_of(*run));
     excess
+}
+
+/// When a run ended. Of those that did in the same second, the one that was written last did last.
+fn ended_at(run: &Run) -> (Option<Timestamp>, u64, String) {
+    let version = run.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+    (status(run).completion_time.map(|Time(at)| at), version, run.name_any())
 }
 
 /// The releases beyond the newest ones of each stack, but those that a run or a workflow under way goes back to.
@@ -256,6 +263,12 @@ mod tests {
         ];
         assert_eq!(names(&excess_runs(&runs, HashSet::new(), 2)), ["a", "b"]);
         assert_eq!(names(&excess_runs(&runs, HashSet::new(), 4)), [""; 0]);
+        let at_once = [("a", "10"), ("b", "9")].map(|(name, version)| {
+            let mut run = run(name, Some(1), none.clone());
+            run.metadata.resource_version = Some(version.to_owned());
+            run
+        });
+        assert_eq!(names(&excess_runs(&at_once, HashSet::new(), 1)), ["b"], "which was written before the other");
         let applies = [&runs[..], &[run("applies", None, json!({"plan": "a"}))]].concat();
         assert_eq!(names(&excess_runs(&applies, HashSet::new(), 2)), ["b"], "a plan that is carried out");
         let status = json!({"deployments": [{"workspace": "dev", "lastRun": "b"}],

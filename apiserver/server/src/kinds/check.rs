@@ -6,6 +6,8 @@ use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
 use stoa_types::{Condition, DurationString, SecretReference, Subject};
 
+use super::trigger::CAUSED_BY;
+
 /// The most characters of a label's value.
 const LABEL: usize = 63;
 
@@ -177,10 +179,14 @@ pub(crate) fn written_by_server(
     part_written_by_server(context, group, resource, name, "objects of this kind are")
 }
 
-/// Keeps who decided something, with the write that did; what Stoa does follows from what somebody else did.
+/// Keeps who decided something, with the write that did; what Stoa does follows from what somebody else did, if it says who.
 pub(crate) fn note_who(context: &RequestContext, who: &mut String) {
-    if !context.is_internal() {
-        who.clone_from(&context.user.name);
+    let name = match context.is_internal() {
+        false => Some(&context.user.name),
+        true => context.user.extra.get(CAUSED_BY).and_then(|names| names.first()),
+    };
+    if let Some(name) = name {
+        who.clone_from(name);
     }
 }
 

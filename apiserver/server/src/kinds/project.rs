@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, Source, labels, reason};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 
 use super::{check, lookup::Lookup, stack, trigger};
 use crate::subresources::Subresources;
@@ -66,12 +66,17 @@ impl ProjectStrategy {
 impl Strategy for ProjectStrategy {
     type Object = Project;
 
-    fn prepare_for_create(&self, _: &RequestContext, object: &mut Project) {
+    fn prepare_for_create(&self, context: &RequestContext, object: &mut Project) {
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::STACKS_FINALIZER) {
             finalizers.push(labels::STACKS_FINALIZER.to_owned());
         }
         observe(&self.lookup, object);
+        // As of a source: what stacks follow already is decided by whoever makes it anew.
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        if !self.lookup.cached_keys::<Stack>(&namespace, "spec.project", &name).is_empty() {
+            check::note_who(context, &mut object.status.get_or_insert_default().set_by);
+        }
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Project, old: &Project) {

@@ -12,7 +12,7 @@ use stoa_machinery::{
 };
 use stoa_pulls::{Address, InvalidAddress};
 use stoa_types::{
-    Source,
+    Project, Source,
     config::{ObservedVersion, PlannedPullRequest, PullRequestPlans, SourceProvider, SourceSpec},
 };
 
@@ -137,6 +137,14 @@ fn observed(source: &Source) -> ([Option<&str>; 3], &[ObservedVersion], &[Planne
 #[async_trait]
 impl Strategy for SourceStrategy {
     type Object = Source;
+
+    fn prepare_for_create(&self, context: &RequestContext, object: &mut Source) {
+        // What is followed already leads elsewhere by now: whoever deletes a source and makes another has that decided.
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        if !self.lookup.cached_keys::<Project>(&namespace, "spec.source.name", &name).is_empty() {
+            check::note_who(context, &mut object.status.get_or_insert_default().set_by);
+        }
+    }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Source, old: &Source) {
         if leads(new) != leads(old) {

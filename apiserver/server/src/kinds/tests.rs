@@ -541,6 +541,8 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     };
     assert_eq!(make(&[]).await.unwrap_err().code(), 403);
     make(&ALL).await.unwrap();
+    let anew = world.registry.api::<Source>().get("shop", "config").await.unwrap();
+    assert_eq!(anew.status.unwrap().set_by, "ann");
     let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
     let path = |project: &mut Project| project.spec.path = "elsewhere".to_owned();
     assert_eq!(projects(&[]).update_with("shop", "web", path).await.unwrap_err().code(), 403);
@@ -561,6 +563,8 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     };
     assert_eq!(make(&[]).await.unwrap_err().code(), 403);
     make(&ALL).await.unwrap();
+    let anew = world.registry.api::<Project>().get("shop", "web").await.unwrap();
+    assert_eq!(anew.status.unwrap().set_by, "ann");
 
     // To have it not started takes nothing.
     let manual = |stack: &mut Stack| stack.spec.trigger = Trigger::Manual;
@@ -569,6 +573,19 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
         .update_with("shop", "web", |project: &mut Project| project.spec.path = "apps".to_owned())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn who_has_a_stack_deleted_is_kept_with_it_whoever_deletes_it_for_them() {
+    let world = World::with_stack().await;
+    let hold = |stack: &mut stoa_types::Stack| stack.metadata.finalizers = Some(vec!["example.com/held".to_owned()]);
+    world.registry.api::<stoa_types::Stack>().update_with("shop", "web-dev", hold).await.unwrap();
+    let on_behalf = super::trigger::on_behalf_of("projects", vec!["eve".to_owned()]);
+    let stacks = world.registry.api::<stoa_types::Stack>().with_context(on_behalf);
+    stacks.delete("shop", "web-dev", &Default::default()).await.unwrap();
+    let going = stacks.get("shop", "web-dev").await.unwrap();
+    assert!(going.metadata.deletion_timestamp.is_some());
+    assert_eq!(going.status.unwrap().deleted_by, "eve");
 }
 
 #[tokio::test]

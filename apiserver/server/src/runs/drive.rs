@@ -158,6 +158,7 @@ async fn unless_owed(execution: &Execution, outcome: Result<(), Halt>) -> (Resul
     };
     match execution.owed_release().await {
         Ok(None) => (outcome, true),
+        Ok(Some(_)) if execution.has_lost_its_stack().await => (outcome, true),
         Ok(Some(release)) => {
             (Err(Halt::Retry(format!("all is changed, and release {release} is to be recorded: {complaint}"))), false)
         }

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use stoa_engine::ResourceId;
 use stoa_failpoint::reached;
 use stoa_types::{
-    Condition, Run,
+    Condition, Run, Stack,
     delivery::{RunPhase, RunStatus},
     labels, reason,
 };
@@ -62,6 +62,16 @@ impl Execution {
         };
         let head = state::head(&*self.services.log, &stack_uid, &self.run.spec.workspace).await?;
         Ok((Some(head.last_release_run) == self.run.uid()).then_some(head.last_release))
+    }
+
+    /// Whether the stack is gone, as far as that is known: nobody would ask for its releases.
+    pub(super) async fn has_lost_its_stack(&self) -> bool {
+        let Ok(stacks) = self.services.lookup.api::<Stack>() else { return false };
+        let namespace = self.run.namespace().unwrap_or_default();
+        match stacks.get_opt(&namespace, &self.run.spec.stack).await {
+            Ok(stack) => stack.and_then(|stack| stack.uid()) != status(&self.run).stack_uid,
+            Err(_) => false,
+        }
     }
 
     /// Waits for a call that changes nothing, until the run is cancelled.

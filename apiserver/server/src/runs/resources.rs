@@ -97,7 +97,7 @@ async fn record_resource(
             spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
             spec.module = extension(recorded, "kusion.io/module");
             spec.app_configuration = extension(recorded, "kusion.io/app-configuration");
-            if result.action != Action::Import {
+            if result.action.is_call() {
                 spec.last_applied_time = Some(Time(result.time));
             }
         }

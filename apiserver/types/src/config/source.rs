@@ -103,7 +103,8 @@ pub enum SourceProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Who last had it lead elsewhere: runs that a trigger starts for it count as asked for by them, too.
+    /// Who last had it lead elsewhere, or made it when projects named it already: runs that a trigger starts for it count as
+    /// asked for by them, too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
     /// The commit that the ref pointed to at the last look.

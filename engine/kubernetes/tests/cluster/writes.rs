@@ -84,12 +84,16 @@ async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_ta
 #[tokio::test]
 async fn roles_may_be_called_by_what_is_no_word() {
     let bed = Bed::new().await;
-    let name = format!("{}'s \"role\", 100 of 100 ü?", bed.namespace);
-    let metadata = json!({"name": name, "namespace": bed.namespace});
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
-    let role = resource(
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules}),
-    );
+    let named = |name: &str| {
+        let metadata = json!({"name": name, "namespace": bed.namespace});
+        resource(
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules}),
+        )
+    };
+    // One is another's name up to what a URL would take for its end.
+    bed.apply(&named("its \"own\", ü"), None).await.unwrap();
+    let role = named("its \"own\", ü?b#c");
     assert_eq!(bed.read(&role).await.unwrap(), Live::Absent);
     let live = bed.apply(&role, None).await.unwrap().live;
     assert_eq!(bed.read(&role).await.unwrap(), Live::Present(live.clone()));

@@ -70,6 +70,17 @@ fn what_was_deployed_is_drawn(server: &dyn Server) {
     let missing = refused(&format!("{config}/namespaces/{name}/stacks/nobody/graph"));
     assert!(missing.contains("stacks.config.stoa.dev \"nobody\" not found"), "{missing}");
 
+    // What a resource depends on is nothing that has to be changed, and is told all the same.
+    let (first, last) =
+        config_maps(&namespace, 2, "a").split_once("c1\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let last = last.replace(&format!("dependsOn: [\"{root}\"]"), &format!("dependsOn: [\"{}\"]", ids[0]));
+    organization.stack("web", &format!("{first}c1\n{last}"));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["release"], Value::Null, "{run:#}");
+    let edges = graph(&stack)["edges"].clone();
+    let pairs: Vec<_> = texts(&edges, "from").into_iter().zip(texts(&edges, "to")).collect();
+    assert!(pairs.contains(&(names[1], names[0])), "{pairs:?}");
+
     organization.succeed("web", "Destroy", "");
     assert_eq!(graph(&stack)["nodes"], Value::Array(vec![]), "what was removed is no part of it");
 }

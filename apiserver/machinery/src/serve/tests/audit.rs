@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::*;
+use super::{fake_cluster::FakeCluster, *};
 use crate::{
     audit::{Auditor, LogFile, LogOptions, Policy},
+    auth::{AnyOf, SubjectAccessReviewer},
     metrics::Families,
 };
 
@@ -77,10 +78,29 @@ async fn a_request_is_recorded_when_it_arrives_and_when_it_is_answered() {
                 "resource": "stacks", "namespace": "a", "name": "s", "apiGroup": "g.io", "apiVersion": "v1",
             },
             "responseStatus": {"metadata": {}, "code": 200},
-            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "the fake says so"},
+            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""},
         })
     );
     assert!(events[0].get("annotations").is_none() && events[0].get("responseStatus").is_none(), "{:#}", events[0]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn why_a_request_is_allowed_or_not_is_what_the_cluster_says() {
+    let fake = FakeCluster::start(|spec| spec["user"] == "ann").await;
+    let authorizer = AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(fake.client.clone())));
+    let mut setup = Setup { authorizer: Arc::new(authorizer), ..Setup::default() };
+    let log = Log::start(&mut setup, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]");
+    let server = setup.start().await;
+    for (number, (user, decision, reason)) in
+        [("ann", "allow", "the fake says so"), ("bob", "forbid", "the fake says no")].into_iter().enumerate()
+    {
+        let identity = setup.cas.client(user);
+        server.connect(Identity::Certificate(&identity)).await.get("/apis/g.io/v1/namespaces/a/stacks").await;
+        let event = log.events(number + 1).await.remove(number);
+        let expected = json!({"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason});
+        assert_eq!(event["annotations"], expected, "{event:#}");
+    }
     server.end().await;
 }
 

@@ -33,6 +33,8 @@ pub(super) async fn release(
     let log = execution.services.log.clone();
     let head = state.head().clone();
     if !head.dirty && head.last_release_run != run_uid {
+        // What is only said of a resource, such as what it depends on, may be another.
+        resources::record(execution, target, state, None).await?;
         return Ok(None);
     }
     // An import that found nothing does not speak for what an earlier run changed and did not see to its end.
