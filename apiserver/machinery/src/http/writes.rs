@@ -96,12 +96,9 @@ impl Call<'_> {
         check_path_segment(&self.info.name)?;
         let form = self.object_form()?;
         let body = self.read_body(body, "patch").await?;
-        if let Some(trail) = self.context.trail() {
-            // Applied configurations may be YAML, of which JSON is a part.
-            trail.requested_change(|| schema::parse(&body, Format::Yaml).ok().map(|parsed| parsed.value));
-        }
         let Some(kind) = kind else { return self.apply(form, &body).await };
         let context = self.write_context("PatchOptions")?;
+        self.record_change(&body);
         let patch = match Patch::parse(kind, &body, context.field_validation) {
             Ok(patch) => patch,
             // Upstream reads a patch only once there is something that it changes.
@@ -132,6 +129,14 @@ impl Call<'_> {
         self.answer(written(created), form, &stored)
     }
 
+    /// Has a patch in the audit event.
+    fn record_change(&self, body: &[u8]) {
+        if let Some(trail) = self.context.trail() {
+            // Applied configurations may be YAML, of which JSON is a part.
+            trail.requested_change(|| schema::parse(body, Format::Yaml).ok().map(|parsed| parsed.value));
+        }
+    }
+
     /// What a patch makes of an object, and the unknown fields that were in it.
     fn patched(&self, patch: &Patch, current: &Object) -> Result<(Object, StrictErrors), ApiError> {
         let written = self.written_as();
@@ -150,6 +155,7 @@ impl Call<'_> {
     async fn apply(&self, form: (Accepted, Form), body: &[u8]) -> Result<Response<Body>, ApiError> {
         let (options, force) = self.query.apply()?;
         let context = options.context(self.context, &self.user_agent());
+        self.record_change(body);
         let Configuration { object, duplicates } = Configuration::parse(body)?;
         let applied = format!("{}/{}", object.namespace(), object.name());
         let finish = |mut merged: Object| {

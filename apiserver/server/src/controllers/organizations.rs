@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     members,
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
@@ -105,12 +105,15 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     // All of an organization's stacks are looked through, each time.
     let wait = WAIT.max(began.elapsed() * PAUSE).min(LOOK);
     if !deployed.is_empty() {
+        // One that is refused keeps no other waiting.
+        let mut failed = FirstError::default();
         for stack in &deployed {
-            stacks::set_policy(services, stack, organization.spec.deletion_policy).await?;
-            if organization.spec.deletion_policy == DeletionPolicy::Destroy {
-                stacks::destroy(services, stack).await?;
+            let set = stacks::set_policy(services, stack, organization.spec.deletion_policy).await;
+            if failed.note(set).is_some() && organization.spec.deletion_policy == DeletionPolicy::Destroy {
+                failed.note(stacks::destroy(services, stack).await);
             }
         }
+        failed.told()?;
         match organization.spec.deletion_policy {
             DeletionPolicy::Orphan => {}
             DeletionPolicy::Destroy => return Ok(Some(wait)),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     groups::{GATHER, Groups, Member},
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
@@ -83,17 +83,21 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
     // Each stack keeps who it was, whatever becomes of the project.
     let api = services.lookup.api::<Stack>()?.with_context(context);
+    // One that is refused keeps no other waiting.
+    let mut failed = FirstError::default();
     for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        if is_deployed(&stack) {
-            stacks::set_policy(services, &stack, project.spec.deletion_policy).await?;
+        if is_deployed(&stack)
+            && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none()
+        {
+            continue;
         }
         match api.delete(&namespace, stored.name(), &DeleteOptions::default()).await {
-            Ok(_) => {}
             Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+            deleted => drop(failed.note(deleted)),
         }
     }
+    failed.told()?;
     if !own.is_empty() {
         return Ok(Some(WAIT));
     }

@@ -71,6 +71,32 @@ pub(crate) async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiE
     }
 }
 
+/// What went wrong first of several things that do not keep each other waiting.
+#[derive(Debug, Default)]
+pub(crate) struct FirstError(Option<ApiError>);
+
+impl FirstError {
+    /// Goes on with what was got, and keeps why it was not.
+    pub(crate) fn note<T>(&mut self, outcome: Result<T, ApiError>) -> Option<T> {
+        match outcome {
+            Ok(got) => Some(got),
+            Err(error) => {
+                self.0.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// Says what went wrong first, if anything did.
+    ///
+    /// # Errors
+    ///
+    /// That.
+    pub(crate) fn told(self) -> Result<(), ApiError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// What makes keys due.
 pub(crate) struct Trigger {
     keys: BoxStream<'static, Vec<ObjectKey>>,
@@ -264,6 +290,17 @@ mod tests {
         let at = |place: &str| key_at(&Key::new(place));
         assert_eq!(at("/registry/config.stoa.dev/stacks/shop/web"), ("shop".to_owned(), "web".to_owned()));
         assert_eq!(at("/registry/platform.stoa.dev/workspaces/dev"), (String::new(), "dev".to_owned()));
+    }
+
+    #[test]
+    fn what_fails_first_is_told_after_the_rest() {
+        let mut failed = FirstError::default();
+        let refused = |what: &str| Err::<u8, _>(ApiError::bad_request(what));
+        assert_eq!(failed.note(Ok(1)), Some(1));
+        assert_eq!([failed.note(refused("first")), failed.note(refused("second"))], [None, None]);
+        assert_eq!(failed.note(Ok(2)), Some(2));
+        assert_eq!(failed.told().unwrap_err().message(), "first");
+        FirstError::default().told().unwrap();
     }
 
     #[tokio::test]

@@ -5,7 +5,10 @@
 //! workflows, and runs that a stack's status names. Plans of pull requests do not count: who made them removes them, and
 //! would make them again. The documents of what went are removed by `garbage`.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,12 +25,15 @@ use tokio_util::sync::CancellationToken;
 use super::{
     groups::{GATHER, Member},
     pull_requests,
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
     kinds::workflow::effective,
     runs::{Services, status},
 };
+
+/// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
+const AGAIN: Duration = Duration::from_mins(10);
 
 /// A stack in a workspace: namespace, stack, workspace.
 type Deployment = (String, String, String);
@@ -65,7 +71,7 @@ struct OfStatus {
     phase: RunPhase,
 }
 
-async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::time::Duration>, ApiError> {
+async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
     let Some(retention) = workspace.spec.retention.filter(|kept| kept.runs.is_some() || kept.releases.is_some()) else {
         return Ok(None);
@@ -81,15 +87,17 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
     let all_resources = resources.list_with(None, &of_workspace).await?;
     let all_runs = runs.list_with(None, &of_workspace).await?;
     let workflows = under_way(&services).await?;
+    // One that cannot be deleted keeps no other.
+    let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
         let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
         let gone: HashSet<ObjectKey> = excess.iter().map(|release| queue::key_of(*release)).collect();
         for release in excess {
-            queue::delete(&releases, release).await?;
+            failed.note(queue::delete(&releases, release).await);
         }
         let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
         for resource in excess_resources(&all_resources, left) {
-            queue::delete(&resources, resource).await?;
+            failed.note(queue::delete(&resources, resource).await);
         }
     }
     if let Some(kept) = retention.runs {
@@ -99,10 +107,11 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
             workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
         };
         for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            queue::delete(&runs, run).await?;
+            failed.note(queue::delete(&runs, run).await);
         }
     }
-    Ok(None)
+    failed.told()?;
+    Ok(Some(AGAIN))
 }
 
 /// The workflows that have not ended: they have to see how their runs did.

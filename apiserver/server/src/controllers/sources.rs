@@ -154,7 +154,7 @@ async fn look(
     let now = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
     looked.lock().insert(key.clone(), now);
     let now = Time(Timestamp::now());
-    sources
+    let noted = sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
             // What was found is of the source as it was, and this one is looked at next.
             if s.metadata.uid != source.metadata.uid || s.spec != source.spec {
@@ -182,7 +182,12 @@ async fn look(
             };
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
-        .await?;
+        .await;
+    if noted.is_err() {
+        // Nobody has heard of it: it is looked at once more.
+        looked.lock().remove(&key);
+    }
+    noted?;
     Ok(Some(wait))
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     groups::{Groups, Member},
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
     events::Kind,
@@ -35,6 +35,8 @@ use crate::{
 
 /// How often to look while something is going.
 const WAIT: Duration = Duration::from_millis(500);
+/// How long after a Refresh was refused the next is started.
+const REFUSED: Duration = Duration::from_mins(5);
 /// How long after a Destroy that failed the next is started.
 const DESTROY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -124,6 +126,7 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
                 if let Err(error) = services.lookup.api::<Run>()?.create(&run).await {
                     let workspace = &deployment.workspace;
                     tracing::warn!(stack = stack.name_any(), workspace, %error, "drift is not looked for");
+                    next = next.min(REFUSED);
                 }
             }
         }
@@ -279,23 +282,31 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
     runs.retain(|run| status(run).stack_uid.is_none_or(|of| Some(of) == stack.metadata.uid));
     let mut workspaces = recorded_in(services, stack).await?;
     workspaces.extend(live_workspaces(stack).map(str::to_owned));
+    // Where it is refused it keeps no other workspace waiting.
+    let mut failed = FirstError::default();
     for workspace in workspaces {
-        let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
-        let waiting = runs.iter().filter(|r| !is_destroy(r) && r.spec.workspace == workspace && awaits_approval(r));
-        for run in waiting.filter(|r| !r.spec.cancel) {
-            let (namespace, name) = queue::key_of(run);
-            let api = services.lookup.api::<Run>()?;
-            api.update_with(&namespace, &name, |r: &mut Run| r.spec.cancel = true).await?;
-        }
-        if runs.iter().filter(is_destroy).any(|r| is_rejected(r) || is_too_soon(r, services.now())) {
-            continue;
-        }
-        let run = run_of(stack, &workspace, Operation::Destroy);
-        let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
-        let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
-        let message = format!("run {} destroys it in workspace {}", run.name_any(), workspace);
-        services.recorder.record(stack, Kind::Normal, "Destroying", message);
+        failed.note(destroy_in(services, stack, &runs, &workspace).await);
     }
+    failed.told()
+}
+
+/// The same in one workspace, beside these runs of the stack.
+async fn destroy_in(services: &Services, stack: &Stack, runs: &[Run], workspace: &str) -> Result<(), ApiError> {
+    let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
+    let waiting = runs.iter().filter(|r| !is_destroy(r) && r.spec.workspace == workspace && awaits_approval(r));
+    for run in waiting.filter(|r| !r.spec.cancel) {
+        let (namespace, name) = queue::key_of(run);
+        let api = services.lookup.api::<Run>()?;
+        api.update_with(&namespace, &name, |r: &mut Run| r.spec.cancel = true).await?;
+    }
+    if runs.iter().filter(is_destroy).any(|r| is_rejected(r) || is_too_soon(r, services.now())) {
+        return Ok(());
+    }
+    let run = run_of(stack, workspace, Operation::Destroy);
+    let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
+    let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
+    let message = format!("run {} destroys it in workspace {workspace}", run.name_any());
+    services.recorder.record(stack, Kind::Normal, "Destroying", message);
     Ok(())
 }
 

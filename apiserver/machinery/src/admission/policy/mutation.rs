@@ -175,7 +175,7 @@ fn patched(attributes: &Attributes<'_>, object: &Object, operations: &[Value]) -
     match apply_operations(&mut document, operations) {
         Ok(()) => {}
         // A test that fails says that there is nothing to do.
-        Err(Misapplied::TestFailed) => return Ok(object.clone()),
+        Err(Misapplied::TestFailed(_)) => return Ok(object.clone()),
         Err(Misapplied::Other(text)) => return Err(Failure::Evaluation(format!("JSON Patch: {text}"))),
     }
     let Value::Object(map) = document else {

@@ -111,6 +111,7 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
         "type" => patched(json!([{"op": "add", "path": "/spec/size", "value": "many"}])),
         "unknown" => patched(json!([{"op": "add", "path": "/spec/colour", "value": "red"}])),
         "label" => patched(json!([{"op": "add", "path": "/metadata/labels/-", "value": "not valid!"}])),
+        "test" => patched(json!([{"op": "test", "path": "/spec/size", "value": 9}])),
         _ => patched(json!([{"op": "remove", "path": "/spec/nothing"}])),
     })
     .await;
@@ -124,6 +125,9 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
     assert_eq!(refused(outcome("label").await).0, 422);
     let (code, reason, message) = refused(outcome("missing").await);
     assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");
+    assert!(message.starts_with("Internal error occurred: ") && message.contains("nothing"), "{message}");
+    let (_, _, message) = refused(outcome("test").await);
+    assert_eq!(message, "Internal error occurred: testing value /spec/size failed: test failed");
 }
 
 #[tokio::test]

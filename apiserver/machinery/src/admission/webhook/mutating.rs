@@ -47,19 +47,17 @@ impl MutatingWebhooks {
         let patch = Patch::parse(PatchType::Json, &bytes, FieldValidation::Ignore).map_err(|error| {
             Failure::Call(CallError::new(503, format!("received undecodable patch in webhook response: {error}")))
         })?;
-        let operations: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        if operations.as_array().is_some_and(Vec::is_empty) {
+        if patch.has_no_operations() {
             return Ok(false);
         }
+        let operations: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let Some(object) = object else {
             return Err(Failure::Other(ApiError::internal(format_args!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
                 hook.name
             ))));
         };
-        let mut patched = patch
-            .apply(object, &attributes.definition.schema)
-            .map_err(|error| Failure::Other(ApiError::internal(error)))?;
+        let mut patched = patch.apply_for_webhook(object, &attributes.definition.schema).map_err(Failure::Other)?;
         attributes
             .decoder
             .conform(&mut patched, FieldValidation::Ignore)

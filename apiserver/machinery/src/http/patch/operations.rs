@@ -2,7 +2,7 @@
 //!
 //! RFC 6902 is `json_patch`'s; where upstream's `json-patch.v4` takes more or less than it says is here.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use json_patch::{AddOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde_json::Value;
@@ -26,10 +26,19 @@ const MAX_SHIFTED_ITEMS: usize = 256 << 20;
 /// Why an operation does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Misapplied {
-    /// It was a test.
-    TestFailed,
+    /// It was a test, of what is at this path.
+    TestFailed(String),
     /// What is wrong, in the words of the library that upstream has.
     Other(String),
+}
+
+impl fmt::Display for Misapplied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TestFailed(path) => write!(f, "testing value {path} failed: test failed"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 /// What operations have cost so far.
@@ -129,7 +138,7 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
         PatchOperation::Test(test) if test.value.is_null() => {
             return match at(document, test.path.as_str()).ok_or_else(missing)? {
                 Value::Null => Ok(()),
-                _ => Err(Misapplied::TestFailed),
+                _ => Err(Misapplied::TestFailed(test.path.as_str().to_owned())),
             };
         }
         PatchOperation::Copy(copy) => {
@@ -147,7 +156,7 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
         _ => {}
     }
     json_patch::patch(document, std::slice::from_ref(&operation)).map_err(|_| match operation {
-        PatchOperation::Test(_) => Misapplied::TestFailed,
+        PatchOperation::Test(test) => Misapplied::TestFailed(test.path.as_str().to_owned()),
         _ => missing(),
     })
 }
