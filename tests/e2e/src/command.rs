@@ -29,14 +29,25 @@ pub fn run(command: &mut Command) -> String {
 /// # Panics
 ///
 /// When there is none within `patience`.
-pub fn eventually<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, patience: Duration, ask: impl FnMut() -> Option<T>) -> T {
+    eventually_or(patience, ask, || what.to_owned())
+}
+
+/// The same; what is told in the end is found out then.
+///
+/// # Panics
+///
+/// When there is none within `patience`.
+pub fn eventually_or<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>, what: impl FnOnce() -> String) -> T {
     let deadline = Instant::now() + patience;
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
+        if Instant::now() >= deadline {
+            panic!("not within {patience:?}: {}", what());
+        }
         thread::sleep(pause);
         pause = (pause * 3 / 2).min(Duration::from_millis(500));
     }

@@ -10,7 +10,6 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -20,7 +19,7 @@ use serde_json::json;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::repeat::repeat;
-use stoa_e2e::{Cluster, Server as _, eventually, new_leader};
+use stoa_e2e::{Cluster, Server as _, eventually, eventually_or, new_leader};
 use stoa_git::testing::Behaviour;
 use stoa_types::config::{Project, ProjectSpec, Source};
 use tokio::task::JoinHandle;
@@ -53,20 +52,17 @@ struct Told {
 impl Told {
     /// Waits until every acknowledged write is in Git, and each is there once.
     fn are_committed_once(&self, cluster: &Cluster, repository: &Path) {
-        let deadline = Instant::now() + PATIENCE;
-        let commits = loop {
-            let commits = committed(repository);
-            let acknowledged = self.created.values().chain(&self.counted);
-            let missing: Vec<_> = acknowledged.filter(|version| !commits.contains_key(version)).collect();
-            if missing.is_empty() {
-                break commits;
-            }
-            if Instant::now() > deadline {
-                let of = [self.created.len() + self.counted.len(), commits.len(), missing.len()];
-                panic!("not in Git within {PATIENCE:?}: {missing:?}; {of:?}\n{}", told_of_git(cluster));
-            }
-            thread::sleep(Duration::from_millis(500));
-        };
+        let acknowledged = || self.created.values().chain(&self.counted);
+        let is_complete = |commits: &BTreeMap<u64, usize>| acknowledged().all(|version| commits.contains_key(version));
+        let commits = eventually_or(
+            PATIENCE,
+            || Some(committed(repository)).filter(is_complete),
+            || {
+                let commits = committed(repository);
+                let missing: Vec<_> = acknowledged().filter(|version| !commits.contains_key(version)).collect();
+                format!("every write is in Git; {} are, and not {missing:?}\n{}", commits.len(), told_of_git(cluster))
+            },
+        );
         let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
         assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
     }

@@ -172,24 +172,12 @@ impl Patch {
         }
     }
 
-    /// The same of a webhook's JSON patch, whose author is told why it does not apply.
-    ///
-    /// # Errors
-    ///
-    /// 500 `InternalError` in the words of the library that upstream has.
-    pub(crate) fn apply_for_webhook(&self, object: &Object, schema: &Value) -> Result<Object, ApiError> {
-        let Change::Json(operations) = &self.change else { return self.apply(object, schema) };
-        let mut document = Value::Object(object.0.clone());
-        apply_operations(&mut document, operations).map_err(ApiError::internal)?;
-        match document {
-            Value::Object(map) => Ok(Object(map)),
-            other => Err(ApiError::internal(format_args!("an object must be a map, not {other}"))),
+    /// The operations of a JSON patch; none of another.
+    pub(crate) fn into_operations(self) -> Vec<Value> {
+        match self.change {
+            Change::Json(operations) => operations,
+            Change::Merge(_) | Change::Strategic(_) => Vec::new(),
         }
-    }
-
-    /// Whether it is a JSON patch of nothing.
-    pub(crate) fn has_no_operations(&self) -> bool {
-        matches!(&self.change, Change::Json(operations) if operations.is_empty())
     }
 
     /// Whether what became of an object no longer says which version of its kind it is.

@@ -151,10 +151,9 @@ async fn look(
     let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
     failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
     let wait = wait_after(failures, interval);
-    let now = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
-    looked.lock().insert(key.clone(), now);
+    let look = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
     let now = Time(Timestamp::now());
-    let noted = sources
+    sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
             // What was found is of the source as it was, and this one is looked at next.
             if s.metadata.uid != source.metadata.uid || s.spec != source.spec {
@@ -182,12 +181,9 @@ async fn look(
             };
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
-        .await;
-    if noted.is_err() {
-        // Nobody has heard of it: it is looked at once more.
-        looked.lock().remove(&key);
-    }
-    noted?;
+        .await?;
+    // What nobody has heard of is looked for once more.
+    looked.lock().insert(key, look);
     Ok(Some(wait))
 }
 

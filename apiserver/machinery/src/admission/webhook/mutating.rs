@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     admission::{AdmissionPlugin, Attributes, Reinvocation, cluster::Namespaces, reinvocation::Memory},
-    http::patch::{Patch, PatchType},
+    http::patch::{Patch, PatchType, apply_operations},
     object::Object,
     request::FieldValidation,
     status::ApiError,
@@ -47,17 +47,23 @@ impl MutatingWebhooks {
         let patch = Patch::parse(PatchType::Json, &bytes, FieldValidation::Ignore).map_err(|error| {
             Failure::Call(CallError::new(503, format!("received undecodable patch in webhook response: {error}")))
         })?;
-        if patch.has_no_operations() {
+        let operations = patch.into_operations();
+        if operations.is_empty() {
             return Ok(false);
         }
-        let operations: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let Some(object) = object else {
             return Err(Failure::Other(ApiError::internal(format_args!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
                 hook.name
             ))));
         };
-        let mut patched = patch.apply_for_webhook(object, &attributes.definition.schema).map_err(Failure::Other)?;
+        let mut document = Value::Object(object.0.clone());
+        // The author of the webhook is told why, as nobody else is.
+        apply_operations(&mut document, &operations).map_err(|error| Failure::Other(ApiError::internal(error)))?;
+        let Value::Object(map) = document else {
+            return Err(Failure::Other(ApiError::internal("the patched object is no map")));
+        };
+        let mut patched = Object(map);
         attributes
             .decoder
             .conform(&mut patched, FieldValidation::Ignore)
