@@ -190,6 +190,7 @@ pub async fn execute(
     let mut walk = Walk {
         plan: execution.plan,
         recorded,
+        before: execution.state.resources.iter().map(|it| (&it.id, it)).collect(),
         open: state.open.iter().map(|call| (&call.id, &call.place)).collect(),
         caller,
         observer: observer.clone(),
@@ -314,6 +315,8 @@ type Running = FuturesUnordered<BoxFuture<'static, (ResourceId, ResourceResult, 
 struct Walk<'a> {
     plan: &'a Plan,
     recorded: HashMap<&'a ResourceId, &'a StateResource>,
+    /// The same before lost calls were looked for.
+    before: HashMap<&'a ResourceId, &'a StateResource>,
     /// Where calls may have left something behind that nobody knows the results of.
     open: HashMap<&'a ResourceId, &'a Place>,
     caller: Caller,
@@ -400,7 +403,9 @@ impl Walk<'_> {
 
     fn records(&self, planned: &PlannedAction) -> impl Iterator<Item = &StateResource> {
         let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
-        ids.into_iter().flatten().filter_map(|id| self.recorded.get(id)).copied()
+        // What a look found to be others' by now is theirs to say when it is to be deleted: that it stays, and why.
+        let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
+        ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id))).copied()
     }
 
     /// What is left alone: only its record may have to be brought up to date.

@@ -71,6 +71,11 @@ pub(crate) async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiE
     }
 }
 
+/// Whether what was asked for was refused, such as without what it names: it will be again until something changes.
+pub(crate) fn is_refusal(error: &ApiError) -> bool {
+    (400..500).contains(&error.code()) && error.code() != 429
+}
+
 /// What went wrong first of several things that do not keep each other waiting.
 #[derive(Debug, Default)]
 pub(crate) struct FirstError(Option<ApiError>);

@@ -48,7 +48,7 @@ use crate::runs::{
     Services, awaits_approval, awaits_merge,
     drive::{self, Stops, Tries},
     execution::Execution,
-    journal, status, wants_end,
+    journal, queued_at, status, wants_end,
 };
 
 /// How long after a run was put down it is taken up again.
@@ -76,10 +76,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             change = changes.next() => match change {
                 None => break,
                 Some(Change::Restarted(mut all)) => {
-                    // Those that were under way come first, but for those that gave their turn away; then as they were created.
-                    all.sort_by_key(|r| {
-                        (status(r).start_time.is_none(), awaits_merge(r), r.creation_timestamp(), r.name_any())
-                    });
+                    all.sort_by_cached_key(turn);
                     for run in all {
                         scheduler.see(run).await;
                     }
@@ -98,6 +95,12 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }
     }
     while scheduler.tasks.join_next().await.is_some() {}
+}
+
+/// What runs are taken up by where they were not seen as they came: those that were under way come first, but for those
+/// that gave their turn away; then as they were created.
+fn turn(run: &Run) -> impl Ord + use<> {
+    (status(run).start_time.is_none(), awaits_merge(run), queued_at(run), run.name_any())
 }
 
 struct Scheduler {

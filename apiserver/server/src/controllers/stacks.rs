@@ -113,9 +113,7 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
     let deployments = stack.status.iter().flat_map(|status| &status.deployments);
     for deployment in deployments.filter(|d| d.release.is_some() && d.resources > 0) {
         let of_workspace = runs.iter().filter(|run| run.spec.workspace == deployment.workspace);
-        // What is being changed is looked at afterwards; what was changed was looked at then.
-        let looks = of_workspace.filter(|run| run.spec.operation != Operation::Preview);
-        let last = looks.filter_map(|run| looked_ago(run, now)).min();
+        let last = of_workspace.filter(|run| may_look(run, stack)).filter_map(|run| looked_ago(run, now)).min();
         match last.and_then(|ago| every.checked_sub(ago)).filter(|left| *left > Duration::ZERO) {
             Some(left) => next = next.min(left),
             None => {
@@ -132,6 +130,19 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
         }
     }
     Ok(Some(next))
+}
+
+/// Whether no other stack of the same name is known to be what a run was for.
+fn is_of(run: &Run, stack: &Stack) -> bool {
+    status(run).stack_uid.is_none_or(|of| Some(of) == stack.metadata.uid)
+}
+
+/// Whether a run looks at what is live, or did: what is being changed is looked at afterwards, and what was changed was
+/// looked at then. One that ended without a plan has seen nothing, but that a Refresh ended says that there was one.
+fn may_look(run: &Run, stack: &Stack) -> bool {
+    let (status, operation) = (status(run), run.spec.operation);
+    let has_seen = !status.phase.is_terminal() || status.plan.is_some() || operation == Operation::Refresh;
+    is_of(run, stack) && has_seen && operation != Operation::Preview
 }
 
 /// How long ago a run looked at what is live: no time if it is under way, and nothing if nobody knows: it waits for
@@ -279,7 +290,7 @@ fn is_rejected(run: &Run) -> bool {
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
     let mut runs = runs_of(services, stack).await?;
     // What was decided about an earlier stack of the same name says nothing of this one.
-    runs.retain(|run| status(run).stack_uid.is_none_or(|of| Some(of) == stack.metadata.uid));
+    runs.retain(|run| is_of(run, stack));
     let mut workspaces = recorded_in(services, stack).await?;
     workspaces.extend(live_workspaces(stack).map(str::to_owned));
     // Where it is refused it keeps no other workspace waiting.
@@ -341,4 +352,33 @@ pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: Delet
         .update_with(&namespace, &name, |s: &mut Stack| s.spec.deletion_policy = policy)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn run_that_saw_nothing_is_no_look_for_drift() {
+        let stack = json!({"metadata": {"name": "web", "uid": "this"}, "spec": {"project": "shop", "path": "web"}});
+        let stack: Stack = serde_json::from_value(stack).unwrap();
+        let plan = json!({"digest": "d"});
+        for (operation, status, looks) in [
+            ("Apply", json!({"phase": "Succeeded", "plan": plan, "stackUID": "this"}), true),
+            ("Apply", json!({"phase": "Failed", "plan": plan}), true),
+            ("Apply", json!({"phase": "Planning"}), true),
+            ("Apply", json!({"phase": "Canceled"}), false),
+            ("Apply", json!({"phase": "Failed", "stackUID": "this"}), false),
+            ("Apply", json!({"phase": "Succeeded", "plan": plan, "stackUID": "that"}), false),
+            ("Refresh", json!({"phase": "Failed"}), true),
+            ("Refresh", json!({"phase": "Failed", "stackUID": "that"}), false),
+            ("Preview", json!({"phase": "Succeeded", "plan": plan}), false),
+        ] {
+            let spec = json!({"stack": "web", "workspace": "dev", "operation": operation});
+            let run: Run = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).unwrap();
+            assert_eq!(may_look(&run, &stack), looks, "{operation} {status}");
+        }
+    }
 }

@@ -5,7 +5,11 @@
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
 //! A task of its own asks the source what the folder is (`controllers::asks`), so that no look waits for that.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use jiff::SignedDuration;
@@ -29,13 +33,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     asks::{AGAIN, Poke, Questions, Turns, TurnsOf},
     groups::{Groups, Member, Moved},
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
     events::Kind,
     kinds::{check::set_condition, trigger},
-    runs::{Halt, Services, awaits_approval, readiness, runner, status, target::Target},
+    runs::{Halt, Services, awaits_approval, queued_at, readiness, runner, status, target::Target},
 };
 
 /// As whom runs are created.
@@ -61,6 +65,8 @@ struct Memory {
     contents: Questions<Folder, String>,
     /// Whose turn it is to ask a source.
     turns: Turns,
+    /// The stacks of which it is known that every run that was started is noted.
+    noted: Mutex<HashSet<ObjectKey>>,
     poke: Poke,
 }
 
@@ -78,6 +84,7 @@ impl Memory {
 
     /// Forgets what a stack's folder was.
     fn forget(&self, stack: &ObjectKey) {
+        self.noted.lock().remove(stack);
         let folder = self.folders.lock().remove(stack);
         if let Some(folder) = folder {
             self.contents.forget(&folder);
@@ -218,9 +225,12 @@ async fn follow(
         }
     };
     let cause = cause_of(&stack, operation, &content);
-    let mut refused = None;
+    let key = queue::key_of(&stack);
+    let is_noted = memory.noted.lock().contains(&key);
+    let unnoted = if is_noted { BTreeSet::new() } else { unnoted_in(services, &stack, &cause).await? };
+    let (mut refused, mut failed) = (None, FirstError::default());
     for workspace in stack.spec.workspaces.clone() {
-        let before = started_in(&stack, &workspace).filter(|started| started.cause == cause);
+        let before = started_in(&stack, &workspace).filter(|it| it.cause == cause && !unnoted.contains(&workspace));
         let retries = match before.map(|started| (started, time_to_retry(services, &stack, started))) {
             None => 0,
             Some((started, Some(left))) if left.is_zero() && is_readable(services, &stack) => started.retries + 1,
@@ -231,15 +241,18 @@ async fn follow(
         if !is_as_read(services, &read).await? {
             return Ok((None, Some(Duration::ZERO)));
         }
+        memory.noted.lock().remove(&key);
         match start(services, &stack, &workspace, operation, &commit, &cause).await {
             Ok(started) => stack = note(services, &stack, Started { retries, ..started }).await?,
-            // Such as without the workspace; others do not wait for it.
-            Err(error) if matches!(error.code(), 403 | 404 | 409 | 422) => {
+            // Others do not wait for it.
+            Err(error) if queue::is_refusal(&error) => {
                 refused = Some(format!("workspace {workspace}: {}", error.message()));
             }
-            Err(error) => return Err(error),
+            Err(error) => drop(failed.note::<()>(Err(error))),
         }
     }
+    failed.told()?;
+    memory.noted.lock().insert(key);
     stack = note_ends(services, stack).await?;
     let waits = stack.spec.workspaces.iter().filter_map(|workspace| {
         let started = started_in(&stack, workspace).filter(|started| started.cause == cause)?;
@@ -306,6 +319,30 @@ fn cause_of(stack: &Stack, operation: Operation, content: &str) -> String {
 fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {
     let trigger = stack.status.as_ref()?.trigger.as_ref()?;
     trigger.started.iter().find(|started| started.workspace == workspace)
+}
+
+/// The workspaces in which something was started that is not noted, since the server ended in between: what was noted for
+/// this cause is not the last there, and has to take its place.
+async fn unnoted_in(services: &Services, stack: &Stack, cause: &str) -> Result<BTreeSet<String>, ApiError> {
+    let runs = stacks::runs_of(services, stack).await?;
+    let is_unnoted = |run: &&Run| {
+        let (workspace, name) = (&run.spec.workspace, run.name_any());
+        let Some(noted) = started_in(stack, workspace).filter(|noted| noted.cause == cause) else { return false };
+        if !is_triggered(run) || name == noted.run || name == name_of(stack, workspace, cause, noted.number + 1) {
+            return false;
+        }
+        match runs.iter().find(|it| it.name_any() == noted.run) {
+            Some(noted) => queued_at(run) > queued_at(noted),
+            // Somebody deleted it. Earlier ones have begun, or were to be cancelled.
+            None => is_waiting(run) && !run.spec.cancel,
+        }
+    };
+    Ok(runs.iter().filter(is_unnoted).map(|run| run.spec.workspace.clone()).collect())
+}
+
+/// Whether a run has not begun, or not begun to change anything.
+fn is_waiting(run: &Run) -> bool {
+    awaits_approval(run) || (!status(run).phase.is_terminal() && status(run).start_time.is_none())
 }
 
 /// How long until another run is started for what this one was, if one is to be.
@@ -411,8 +448,6 @@ async fn start(
 /// Cancels what the trigger started in a workspace before, as far as it did not begin, or begin to change anything: what
 /// waits to be approved is out of date.
 async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str) -> Result<(), ApiError> {
-    let is_waiting =
-        |run: &Run| awaits_approval(run) || (!status(run).phase.is_terminal() && status(run).start_time.is_none());
     let runs = services.lookup.api::<Run>()?;
     for run in stacks::runs_of(services, stack).await? {
         let is_earlier = is_triggered(&run) && run.spec.workspace == workspace && run.name_any() != by;

@@ -45,7 +45,7 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
-    queue::{self, ObjectKey, Trigger},
+    queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
     kinds::{
@@ -255,8 +255,10 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     };
     let decided = machine::advance(&mut state, &situation);
     let mut again = decided.again.into_iter().chain(until_end).min();
+    let mut failed = FirstError::default();
     for start in decided.starts {
-        match create(services, workflow, &state, &start).await? {
+        let Some(created) = failed.note(create(services, workflow, &state, &start).await) else { continue };
+        match created {
             Ok(uid) => note_created(&mut state, &start, uid),
             Err(refusal) => {
                 again = Some(Duration::ZERO);
@@ -264,6 +266,8 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
             }
         }
     }
+    // What was made is found again.
+    failed.told()?;
     let is_active = ending.is_some() && cancel_runs(services, workflow, &state).await?;
     let ends = Ends {
         ending,
@@ -442,7 +446,7 @@ async fn create(
     };
     let error = match created {
         Ok(made) => return Ok(Ok(made.uid().unwrap_or_default())),
-        Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => error,
+        Err(error) if queue::is_refusal(&error) => error,
         Err(error) => return Err(error),
     };
     // An earlier look may have made it, unless somebody took the name; whoever asked for it may be refused it by now.

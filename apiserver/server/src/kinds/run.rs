@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use serde_json::Value;
 use stoa_machinery::{
@@ -261,6 +263,7 @@ impl Strategy for RunStrategy {
         object.status = Some(RunStatus {
             requester: identity(&context.user),
             preview_uid: preview.and_then(|preview| preview.metadata.uid),
+            queued_time: Some(MicroTime(Timestamp::now())),
             ..RunStatus::default()
         });
         // The stack may change later; the run stays what it was asked for.

@@ -127,6 +127,12 @@ pub(crate) fn awaits_approval(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingApproval && status.approval.is_none())
 }
 
+/// When a run was created; to the second where an earlier version made it.
+pub(crate) fn queued_at(run: &Run) -> Option<Timestamp> {
+    let created = run.metadata.creation_timestamp.as_ref();
+    run.status.as_ref().and_then(|status| status.queued_time.as_ref()).map(|it| it.0).or(created.map(|it| it.0))
+}
+
 /// Whether a run is put down until somebody merges its pull request.
 pub(crate) fn awaits_merge(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingMerge)

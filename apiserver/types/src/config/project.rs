@@ -73,7 +73,8 @@ pub struct ProjectStatus {
     /// How many stacks the project has.
     #[serde(default)]
     pub stacks: i64,
-    /// Who last made it another folder: runs that a trigger starts for it count as asked for by them, too.
+    /// Who last made it another folder, or made it when stacks named it already: runs that a trigger starts for it count as
+    /// asked for by them, too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.

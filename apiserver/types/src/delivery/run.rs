@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -324,6 +324,9 @@ pub struct RunStatus {
     /// The digest of the document that its log is kept as, once it has ended: what runs/log shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+    /// When it was created, to the microsecond: runs of a stack in one workspace take turns in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_time: Option<MicroTime>,
     /// When it left Pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,

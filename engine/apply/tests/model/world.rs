@@ -59,6 +59,8 @@ struct Inner {
     ours: BTreeSet<String>,
     /// The uids of those that were made by our calls, and not taken over, and the runs that made them.
     made: BTreeMap<String, String>,
+    /// The uids of those that did not bear our mark when one of our calls took them.
+    taken_over: BTreeSet<String>,
     /// The slots of objects that are not healthy.
     sick: BTreeSet<usize>,
     /// The slots of those that are let go a while after they were deleted.
@@ -100,6 +102,11 @@ impl World {
     /// Whether one of our calls made it.
     pub(crate) fn is_made(&self, uid: &str) -> bool {
         self.inner.lock().made.contains_key(uid)
+    }
+
+    /// Whether one of our calls took it as it was.
+    pub(crate) fn is_taken_over(&self, uid: &str) -> bool {
+        self.inner.lock().taken_over.contains(uid)
     }
 
     pub(crate) fn new() -> Arc<Self> {
@@ -367,6 +374,8 @@ impl World {
                 if before.and_then(self::uid) != Some(&uid) {
                     let run = inner.walk.as_ref().map(|walk| walk.run.clone()).unwrap_or_default();
                     inner.made.insert(uid.clone(), run);
+                } else if !before.is_some_and(|before| self.is_ours(before)) {
+                    inner.taken_over.insert(uid.clone());
                 }
                 inner.ours.insert(uid);
                 if !self.is_ours(after) {

@@ -1,8 +1,10 @@
 //! Replacements that end between their two calls, or after them: what was made anew is not made a second time.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use stoa_apply::{Planned, ResourceOutcome};
-use stoa_engine::{Action, Spec, spec::RECREATE};
+use stoa_engine::{Action, Spec, owner::MARK, spec::RECREATE};
 use stoa_runtime::fake::Operation;
 
 use crate::support::{Stack, config_map, id, spec};
@@ -129,4 +131,21 @@ async fn what_others_made_in_place_of_what_was_made_anew_is_not_taken() {
     stack.cloud.put(&id("a"), theirs.clone());
     assert!(!stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
     assert_eq!(stack.cloud.live(&id("a")).map(Value::from), Some(theirs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_have_by_now_is_told_to_stay_when_it_was_to_go() {
+    let (stack, wanted, planned) = Stack::with_first().await;
+    stack.end_after(0, &wanted, &planned).await;
+    let planned = stack.planned(Arc::new(stack.runtime()), &Spec::default(), true).await.unwrap();
+    let mut live = stack.cloud.live(&id("a")).unwrap();
+    live["metadata"]["annotations"] = json!({MARK: "fake/second/workspace"});
+    stack.cloud.put(&id("a"), live.into());
+    let before = stack.cloud.live(&id("a"));
+    assert!(stack.execute(&Spec::default(), &planned, &[]).await.unwrap().succeeded);
+    let result = stack.keeper.result(&id("a"));
+    assert_eq!((result.outcome, result.left), (ResourceOutcome::Done, true));
+    assert_eq!(result.message, "it belongs to fake/second/workspace now, and is left alone");
+    assert!(stack.keeper.state().open.is_empty() && stack.keeper.state().resources.is_empty());
+    assert_eq!(stack.cloud.live(&id("a")), before);
 }

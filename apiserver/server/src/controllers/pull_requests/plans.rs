@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     controllers::{
-        queue::{self, ObjectKey},
+        queue::{self, FirstError, ObjectKey},
         stacks,
     },
     kinds::trigger,
@@ -49,6 +49,8 @@ pub(super) struct There<'a> {
     runs: HashMap<String, &'a Run>,
     /// How many have not ended, by the number of their pull request.
     under_way: HashMap<String, usize>,
+    /// Why one could not be made, which keeps no other from being made.
+    pub(super) failed: FirstError,
 }
 
 impl<'a> There<'a> {
@@ -58,7 +60,7 @@ impl<'a> There<'a> {
             let number = run.labels().get(labels::PULL_REQUEST).cloned().unwrap_or_default();
             *under_way.entry(number).or_default() += 1;
         }
-        Self { runs: runs.iter().map(|run| (run.name_any(), run)).collect(), under_way }
+        Self { runs: runs.iter().map(|run| (run.name_any(), run)).collect(), under_way, failed: FirstError::default() }
     }
 
     /// Whether another plan of a pull request may be made now.
@@ -89,7 +91,8 @@ impl World {
             let outcome = match there.runs.get(&name).copied() {
                 Some(run) => outcome(run),
                 None if there.has_room(&number) => {
-                    let outcome = self.create(pull, stack, &run).await?;
+                    let created = self.create(pull, stack, &run).await;
+                    let outcome = there.failed.note(created).unwrap_or(Outcome::Pending);
                     if outcome == Outcome::Pending {
                         *there.under_way.entry(number.clone()).or_default() += 1;
                     }
@@ -121,10 +124,8 @@ impl World {
                     None => Outcome::Refused(error.message().to_owned()),
                 })
             }
-            // Such as without the workspace; others do not wait for it.
-            Err(error) if matches!(error.code(), 403 | 404 | 409 | 422) => {
-                Ok(Outcome::Refused(error.message().to_owned()))
-            }
+            // Others do not wait for it.
+            Err(error) if queue::is_refusal(&error) => Ok(Outcome::Refused(error.message().to_owned())),
             Err(error) => Err(error),
         }
     }

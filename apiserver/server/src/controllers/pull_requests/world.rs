@@ -132,6 +132,7 @@ impl World {
             source = note(&self.services, &source, pull.number, None).await?;
         }
         self.known.retain(&self.key, |number| is_open(i64::try_from(number).unwrap_or(i64::MAX)));
+        there.failed.told()?;
         Ok(trouble.map_or(Ok(planned), Err))
     }
 

@@ -488,3 +488,26 @@ async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_
     let started = runs.list(Some("shop"), "").await.unwrap();
     assert_eq!(started.iter().map(|run| run.spec.workspace.as_str()).collect::<Vec<_>>(), ["dev"]);
 }
+
+#[tokio::test]
+async fn runs_of_one_second_take_turns_as_they_were_created() {
+    let world = World::new().await;
+    let names = ["z", "b", "y", "a"];
+    for name in names {
+        world.apply(name).await;
+    }
+    let mut all = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
+    all.sort_by_cached_key(turn);
+    assert_eq!(all.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), names);
+    // What an earlier version made comes before what was made in the same second since, and before what is not begun what is.
+    let of = |run: &mut Run, began: bool| {
+        let status = run.status.get_or_insert_default();
+        status.queued_time = None;
+        status.start_time = began.then(|| Time(Timestamp::MAX));
+    };
+    of(&mut all[3], false);
+    of(&mut all[1], true);
+    all.sort_by_cached_key(turn);
+    assert_eq!(kube::ResourceExt::name_any(&all[0]), "b");
+    assert_eq!(all.iter().position(|run| kube::ResourceExt::name_any(run) == "a"), Some(1));
+}

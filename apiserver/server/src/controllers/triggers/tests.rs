@@ -248,6 +248,38 @@ async fn run_that_was_created_before_a_crash_is_found_again() {
 }
 
 #[tokio::test]
+async fn run_that_was_created_before_a_crash_gives_way_when_the_source_goes_back() {
+    for is_noted_there in [true, false] {
+        let world = World::new().await;
+        world.look().await;
+        let (noted, runs) = (world.last().await, world.runs.registry.api::<Run>());
+        world.end(&noted, RunPhase::Succeeded).await;
+        // The server ends before it notes what it started for a commit that is gone by the time it is back.
+        let (stack, commit) = (world.stack().await, "b".repeat(40));
+        let cause = cause_of(&stack, Operation::Apply, "2");
+        let lost = start(&world.runs.services, &stack, "dev", Operation::Apply, &commit, &cause).await.unwrap().run;
+        if !is_noted_there {
+            let unhold = |run: &mut Run| run.finalizers_mut().clear();
+            runs.update_with("shop", &noted.name_any(), unhold).await.unwrap();
+            runs.delete("shop", &noted.name_any(), &Default::default()).await.unwrap();
+        }
+        let world = World { looker: Looker::default(), ..world };
+        world.look().await;
+        assert!(runs.get("shop", &lost).await.unwrap().spec.cancel, "nobody wants it any more");
+        let last = world.last().await;
+        assert_eq!(last.spec.version, Some("a".repeat(40)));
+        assert_ne!(last.metadata.name, noted.metadata.name);
+        let started = 3 - usize::from(!is_noted_there);
+        assert_eq!(world.started().await.len(), started);
+        world.end(&world.last().await, RunPhase::Succeeded).await;
+        world.look().await;
+        let world = World { looker: Looker::default(), ..world };
+        world.look().await;
+        assert_eq!(world.started().await.len(), started, "once is enough");
+    }
+}
+
+#[tokio::test]
 async fn name_that_somebody_took_keeps_nothing_from_being_started() {
     let world = World::new().await;
     let stack = world.stack().await;
