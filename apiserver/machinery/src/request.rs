@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{audit::Trail, auth::Authorizer};
@@ -83,6 +84,8 @@ pub struct RequestContext {
     warnings: Arc<Mutex<Vec<String>>>,
     annotations: Arc<Mutex<Annotations>>,
     waits: Arc<Waits>,
+    /// When there is an answer, whatever it is.
+    end: Option<Instant>,
     outlasting: Outlasting,
     /// What is recorded of the request, which has a context itself.
     trail: Weak<Trail>,
@@ -150,6 +153,7 @@ impl RequestContext {
             warnings: Arc::default(),
             annotations: Arc::default(),
             waits: Arc::default(),
+            end: None,
             outlasting: Outlasting::default(),
             trail: Weak::new(),
             internal: false,
@@ -192,6 +196,16 @@ impl RequestContext {
 
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
+    }
+
+    /// Has the request answered by then, if not before.
+    pub(crate) fn end_by(&mut self, end: Instant) {
+        self.end = Some(self.end.map_or(end, |before| before.min(end)));
+    }
+
+    /// When it is answered at the latest.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        self.end
     }
 
     /// What goes on after the answer is a part of this.

@@ -1,10 +1,11 @@
 //! Where a request leads: to the handler of a verb on a resource, or to a document about the API.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{
     body::{self, Body},
@@ -21,6 +22,9 @@ use crate::{
     request::RequestContext,
     status::{ApiError, quote},
 };
+
+/// The longest that a write of an object takes, as upstream (`requestTimeoutUpperBound`).
+const LONGEST_WRITE: Duration = Duration::from_secs(34);
 
 /// Answers requests that have been let in, for every resource of a [`Registry`].
 pub struct ApiHandler {
@@ -83,6 +87,9 @@ impl ApiHandler {
     pub async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let mut context = context;
+        if matches!(&*info.verb, "create" | "update" | "patch" | "delete") {
+            context.end_by(Instant::now() + LONGEST_WRITE);
+        }
         context.set_write_options(Query::parse(parts.uri.query().unwrap_or("")).write_options_sent());
         let answer = Box::pin(self.answer(&info, &context, &parts, body));
         let mut response = answer.await.unwrap_or_else(|error| response::error(&error, &parts.headers));
@@ -177,6 +184,16 @@ fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
         || definition.subresources.iter().any(|subresource| subresource.name == name)
 }
 
+/// Waits for a write, which is not made any more when it has taken too long.
+///
+/// # Errors
+///
+/// 504 `Timeout` then, as upstream's `finisher.FinishRequest` says.
+async fn in_time<T>(write: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let late = "request did not complete within requested timeout - context deadline exceeded";
+    tokio::time::timeout(LONGEST_WRITE, write).await.unwrap_or_else(|_| Err(ApiError::timeout(late, 0)))
+}
+
 /// 405 in the words for a method that a path does not have.
 fn not_allowed() -> ApiError {
     response::generic(StatusCode::METHOD_NOT_ALLOWED)
@@ -241,7 +258,7 @@ impl Call<'_> {
         match &*self.info.verb {
             "list" => self.list().await,
             "watch" => self.watch().await,
-            "create" if !across_namespaces => self.create(body).await,
+            "create" if !across_namespaces => in_time(self.create(body)).await,
             "deletecollection" if !across_namespaces => self.delete_collection(body).await,
             _ => Err(not_allowed()),
         }
@@ -269,9 +286,9 @@ impl Call<'_> {
         match &*self.info.verb {
             "get" => self.get().await,
             "watch" => self.watch().await,
-            "update" => self.update(body).await,
-            "patch" => self.patch(body).await,
-            "delete" => self.delete(body).await,
+            "update" => in_time(self.update(body)).await,
+            "patch" => in_time(self.patch(body)).await,
+            "delete" => in_time(self.delete(body)).await,
             _ => Err(not_allowed()),
         }
     }
@@ -290,8 +307,8 @@ impl Call<'_> {
         if is_of_object {
             return match &*self.info.verb {
                 "get" => self.get().await,
-                "update" => self.update(body).await,
-                "patch" => self.patch(body).await,
+                "update" => in_time(self.update(body)).await,
+                "patch" => in_time(self.patch(body)).await,
                 _ => Err(not_allowed()),
             };
         }

@@ -95,6 +95,7 @@ struct Passing {
     audit_id: HeaderValue,
     received: Timestamp,
     lines: Option<Lines>,
+    end: Option<Instant>,
 }
 
 /// Why the filters gave no answer.
@@ -155,6 +156,7 @@ impl Chain {
                     audit_id: audit_id.clone(),
                     received,
                     lines,
+                    end: deadline,
                 };
                 let filters = Box::pin(self.filters(&connection, passing, &mut record, &trail));
                 in_time(deadline, AssertUnwindSafe(filters).catch_unwind(), &trail).instrument(span.clone()).await
@@ -214,7 +216,7 @@ impl Chain {
         record: &mut Record,
         trail: &Mutex<Option<Arc<Trail>>>,
     ) -> Result<Response<Body>, ApiError> {
-        let Passing { info, long_running, mut request, audit_id, received, lines } = passing;
+        let Passing { info, long_running, mut request, audit_id, received, lines, end } = passing;
         let recorded = |request: &Request<Body>, user: &UserInfo| {
             let Some(auditor) = &self.auditor else { return Ok(None) };
             let recorded = Recorded {
@@ -288,6 +290,9 @@ impl Chain {
         let mut context = RequestContext::new(user, self.authorizer.clone());
         context.share_waits(&record.waits);
         context.set_outlasting(&self.outlasting);
+        if let Some(end) = end {
+            context.end_by(end.into());
+        }
         Ok(self.dispatch(info, context, request, begun.as_ref()).await)
     }
 

@@ -193,13 +193,26 @@ async fn respond(
     answer: Arc<Answer>,
 ) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
     let path = request.uri().path().trim_start_matches('/').to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let mut review: Value = serde_json::from_slice(&body).unwrap();
     review["request"]["path"] = path.clone().into();
-    asked.lock().unwrap().push(review["request"].clone());
+    review["request"]["query"] = query.into();
+    let times_asked = {
+        let mut asked = asked.lock().unwrap();
+        asked.push(review["request"].clone());
+        asked.len()
+    };
     let mut response = answer(&review["request"]);
     if path == "broken" {
         return Ok(Response::builder().status(500).body(Full::from("no such luck")).unwrap());
+    }
+    // `busy-<times>-<code>` cannot answer so often, and says with which code and when it can.
+    if let Some((times, code)) = path.strip_prefix("busy-").and_then(|of| of.split_once('-'))
+        && times_asked <= times.parse().unwrap()
+    {
+        let busy = Response::builder().status(code).header("retry-after", "0");
+        return Ok(busy.body(Full::default()).unwrap());
     }
     if path == "never" {
         std::future::pending::<()>().await;

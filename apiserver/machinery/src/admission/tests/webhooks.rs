@@ -273,6 +273,46 @@ async fn a_slow_or_broken_webhook_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_asks_for_another_try_is_asked_again() {
+    let busy = "the server has received too many requests and has asked us to try again later";
+    for (path, asked, outcome) in [
+        ("busy-2-503", 3, Ok(())),
+        ("busy-10-429", 11, Ok(())),
+        ("busy-11-429", 11, Err(busy)),
+        ("busy-1-404", 1, Err("the server could not find the requested resource")),
+        // It does not say when.
+        ("broken", 1, Err("an error on the server (\"no such luck\") has prevented the request from succeeding")),
+    ] {
+        let hooks = gate().await;
+        let server = with_validating(hooks.hook("gate.test.dev", path)).await;
+        match (server.create("shop", "a", 1).await.map(drop), outcome) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(why)) => assert!(error.message().ends_with(why), "{path}: {error:?}"),
+            (came, _) => panic!("{path}: {came:?}"),
+        }
+        assert_eq!(hooks.asked().len(), asked, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_hears_how_long_it_has() {
+    use std::time::Duration;
+    use tokio::time::Instant;
+    let hooks = gate().await;
+    let server = with_validating(hooks.hook("gate.test.dev", "validate")).await;
+    for (left, told) in [(None, "timeout=10s"), (Some(60_000), "timeout=10s"), (Some(3_200), "timeout=4s")] {
+        let mut context = server.dry();
+        if let Some(left) = left {
+            context.end_by(Instant::now() + Duration::from_millis(left));
+            // What ends later changes nothing.
+            context.end_by(Instant::now() + Duration::from_secs(90));
+        }
+        server.gadgets.create(&context, "shop", gadget("a", 1)).await.unwrap();
+        assert_eq!(hooks.asked()[0]["query"], told);
+    }
+}
+
+#[tokio::test]
 async fn dry_runs_reach_only_webhooks_without_side_effects() {
     let hooks = gate().await;
     let mut hook = hooks.hook("gate.test.dev", "validate");

@@ -5,7 +5,7 @@
 use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -13,7 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use parking_lot::Mutex;
 use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::TlsConnector;
 
 use super::hook::CallError;
@@ -21,6 +21,8 @@ use crate::{admission::cluster::ServiceResolver, auth::chain, outbound};
 
 /// The longest answer that is read.
 const LONGEST_ANSWER: usize = 16 << 20;
+/// How often a webhook is asked again.
+const MOST_RETRIES: usize = 10;
 /// How many idle connections to one webhook are kept.
 const MOST_IDLE: usize = 16;
 
@@ -54,18 +56,26 @@ impl HookClient {
         Self { target: Target::new(config, resolver), idle: Mutex::default() }
     }
 
-    /// Posts JSON and returns the JSON that comes back. Redirects are not followed: the object would go to whom nobody
-    /// configured.
+    /// Posts JSON and returns the JSON that comes back in that time. The webhook is told how long it has, which is less
+    /// where all of it `ends` before; one that asks for it is asked again. Redirects are not followed: the object would go
+    /// to whom nobody configured.
     ///
     /// # Errors
     ///
     /// Why there is no answer, beginning with what was tried.
-    pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, CallError> {
+    pub(super) async fn post(
+        &self,
+        body: Vec<u8>,
+        timeout: Duration,
+        ends: Option<Instant>,
+    ) -> Result<Bytes, CallError> {
         let target = self.target.as_ref();
         let target = target.map_err(|error| CallError::new(500, format!("could not get REST client: {error}")))?;
-        let url = format!("{}?timeout={}s", target.url, timeout.as_secs());
+        let left = ends.map_or(timeout, |ends| timeout.min(ends.saturating_duration_since(Instant::now())));
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let url = format!("{}?timeout={seconds}s", target.url);
         let failed = |text: String| CallError::new(503, format!("failed to call webhook: Post {url:?}: {text}"));
-        let call = self.call(target, &url, Bytes::from(body));
+        let call = self.call_again(target, &url, Bytes::from(body));
         let (code, answer) = match tokio::time::timeout(timeout, call).await {
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
             Ok(outcome) => outcome.map_err(failed)?,
@@ -77,7 +87,26 @@ impl HookClient {
         Err(CallError::new(code.as_u16(), reason))
     }
 
-    async fn call(&self, target: &Target, url: &str, body: Bytes) -> Result<(StatusCode, Bytes), String> {
+    /// Calls until the answer does not ask for another try any more, as client-go does.
+    async fn call_again(&self, target: &Target, url: &str, body: Bytes) -> Result<(StatusCode, Bytes), String> {
+        let mut tries = 0;
+        loop {
+            let (answer, wait) = self.call(target, url, body.clone()).await?;
+            match wait.filter(|_| tries < MOST_RETRIES) {
+                None => return Ok(answer),
+                Some(wait) => tokio::time::sleep(wait).await,
+            }
+            tries += 1;
+        }
+    }
+
+    /// Calls once: what is answered, and after how long it wants to be asked again.
+    async fn call(
+        &self,
+        target: &Target,
+        url: &str,
+        body: Bytes,
+    ) -> Result<((StatusCode, Bytes), Option<Duration>), String> {
         let path = url.strip_prefix("https://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or("/");
         loop {
             let kept = self.idle.lock().pop();
@@ -108,6 +137,7 @@ impl HookClient {
                 Err(error) => return Err(in_words(&error)),
             };
             let code = response.status();
+            let wait = wait(code, response.headers());
             let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
             let answer = answer.map_err(|error| error.to_string())?.to_bytes();
             if !sender.is_closed() {
@@ -116,7 +146,7 @@ impl HookClient {
                     idle.push(sender);
                 }
             }
-            return Ok((code, answer));
+            return Ok(((code, answer), wait));
         }
     }
 }
@@ -186,6 +216,16 @@ impl Target {
         });
         Ok(sender)
     }
+}
+
+/// After how long a server that cannot answer now wants to be asked again, if it says so in seconds.
+fn wait(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if code != StatusCode::TOO_MANY_REQUESTS && code.as_u16() < 500 {
+        return None;
+    }
+    let seconds: i64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    // Less than none is none.
+    Some(Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
 /// Trusts the bundle, or what the system trusts when there is none.

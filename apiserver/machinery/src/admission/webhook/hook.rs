@@ -252,7 +252,7 @@ impl Hook {
         let body = review::encode(version, &uid, attributes, object);
         let mutates = self.hook_type == HookType::Mutating;
         let began = Instant::now();
-        let answer = self.client.post(body, self.timeout).await;
+        let answer = self.client.post(body, self.timeout, attributes.context.end()).await;
         let waits = attributes.context.waits();
         if mutates {
             waits.mutating(began.elapsed())

@@ -262,9 +262,7 @@ impl Server {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        let (parts, body) = self.open(method, target, headers, body).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Answer { code: parts.status, headers: parts.headers, body }
+        Answer::read(self.open(method, target, headers, body).await).await
     }
 
     pub(super) async fn get(&self, target: &str) -> Answer {
@@ -306,6 +304,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Reads the whole of an answer.
+    pub(super) async fn read(response: http::Response<Body>) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Self { code: parts.status, headers: parts.headers, body }
+    }
+
     pub(super) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }

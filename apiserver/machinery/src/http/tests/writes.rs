@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::support::{Server, TABLE, gadget};
+use super::support::{Answer, Server, TABLE, gadget};
 use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Origin, Write};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
@@ -469,4 +469,29 @@ async fn of_what_stands_twice_in_a_patch_the_last_counts() {
         );
         assert_eq!(answer["spec"]["size"], 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_an_object_take_34_seconds_at_most() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let late = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+    let json = "application/json";
+    for (method, target, kind) in [
+        ("POST", GADGETS, json),
+        ("PUT", A, json),
+        ("PATCH", A, "application/merge-patch+json"),
+        ("PATCH", A, "application/apply-patch+yaml"),
+        ("DELETE", A, json),
+    ] {
+        // Its body never ends.
+        let endless = http_body_util::StreamBody::new(futures_util::stream::pending::<Result<_, std::io::Error>>());
+        let request = http::Request::builder().method(method).uri(format!("{target}?fieldManager=me"));
+        let request = request.header("content-type", kind).body(crate::http::Body::new(endless)).unwrap();
+        let began = tokio::time::Instant::now();
+        let answer = Answer::read(server.handle(request).await).await;
+        answer.assert_status(504, "Timeout", late);
+        assert_eq!(began.elapsed().as_secs(), 34, "{method}");
+    }
+    assert_eq!(server.get(A).await.json()["spec"]["size"], 1);
 }
