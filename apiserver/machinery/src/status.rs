@@ -12,6 +12,7 @@ pub(crate) use stoa_cel::go::text::is_printable;
 pub use stoa_cel::go::text::quote;
 
 pub(crate) use self::encoding::encode;
+use crate::json;
 
 /// A request's failure: a `Status` with `status: Failure`.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +95,7 @@ impl FieldError {
     /// `field: Invalid value: <value as JSON, a text as Go quotes it>: detail`.
     pub fn invalid(field: impl Into<String>, value: impl serde::Serialize, detail: impl fmt::Display) -> Self {
         let kind = FieldErrorKind::Invalid;
-        let json = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
-        let value = serde_json::from_str::<String>(&json).map_or(json, |text| quote(&text));
+        let value = shown(&value);
         Self { field: field.into(), kind, message: format!("{}: {value}: {detail}", kind.prefix()) }
     }
 
@@ -111,19 +111,17 @@ impl FieldError {
 
     /// `field: Not found: "value"`.
     pub fn not_found(field: impl Into<String>, value: impl serde::Serialize) -> Self {
-        let value = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
-        Self::with_detail(FieldErrorKind::NotFound, field, value)
+        Self::with_detail(FieldErrorKind::NotFound, field, shown(&value))
     }
 
     /// `field: Duplicate value: "value"`.
     pub fn duplicate(field: impl Into<String>, value: impl serde::Serialize) -> Self {
-        let value = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
-        Self::with_detail(FieldErrorKind::Duplicate, field, value)
+        Self::with_detail(FieldErrorKind::Duplicate, field, shown(&value))
     }
 
     /// `field: Unsupported value: "value": supported values: "a", "b"`.
     pub fn not_supported(field: impl Into<String>, value: impl serde::Serialize, supported: &[&str]) -> Self {
-        let value = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
+        let value = shown(&value);
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         Self::with_detail(
             FieldErrorKind::NotSupported,
@@ -136,6 +134,15 @@ impl FieldError {
         let detail = detail.to_string();
         let message = if detail.is_empty() { kind.prefix().to_owned() } else { format!("{}: {detail}", kind.prefix()) };
         Self { field: field.into(), kind, message }
+    }
+}
+
+/// A value in a message: a text as Go quotes it, whatever else as JSON.
+fn shown(value: &impl serde::Serialize) -> String {
+    let json = json::to_vec(value).unwrap_or_else(|_| b"null".to_vec());
+    match serde_json::from_slice::<String>(&json) {
+        Ok(text) => quote(&text),
+        Err(_) => String::from_utf8_lossy(&json).into_owned(),
     }
 }
 

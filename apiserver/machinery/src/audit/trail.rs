@@ -78,12 +78,12 @@ impl Trail {
     ///
     /// # Errors
     ///
-    /// 500 when that could not be recorded and the log is strict.
-    pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Result<Option<Arc<Self>>, ApiError> {
+    /// When that could not be recorded and the log is strict.
+    pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Result<Option<Arc<Self>>, NotStored> {
         let Some(trail) = Self::new(auditor, request) else { return Ok(None) };
         if !trail.write(Stage::RequestReceived) && auditor.log.strict {
             auditor.rejected.inc();
-            return Err(ApiError::internal("failed to store audit event"));
+            return Err(NotStored);
         }
         Ok(Some(Arc::new(trail)))
     }
@@ -144,8 +144,8 @@ impl Trail {
         let (word, reason) = match decision {
             Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
             Ok(Decision::Deny(reason)) => ("forbid", reason.as_str()),
-            Err(error) => {
-                self.annotate("authorization.k8s.io/reason", error.message());
+            Err(_) => {
+                self.annotate("authorization.k8s.io/reason", "internal error");
                 return;
             }
         };
@@ -338,8 +338,12 @@ fn without_managed_fields(value: &mut Value) {
     }
 }
 
-/// Begins the trail of a request whose sender could not be told.
-pub(crate) fn failed_authentication(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Arc<Trail>> {
+/// The log did not take an event without which nothing is to be done.
+#[derive(Debug)]
+pub(crate) struct NotStored;
+
+/// Begins the trail of a request that failed before its sender could be told.
+pub(crate) fn of_unknown_sender(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Arc<Trail>> {
     Trail::new(auditor, request).map(|trail| Arc::new(Trail { unknown: true, ..trail }))
 }
 

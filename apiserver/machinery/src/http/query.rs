@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use crate::{
     registry::{DeleteOptions, FIELD_MANAGER_BYTES, ListOptions, WatchOptions, field_manager_errors, is_dry_run},
     request::{FieldValidation, RequestContext},
-    status::{ApiError, FieldError, FieldErrors, is_printable},
+    status::{ApiError, FieldError, FieldErrors, is_printable, quote},
 };
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -82,7 +82,7 @@ impl Query {
                 std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
                 _ => "invalid syntax",
             };
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: {problem}"))
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {problem}", quote(value)))
         })
     }
 

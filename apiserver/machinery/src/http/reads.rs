@@ -92,6 +92,11 @@ impl Call<'_> {
         let accepted = negotiate::output(self.headers)?;
         let mut options = self.query.watch(watch::random_timeout())?;
         options.name = (self.info.parts.len() == 2).then(|| self.info.name.clone());
+        if !self.query.flag("watch").unwrap_or(false) {
+            // The path alone says that it is one: to upstream its options are those of a list.
+            self.resource.store.check_selection(&self.query.list()?)?;
+            (options.send_initial_events, options.resource_version_match) = (None, None);
+        }
         let events = match self.resource.store.watch(self.list_namespace(), &options).await {
             // A version that does not come is told as an event, since the answer has begun by then upstream.
             Err(error) if error.is("Timeout") && self.query.flag("sendInitialEvents").is_some() => {

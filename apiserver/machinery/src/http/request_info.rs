@@ -7,7 +7,11 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::query::Query;
-use crate::auth::Attributes;
+use crate::{
+    auth::Attributes,
+    content,
+    selector::{FieldTerms, LabelSelector},
+};
 
 /// A request, as its method and path tell it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,7 +112,7 @@ impl RequestInfo {
 
         if self.name.is_empty() && self.verb == "get" {
             self.verb = if query.flag("watch").unwrap_or(false) { "watch" } else { "list" }.to_owned();
-            self.name = query.first("fieldSelector").and_then(single_name).unwrap_or_default();
+            self.name = single_name(query).unwrap_or_default();
         }
         if self.name.is_empty() && self.verb == "delete" {
             "deletecollection".clone_into(&mut self.verb);
@@ -157,14 +161,15 @@ fn is_verb_prefix(part: &str) -> bool {
     matches!(part, "watch" | "proxy")
 }
 
-/// The name that a field selector asks for, if it asks for exactly one that fits into a path.
-fn single_name(selector: &str) -> Option<String> {
-    let name = selector.split(',').find_map(|term| {
-        let (field, value) = term.split_once("==").or_else(|| term.split_once('='))?;
-        (field.trim() == "metadata.name").then_some(value)
-    })?;
-    let usable = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%', '\\']);
-    usable.then(|| name.to_owned())
+/// The name that a list asks for by its field selector, if that is exactly one that fits into a path. A query that cannot
+/// be read asks for none.
+fn single_name(query: &Query) -> Option<String> {
+    let terms = FieldTerms::parse(query.first("fieldSelector")?).ok()?;
+    let name =
+        terms.exact("metadata.name").filter(|name| !name.is_empty() && content::path_segment(name).is_empty())?;
+    query.list().ok()?;
+    LabelSelector::parse(query.first("labelSelector").unwrap_or_default()).ok()?;
+    Some(name.to_owned())
 }
 
 #[cfg(test)]
@@ -247,6 +252,27 @@ mod tests {
             (
                 "GET",
                 "/apis/g.io/v1/stacks?fieldSelector=metadata.name%21%3Dweb",
+                "list group=g.io version=v1 ns= resource=stacks subresource= name=",
+            ),
+            // A query that cannot be read asks for no object, nor does a name that is no part of a path.
+            (
+                "GET",
+                "/apis/g.io/v1/stacks?fieldSelector=metadata.name%3Dweb,x",
+                "list group=g.io version=v1 ns= resource=stacks subresource= name=",
+            ),
+            (
+                "GET",
+                "/apis/g.io/v1/stacks?fieldSelector=metadata.name%3Dweb&limit=x",
+                "list group=g.io version=v1 ns= resource=stacks subresource= name=",
+            ),
+            (
+                "GET",
+                "/apis/g.io/v1/stacks?fieldSelector=metadata.name%3Dweb&labelSelector=a%20b&watch=1",
+                "watch group=g.io version=v1 ns= resource=stacks subresource= name=",
+            ),
+            (
+                "GET",
+                "/apis/g.io/v1/stacks?fieldSelector=metadata.name%3Da/b",
                 "list group=g.io version=v1 ns= resource=stacks subresource= name=",
             ),
             ("GET", "/apis/g.io/v1/", "get path=/apis/g.io/v1/"),

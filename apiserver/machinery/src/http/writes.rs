@@ -1,6 +1,6 @@
 //! Create, update, patch, delete and deletecollection.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -109,19 +109,21 @@ impl Call<'_> {
         };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let (mut patched, mut unknown) = self.patched(&patch, current)?;
+            let keeps = context.field_validation == FieldValidation::Strict;
+            let Patched { mut object, mut unknown, mut before } = self.patched(&patch, current, keeps)?;
             if !unknown.is_empty() && context.field_validation != FieldValidation::Ignore {
                 // Fields that a later version of the server stored are unknown, too, and nothing that the client sent.
                 let mut known = current.clone();
                 if self.written_as().decoder.settle(&mut known).is_ok_and(|dropped| !dropped.is_empty()) {
-                    (patched, unknown) = self.patched(&patch, &known)?;
+                    Patched { object, unknown, before } = self.patched(&patch, &known, keeps)?;
                 }
             }
-            let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
+            let shown = before.as_ref().unwrap_or(&object);
+            let warnings = patch.check_strictly(shown, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
-            ensure_namespace(self.namespace, &mut patched)?;
-            registry::check_name(&patched, &self.info.name)?;
-            Ok(patched)
+            ensure_namespace(self.namespace, &mut object)?;
+            registry::check_name(&object, &self.info.name)?;
+            Ok(object)
         };
         let source = UpdateSource::transform(transform);
         let (stored, created) =
@@ -137,10 +139,11 @@ impl Call<'_> {
         }
     }
 
-    /// What a patch makes of an object, and the unknown fields that were in it.
-    fn patched(&self, patch: &Patch, current: &Object) -> Result<(Object, StrictErrors), ApiError> {
+    /// What a patch makes of an object; what it made of it before that was read is kept if somebody is to see it.
+    fn patched(&self, patch: &Patch, current: &Object, keeps: bool) -> Result<Patched, ApiError> {
         let written = self.written_as();
         let mut patched = patch.apply(current, &written.definition.schema)?;
+        let before = keeps.then(|| patched.clone());
         // Of no version, upstream reads an object that has no fields.
         let settled = if patch.takes_version(current, &patched) {
             Ok(schema::empty(&mut patched))
@@ -148,7 +151,7 @@ impl Call<'_> {
             written.decoder.settle(&mut patched)
         };
         let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
-        Ok((patched, unknown))
+        Ok(Patched { object: patched, unknown, before })
     }
 
     /// Server-side apply.
@@ -208,8 +211,13 @@ impl Call<'_> {
 
     pub(crate) async fn delete_collection(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let (accepted, form) = self.list_form()?;
-        let selection = self.query.list()?;
+        let mut selection = self.query.list()?;
         // Which objects is told first, and then how.
+        if self.query.flag("watch").unwrap_or(false) {
+            // Upstream looks at the options as those of a watch, and then lists all the same.
+            self.resource.store.check_watch(&self.query.watch(Duration::ZERO)?)?;
+            (selection.send_initial_events, selection.resource_version_match) = (None, None);
+        }
         self.resource.store.check_selection(&selection)?;
         let (context, options) = self.delete_options(body, "delete_collection").await?;
         let list = self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
@@ -281,6 +289,15 @@ impl Call<'_> {
         };
         response::json(StatusCode::OK, accepted.media, self.headers, body::once(status::encode(&status)))
     }
+}
+
+/// An object that was patched.
+struct Patched {
+    object: Object,
+    /// The unknown fields that were in it, and are not any more.
+    unknown: StrictErrors,
+    /// The object with them.
+    before: Option<Object>,
 }
 
 /// Puts the request's namespace into the object, or refuses one that is another.

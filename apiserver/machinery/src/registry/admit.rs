@@ -149,6 +149,10 @@ impl Store {
         if let Some(sent) = sent.as_object_mut() {
             sent.insert("kind".to_owned(), "DeleteOptions".into());
             sent.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+            // Less than no time is a second, once an object is looked at for itself.
+            if !name.is_empty() && options.grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+                sent.insert("gracePeriodSeconds".to_owned(), 1.into());
+            }
         }
         let old = current.object();
         let write = Admitted { context, namespace, name, current: Some(current), target: Target::Main };

@@ -3,19 +3,22 @@
 //! No kind here is deleted gracefully over time: an object goes at once, or when its last
 //! finalizer is taken away.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
-use futures_util::{TryStreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _, stream::FuturesOrdered};
+use tokio::sync::oneshot;
 
 use super::{
-    DeleteOptions, Deleted, List, ListOptions, Store, Stored, is_undecodable, metadata,
+    DeleteOptions, Deleted, List, ListOptions, Store, Stored, WatchOptions, is_undecodable, metadata,
     options::{self, FOREGROUND, ORPHAN},
     write::{Outcome, finalizers, has_deletion_timestamp},
 };
 use crate::{cache::Kept, log::Expect, object::Object, request::RequestContext, status::ApiError};
 
-/// How many objects of a collection are deleted at a time, so that they share the log's commits.
+/// How many deletions of a collection are kept at a time, so that they share the log's commits.
 const AT_ONCE: usize = 32;
+/// How many objects of a collection are listed at a time.
+const PAGE: u64 = 10_000;
 
 impl Store {
     /// Deletes an object, or marks it as being deleted while it has finalizers.
@@ -32,16 +35,18 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        self.remove(context, (namespace, name), name, options).await
+        self.remove(context, (namespace, name), name, options, None).await
     }
 
-    /// [`delete`](Self::delete), which admission knows under a name of its own.
+    /// [`delete`](Self::delete), which admission knows under a name of its own. Who waits for `admitted` hears when
+    /// nothing is left but to have the log keep it.
     async fn remove(
         &self,
         context: &RequestContext,
         (namespace, name): (&str, &str),
         admitted_name: &str,
         options: &DeleteOptions,
+        mut admitted: Option<oneshot::Sender<()>>,
     ) -> Result<Deleted, ApiError> {
         let dry_run = options::check_delete(options)? || context.dry_run;
         let key = self.key(namespace, name);
@@ -59,6 +64,7 @@ impl Store {
             self.check_preconditions(options, &current)?;
             self.strategy.admit_delete(context, &current.json()).await?;
             self.admit_removal(context, (namespace, admitted_name), &current, options, dry_run).await?;
+            drop(admitted.take());
             let mut old = current.object();
             old.metadata_mut().remove("resourceVersion");
             let mut new = old.clone();
@@ -110,17 +116,64 @@ impl Store {
         options: &DeleteOptions,
     ) -> Result<List, ApiError> {
         options::check_delete(options)?;
-        options::check_collection_delete(options)?;
-        let list = self.list(namespace, list).await?;
-        stream::iter(list.items.iter().map(Ok))
-            .try_for_each_concurrent(AT_ONCE, |item| async move {
-                match self.remove(context, (item.namespace(), item.name()), "", options).await {
-                    Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
-                    result => result.map(|_| ()),
+        let mut page = list.clone();
+        if page.limit.is_none_or(|limit| limit == 0) {
+            page.limit = Some(PAGE);
+        }
+        let mut deleted = self.list(namespace, &page).await?;
+        self.remove_all(context, &deleted.items, options).await?;
+        if list.limit.is_some_and(|limit| limit > 0) {
+            return Ok(deleted);
+        }
+        let mut next = deleted.continue_token.clone();
+        while next.is_some() {
+            let after =
+                ListOptions { continue_token: next, resource_version: None, resource_version_match: None, ..page };
+            let more = self.list(namespace, &after).await?;
+            self.remove_all(context, &more.items, options).await?;
+            deleted.items.extend(more.items);
+            (next, page) = (more.continue_token, after);
+        }
+        // As upstream, which tells what was left after the first page.
+        Ok(deleted)
+    }
+
+    /// Deletes objects in this order. One that is refused keeps those behind it from being looked at.
+    async fn remove_all(
+        &self,
+        context: &RequestContext,
+        items: &[Arc<Stored>],
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        let mut running = FuturesOrdered::new();
+        let mut outcome = Ok(());
+        let mut items = items.iter();
+        loop {
+            let next = if outcome.is_ok() && running.len() < AT_ONCE { items.next() } else { None };
+            let Some(item) = next else {
+                match running.next().await {
+                    Some(removed) => outcome = outcome.and(removed),
+                    None => return outcome,
                 }
-            })
-            .await?;
-        Ok(list)
+                continue;
+            };
+            let (admitted, is_admitted) = oneshot::channel();
+            running.push_back(async move {
+                match self.remove(context, (item.namespace(), item.name()), "", options, Some(admitted)).await {
+                    Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
+                    removed => removed.map(drop),
+                }
+            });
+            // The others go on meanwhile.
+            let mut is_admitted = pin!(is_admitted.fuse());
+            while !is_admitted.is_terminated() {
+                tokio::select! {
+                    biased;
+                    _ = &mut is_admitted => {}
+                    removed = running.next() => outcome = outcome.and(removed.unwrap_or(Ok(()))),
+                }
+            }
+        }
     }
 
     /// Refuses what [`delete_collection`](Self::delete_collection) would refuse of a list before it looks at anything.
@@ -130,6 +183,15 @@ impl Store {
     /// As for [`list`](Self::list).
     pub(crate) fn check_selection(&self, list: &ListOptions) -> Result<(), ApiError> {
         self.selection(None, list).map(drop)
+    }
+
+    /// Refuses what [`watch`](Self::watch) would refuse before it looks at anything.
+    ///
+    /// # Errors
+    ///
+    /// As for [`watch`](Self::watch).
+    pub(crate) fn check_watch(&self, options: &WatchOptions) -> Result<(), ApiError> {
+        self.watched(None, options).map(drop)
     }
 
     fn check_preconditions(&self, options: &DeleteOptions, current: &Stored) -> Result<(), ApiError> {

@@ -210,13 +210,18 @@ fn validate_annotations(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     const FIELD: &str = "metadata.annotations";
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
-        let complaints = content::label_key(&key.to_lowercase());
+        let complaints = content::label_key(&lowercase(key));
         errors.extend(complaints.iter().map(|text| FieldError::invalid(FIELD, key, text)));
         size += key.len() + value.len();
     }
     if size > content::ANNOTATIONS_MAX {
         errors.push(too_long(FIELD.to_owned(), content::ANNOTATIONS_MAX));
     }
+}
+
+/// As Go does it, of which each letter stays one.
+fn lowercase(text: &str) -> String {
+    text.chars().flat_map(|letter| letter.to_lowercase().take(1)).collect()
 }
 
 fn validate_owners(owners: &[OwnerReference], errors: &mut FieldErrors) {
@@ -238,8 +243,9 @@ fn validate_owners(owners: &[OwnerReference], errors: &mut FieldErrors) {
                 errors.push(FieldError::invalid(format!("{FIELD}.{field}"), value, detail));
             }
         }
-        if owner.api_version == "v1" && owner.kind == "Event" {
-            errors.push(FieldError::invalid(FIELD, owner, "/v1, Kind=Event is disallowed from being an owner"));
+        if matches!(owner.api_version.as_str(), "v1" | "/v1") && owner.kind == "Event" {
+            let shown = OwnerInOrder::from(owner);
+            errors.push(FieldError::invalid(FIELD, shown, "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner.controller == Some(true) {
             let current = format!("{}/{}", owner.kind, owner.name);

@@ -334,17 +334,6 @@ pub(super) fn check_undecodable_delete(options: &DeleteOptions) -> Result<(), Ap
     invalid_options("DeleteOptions", &errors)
 }
 
-/// Refuses to ignore what does not decode in a collection, which has only what does.
-///
-/// # Errors
-///
-/// 422, as upstream.
-pub(super) fn check_collection_delete(options: &DeleteOptions) -> Result<(), ApiError> {
-    let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
-    let error = ignores_read_error(options).then(|| FieldError::invalid(IGNORE_READ_ERROR, true, detail));
-    invalid_options("DeleteOptions", error.as_slice())
-}
-
 /// Says whether a write with these `dryRun`s is one, of which nothing is kept.
 pub(crate) fn is_dry_run(values: &[&str], errors: &mut impl Extend<FieldError>) -> bool {
     if values.iter().any(|value| *value != "All") {

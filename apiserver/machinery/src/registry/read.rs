@@ -147,6 +147,13 @@ impl Store {
         Selection::new(self, namespace, selectors, None)
     }
 
+    /// The same of a watch.
+    pub(super) fn watched(&self, namespace: Option<&str>, options: &WatchOptions) -> Result<Selection, ApiError> {
+        let selectors = Selectors::parse(&options.label_selector, &options.field_selector)?;
+        options.validate()?;
+        Selection::new(self, namespace, selectors, options.name.as_deref())
+    }
+
     /// Streams changes of the objects of one namespace or of all, until the timeout.
     ///
     /// Without a version, and with `0`, it begins with what is there. A version outside the
@@ -161,9 +168,7 @@ impl Store {
         namespace: Option<&str>,
         options: &WatchOptions,
     ) -> Result<BoxStream<'static, Event>, ApiError> {
-        let selectors = Selectors::parse(&options.label_selector, &options.field_selector)?;
-        options.validate()?;
-        let selection = Selection::new(self, namespace, selectors, options.name.as_deref())?;
+        let selection = self.watched(namespace, options)?;
         let freshness = Freshness::parse(options.resource_version.as_deref())?;
         if options.timeout.is_zero() {
             return Ok(futures_util::stream::empty().boxed());
@@ -179,14 +184,19 @@ impl Store {
                 (view.version, objects)
             }
         };
-        // As in upstream's `cacheWatcher`, which counts from the request's version or the objects that it began with.
-        let known = if initial { initial_objects.iter().map(|object| object.version).max() } else { Some(since) };
+        let mark_initial_end = options.send_initial_events == Some(true) && options.allow_bookmarks;
+        // The version of the request, or of the bookmark that ends what there was, is known; of what there was without
+        // one, that of the newest object.
+        let known = match initial && !mark_initial_end {
+            true => initial_objects.iter().map(|object| object.version).max(),
+            false => Some(since),
+        };
         let request = WatchRequest {
             prefix: selection.prefix,
             labels: selection.labels,
             fields: selection.fields,
             initial: initial_objects,
-            mark_initial_end: options.send_initial_events == Some(true) && options.allow_bookmarks,
+            mark_initial_end,
             since,
             known: known.unwrap_or_default(),
             bookmarks: options.allow_bookmarks.then_some(self.bookmark_interval),

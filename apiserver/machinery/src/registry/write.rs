@@ -113,7 +113,7 @@ impl Store {
     ) -> Result<Arc<Stored>, CreateError> {
         // Admission may have given it another.
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        let sent_version = object.meta_str("resourceVersion").to_owned();
+        let sent_version: u64 = object.meta_str("resourceVersion").parse().unwrap_or_default();
         metadata::fill_for_create(&mut object);
         object.metadata_mut().remove("resourceVersion");
         if self.definition.has_status {
@@ -135,11 +135,12 @@ impl Store {
         if context.dry_run {
             return match self.current_kept("create", &key).await? {
                 Some(existing) => Err(self.taken(&name, existing.object())),
-                None => Ok(Arc::new(self.prepare(draft.object)?.stored(key, Version::default()))),
+                // Upstream answers what it was sent, and keeps nothing that could say otherwise.
+                None => Ok(Arc::new(self.prepare(draft.object)?.stored(key, Version(sent_version)))),
             };
         }
         // Upstream notices this only in its storage, and answers without a reason.
-        if sent_version.parse::<u64>().is_ok_and(|version| version != 0) {
+        if sent_version != 0 {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(ApiError::new(500, "", message).into());
         }

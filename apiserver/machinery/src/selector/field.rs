@@ -110,6 +110,11 @@ impl<'a> FieldTerms<'a> {
         Ok(Self(terms))
     }
 
+    /// The value that a field has to have, when there is one.
+    pub(crate) fn exact(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|(name, equal, _)| *name == field && *equal).map(|(.., value)| value.as_str())
+    }
+
     /// The selector for a resource with these fields.
     ///
     /// # Errors

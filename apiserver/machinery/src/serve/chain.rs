@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
@@ -37,7 +37,7 @@ use super::{
     streams::Due,
 };
 use crate::{
-    audit::{self, Auditor, Recorded, Trail},
+    audit::{self, Auditor, NotStored, Recorded, Trail},
     auth::{
         ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, Impersonation, PeerCertificates, chain,
         clear_standard_headers, forbidden,
@@ -146,7 +146,11 @@ impl Chain {
         let allowed = if long_running { Ok(Duration::MAX) } else { time_allowed(&query, self.request_timeout) };
         let deadline = allowed.map(|allowed| record.received().checked_add(allowed));
         let outcome = match deadline.clone() {
-            Err(error) => Err(Failed::Request(error)),
+            Err(error) => {
+                let of = (&info, &parts.uri, &parts.headers);
+                *trail.lock() = self.trail_of_failure(&connection, of, &audit_id, received);
+                Err(Failed::Request(error))
+            }
             Ok(deadline) => {
                 let body = incoming.map_err(std::io::Error::other).boxed_unsync();
                 let passing = Passing {
@@ -233,23 +237,16 @@ impl Chain {
         let mut user = match self.authenticate(connection, &mut request).await {
             Ok(user) => user,
             Err(error) => {
-                if let Some(auditor) = &self.auditor {
-                    let recorded = Recorded {
-                        audit_id: &audit_id,
-                        uri: request.uri(),
-                        headers: request.headers(),
-                        user: &UserInfo::default(),
-                        info: &info,
-                        source_ips: audit::source_ips(request.headers(), connection.peer),
-                        received,
-                    };
-                    *trail.lock() = audit::failed_authentication(auditor, recorded);
-                }
+                let of = (&info, request.uri(), request.headers());
+                *trail.lock() = self.trail_of_failure(connection, of, &audit_id, received);
                 return Err(error);
             }
         };
         let authenticated = Instant::now();
-        let begun = recorded(&request, &user)?;
+        let begun = match recorded(&request, &user) {
+            Ok(begun) => begun,
+            Err(NotStored) => return Ok(internal_error(&request, "failed to store audit event")),
+        };
         trail.lock().clone_from(&begun);
         let audited = Instant::now();
         self.metrics.audited(audited.duration_since(authenticated));
@@ -282,7 +279,7 @@ impl Chain {
                 let error = forbidden(&user, &info.attributes(), &reason);
                 return Ok(in_lines(refusal(&error, request.headers()), lines).await);
             }
-            Err(error) => return Ok(undecided(&request, &error)),
+            Err(error) => return Ok(internal_error(&request, error.message())),
         }
         if let Some(trail) = &begun {
             trail.prepare(request.headers_mut());
@@ -294,6 +291,26 @@ impl Chain {
             context.end_by(end.into());
         }
         Ok(self.dispatch(info, context, request, begun.as_ref()).await)
+    }
+
+    /// What is recorded of a request that fails before it is known who sent it.
+    fn trail_of_failure(
+        &self,
+        connection: &Connection,
+        (info, uri, headers): (&RequestInfo, &Uri, &HeaderMap),
+        audit_id: &HeaderValue,
+        received: Timestamp,
+    ) -> Option<Arc<Trail>> {
+        let recorded = Recorded {
+            audit_id,
+            uri,
+            headers,
+            user: &UserInfo::default(),
+            info,
+            source_ips: audit::source_ips(headers, connection.peer),
+            received,
+        };
+        audit::of_unknown_sender(self.auditor.as_ref()?, recorded)
     }
 
     async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
@@ -471,12 +488,12 @@ async fn in_lines(answer: Response<Body>, lines: Option<Lines>) -> Response<Body
     }
 }
 
-/// The answer when nobody could say whether the request is allowed.
+/// The answer when the server itself fails before it knows whether the request is allowed.
 ///
 /// Follows `InternalError` in `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters`.
-fn undecided(request: &Request<Body>, error: &ApiError) -> Response<Body> {
+fn internal_error(request: &Request<Body>, why: &str) -> Response<Body> {
     let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
-    let text = format!("Internal Server Error: {}: {}\n", quote(target), error.message());
+    let text = format!("Internal Server Error: {}: {why}\n", quote(target));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     response::text(StatusCode::INTERNAL_SERVER_ERROR, text)
 }

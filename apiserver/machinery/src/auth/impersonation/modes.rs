@@ -218,9 +218,12 @@ impl Mode {
         let began = Instant::now();
         let decision = wanted.authorizer.authorize(&user, &attributes).await;
         wanted.metrics.asked(self.label(), decision.as_ref().is_ok_and(Decision::is_allowed), began.elapsed());
-        match decision? {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) => Err(forbidden(&user, &attributes, &reason)),
+        match decision {
+            Ok(Decision::Allow(_)) => Ok(()),
+            Ok(Decision::Deny(reason)) => Err(forbidden(&user, &attributes, &reason)),
+            Err(error) if error.code() == 403 => Err(error),
+            // As long as nobody says that it may, it may not.
+            Err(error) => Err(forbidden(&user, &attributes, error.message())),
         }
     }
 

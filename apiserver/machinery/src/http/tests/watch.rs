@@ -185,6 +185,12 @@ async fn watch_of_one_object_sees_no_other() {
         "BadRequest",
         "fieldSelector metadata.name doesn't match requested name",
     );
+    // Its options are those of a list, unless it says that it is a watch, too.
+    let code = async |query: &str| server.get(&format!("{old_style}&{query}")).await.code.as_u16();
+    let version = b["metadata"]["resourceVersion"].as_str().unwrap();
+    assert_eq!(code("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await, 422);
+    assert_eq!(code(&format!("resourceVersionMatch=NotOlderThan&resourceVersion={version}")).await, 200);
+    assert_eq!(code(&format!("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion={version}")).await, 422);
     let of_no_namespace = server.get("/apis/test.dev/v1/watch/gadgets/b?timeoutSeconds=1").await;
     assert_eq!(of_no_namespace.code, StatusCode::NOT_FOUND);
 }

@@ -495,3 +495,56 @@ async fn writes_of_an_object_take_34_seconds_at_most() {
     }
     assert_eq!(server.get(A).await.json()["spec"]["size"], 1);
 }
+
+#[tokio::test]
+async fn what_is_refused_is_shown_as_it_was_sent() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let kind = [("content-type", "application/merge-patch+json")];
+    let patch = json!({"spec": {"unheard": 1}}).to_string();
+    let refused = server.send("PATCH", &format!("{A}?fieldValidation=Strict"), &kind, patch).await;
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(r#"\"unheard\":1"#) && message.ends_with("unknown field \"spec.unheard\""), "{message}");
+
+    let refused = server.post(&format!("{GADGETS}?dryRun=%3Cx%3E"), &gadget("b", 1)).await;
+    let shown = r#"dryRun: Unsupported value: ["\u003cx\u003e"]: "#;
+    assert!(refused.json()["message"].as_str().unwrap().contains(shown), "{}", refused.text());
+    let refused = server.post(&format!("{GADGETS}?fieldValidation=a%7F"), &gadget("b", 1)).await;
+    let shown = r#"fieldValidation: Unsupported value: "a\x7f": "#;
+    assert!(refused.json()["message"].as_str().unwrap().contains(shown), "{}", refused.text());
+    let mut of_event = gadget("b", 1);
+    let event = json!({"apiVersion": "/v1", "kind": "Event", "name": "e", "uid": "u", "controller": true});
+    of_event["metadata"]["ownerReferences"] = json!([event]);
+    let refused = server.post(GADGETS, &of_event).await;
+    let shown =
+        r#"Invalid value: {"apiVersion":"/v1","kind":"Event","name":"e","uid":"u","controller":true}: /v1, Kind=Event"#;
+    assert!(refused.json()["message"].as_str().unwrap().contains(shown), "{}", refused.text());
+
+    // A letter whose small form is two to Unicode, and one to Go.
+    let mut dotted = gadget("b", 1);
+    dotted["metadata"]["annotations"] = json!({"\u{130}": "x"});
+    assert_eq!(server.post(GADGETS, &dotted).await.code, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn version_that_is_sent_with_a_new_object_is_in_the_answer_of_a_dry_run() {
+    let server = Server::start().await;
+    let mut sent = gadget("a", 1);
+    sent["metadata"]["resourceVersion"] = json!("5");
+    let answer = server.post(&format!("{GADGETS}?dryRun=All"), &sent).await;
+    assert_eq!((answer.code, &answer.json()["metadata"]["resourceVersion"]), (StatusCode::CREATED, &json!("5")));
+    assert_eq!(server.post(GADGETS, &sent).await.code, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn collection_is_deleted_by_what_goes_for_a_watch_where_it_says_that_it_is_one() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let delete = async |query: &str| server.send("DELETE", &format!("{GADGETS}?{query}"), &[], "").await.code;
+    let of_list = "resourceVersion=1&resourceVersionMatch=NotOlderThan";
+    assert_eq!(delete(&format!("watch=true&{of_list}")).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(server.get(A).await.code, StatusCode::OK);
+    assert_eq!(delete(&format!("{of_list}&dryRun=All")).await, StatusCode::OK);
+    assert_eq!(delete("watch=true").await, StatusCode::OK);
+    assert_eq!(server.get(A).await.code, StatusCode::NOT_FOUND);
+}

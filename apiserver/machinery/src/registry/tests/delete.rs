@@ -150,3 +150,32 @@ async fn collection_is_deleted_as_selected() {
     assert_eq!(fixture.list(&odd).await.expect("listed").items.len(), 0);
     assert_eq!(fixture.list(&ListOptions::default()).await.expect("listed").items.len(), 25);
 }
+
+#[tokio::test]
+async fn collection_of_an_exact_version_is_deleted_as_it_was() {
+    let fixture = Fixture::new().await;
+    fixture.gadget("a", 1).await;
+    let then = fixture.head().await.to_string();
+    fixture.gadget("b", 1).await;
+    let exact = ListOptions { resource_version: Some(then), ..ListOptions::default() };
+    let options = DeleteOptions::default();
+    let deleted = fixture.gadgets.delete_collection(&fixture.context, Some("shop"), &exact, &options).await.unwrap();
+    assert_eq!(names(&deleted), ["a"]);
+    assert_eq!(names(&fixture.list(&ListOptions::default()).await.unwrap()), ["b"]);
+}
+
+#[tokio::test]
+async fn collection_is_deleted_in_order_up_to_what_is_refused() {
+    let fixture = Fixture::new().await;
+    for name in ["a", "b", "c", "e", "f"] {
+        fixture.gadget(name, 1).await;
+    }
+    fixture.create(json!({"metadata": {"name": "d"}, "spec": {"project": "kept"}})).await.unwrap();
+    let since = fixture.head().await.0;
+    let all = ListOptions::default();
+    let refused =
+        fixture.gadgets.delete_collection(&fixture.context, Some("shop"), &all, &DeleteOptions::default()).await;
+    assert_eq!(failure(refused).0, 403);
+    assert_eq!(names(&fixture.list(&all).await.unwrap()), ["d", "e", "f"]);
+    assert_eq!(fixture.head().await.0, since + 3);
+}

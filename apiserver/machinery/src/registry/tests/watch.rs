@@ -81,6 +81,8 @@ async fn streaming_list_marks_where_the_initial_events_end() {
     };
     let mut events = watch(&fixture, &options).await;
     assert_eq!(lines(&mut events, 2).await, ["added a size 1 at 1", "initial end at 2"]);
+    // Nothing happened since.
+    assert!(tokio::time::timeout(Duration::from_millis(200), next(&mut events)).await.is_err());
     let options = WatchOptions { send_initial_events: Some(false), resource_version: None, ..options };
     let mut events = watch(&fixture, &options).await;
     fixture.resize("a", 2).await;

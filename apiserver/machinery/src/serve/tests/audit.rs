@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{fake_cluster::FakeCluster, *};
 use crate::{
-    audit::{Auditor, LogFile, LogOptions, Policy},
+    audit::{Auditor, LogFile, LogMode, LogOptions, Policy},
     auth::{AnyOf, SubjectAccessReviewer},
     metrics::Families,
 };
@@ -166,5 +166,31 @@ async fn what_the_policy_does_not_want_is_not_recorded() {
     let events = log.events(1).await;
     assert_eq!(events.len(), 1, "{events:#?}");
     assert_eq!(events[0]["requestURI"], "/apis/g.io/v1/stacks/s");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_fails_before_anybody_is_asked_is_recorded_or_said() {
+    let mut setup = Setup::default();
+    let log = Log::start(&mut setup, "rules: [{level: Metadata}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    assert_eq!(client.get("/apis/g.io/v1/stacks?timeout=soon").await.code, 400);
+    server.end().await;
+    let events = log.events(1).await;
+    assert_eq!((stages(&events), &events[0]["user"]), (vec!["ResponseStarted"], &json!({})));
+    assert_eq!(events[0]["responseStatus"]["reason"], "BadRequest");
+
+    // A log that is full, and strict about it.
+    let full = LogOptions { path: "/dev/full".into(), mode: LogMode::BlockingStrict, ..LogOptions::default() };
+    let policy = Policy::parse(b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]").unwrap();
+    let auditor = Auditor::new(policy, LogFile::open(full).unwrap(), &Families::default()).unwrap();
+    let setup = Setup { auditor: Some(auditor), ..Setup::default() };
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let answer = server.connect(Identity::Certificate(&ann)).await.get("/apis/g.io/v1/stacks").await;
+    assert_eq!(answer.code, 500);
+    assert_eq!(answer.text, "Internal Server Error: \"/apis/g.io/v1/stacks\": failed to store audit event\n");
     server.end().await;
 }

@@ -141,6 +141,14 @@ async fn without_a_decision_nobody_gets_in() {
     assert_eq!(answer.text, path + "Internal error occurred: the authorization decision could not be made\n");
     assert_eq!(client.get("/livez").await.text, "ok");
     assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+    // Nor may anybody be somebody else.
+    let broken =
+        json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no rights"});
+    fake.state.failures.lock().extend(vec![broken; 8]);
+    let answer = client.get_with(STACKS, &[("impersonate-user", "bob")]).await;
+    assert_eq!(answer.code, StatusCode::FORBIDDEN);
+    let message = answer.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("cannot impersonate") && message.ends_with("could not be made"), "{message}");
     server.end().await;
 }
 
