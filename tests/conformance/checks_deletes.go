@@ -147,6 +147,15 @@ func init() {
 	all("answered as a table", "", nil, accept(asTable))
 	all("answered in YAML", "", nil, accept("application/yaml"))
 	all("a bad match", "?resourceVersionMatch=Exact", nil)
+	all("ignoring what cannot be read", "?ignoreStoreReadErrorWithClusterBreakingPotential=true", nil)
+	all("as a watch", "?watch=true", nil)
+	all("as a watch, with a match", "?watch=true&resourceVersion=1&resourceVersionMatch=NotOlderThan", deleteOptions())
+	add("deletecollection", "as it was", func(s *session) {
+		then := s.create("a").rv()
+		s.create("b")
+		s.do("DELETE", s.flunders()+"?resourceVersion="+then, deleteOptions(), unshownQuery(then))
+		s.do("GET", s.flunder("b"), nil)
+	})
 	add("deletecollection", "of nothing", func(s *session) { s.do("DELETE", s.flunders(), nil) })
 	add("deletecollection", "of fischers", func(s *session) {
 		for i := range 2 {

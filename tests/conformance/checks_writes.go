@@ -133,6 +133,14 @@ func init() {
 
 	// Options.
 	query("dry", "?dryRun=All", object("a"))
+	query("dry, of a version", "?dryRun=All", object("a", "metadata.resourceVersion", "5"))
+	query("dry, in letters that are escaped", "?dryRun=%3Cx%3E%26", object("a"))
+	query("validation in letters that are escaped", "?fieldValidation=a%7F%3C", object("a"))
+	for _, version := range []string{"v1", "/v1", "events.k8s.io/v1"} {
+		owner := map[string]any{"apiVersion": version, "kind": "Event", "name": "e", "uid": "u", "controller": true}
+		query("an event of "+version+" as the owner", "", object("a", "metadata.ownerReferences", []any{owner}))
+	}
+	query("an annotation in a letter of two", "", object("a", "metadata.annotations", map[string]any{"\u0130": "x"}))
 	query("dry in another way", "?dryRun=Some", object("a"))
 	query("dry twice", "?dryRun=All&dryRun=All", object("a"))
 	query("dry and not", "?dryRun=All&dryRun=Some", object("a"))
