@@ -139,6 +139,16 @@ pub(crate) struct Annotations {
     pub(crate) with_bodies: BTreeMap<String, String>,
 }
 
+impl Annotations {
+    /// Adds them to what is said already, which stays.
+    pub(crate) fn add_to(self, said: &mut BTreeMap<String, String>, with_bodies: bool) {
+        let of_bodies = if with_bodies { self.with_bodies } else { BTreeMap::new() };
+        for (key, value) in self.always.into_iter().chain(of_bodies) {
+            said.entry(key).or_insert(value);
+        }
+    }
+}
+
 impl RequestContext {
     /// The context of a user's call.
     pub fn new(user: UserInfo, authorizer: Arc<dyn Authorizer>) -> Self {

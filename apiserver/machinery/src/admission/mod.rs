@@ -18,8 +18,13 @@ pub use reinvocation::Reinvocation;
 use serde_json::Value;
 
 use crate::{
-    definition::ResourceDefinition, managed_fields::FieldManagers, object::Object, request::RequestContext,
-    schema::Decoder, status::ApiError,
+    content,
+    definition::ResourceDefinition,
+    managed_fields::FieldManagers,
+    object::Object,
+    request::{FieldValidation, RequestContext},
+    schema::{self, Decoder},
+    status::ApiError,
 };
 
 pub(crate) mod cel;
@@ -105,6 +110,37 @@ impl Attributes<'_> {
         let given = object.map(|object| [object.name(), object.meta_str("generateName")]).unwrap_or_default();
         let name = [self.name, given[0], given[1]].into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
         ApiError::forbidden(&self.definition.group, &self.definition.plural, name, detail)
+    }
+
+    /// Adds to the audit event what a webhook or a policy says there, under a key that begins with its name.
+    ///
+    /// Follows `AddAnnotation` upstream, which takes no key that is not a qualified name.
+    fn annotate(&self, key: String, value: String) {
+        match content::label_key(&key).as_slice() {
+            [] => self.context.annotate(key, value),
+            complaints => tracing::warn!(key, complaints = complaints.join(", "), "an audit annotation is left out"),
+        }
+    }
+
+    /// Reads what a patch made of the object.
+    ///
+    /// # Errors
+    ///
+    /// 500 in the words of Go's decoder: the author of the patch is told why, as nobody else is.
+    fn reread(&self, document: Value, validation: FieldValidation) -> Result<Object, ApiError> {
+        let mut object = match document {
+            Value::Object(fields) => Object(fields),
+            other => {
+                let problem = schema::no_type(&other);
+                let text = format!("couldn't get version/kind; json parse error: {problem}");
+                return Err(ApiError::internal(text));
+            }
+        };
+        let unknown = self.decoder.settle(&mut object).map_err(|misfit| ApiError::internal(misfit.decoded))?;
+        if validation == FieldValidation::Strict && !unknown.is_empty() {
+            return Err(ApiError::internal(unknown.message()));
+        }
+        Ok(object)
     }
 }
 

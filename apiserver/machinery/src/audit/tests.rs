@@ -1,4 +1,4 @@
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use http::Method;
 
@@ -7,7 +7,10 @@ use super::{
     log::{LogFile, LogOptions},
     policy::{Policy, PolicyError},
 };
-use crate::{http::RequestInfo, request::UserInfo};
+use crate::{
+    http::RequestInfo,
+    request::{Annotations, UserInfo},
+};
 
 fn policy(rules: &str) -> Result<Policy, PolicyError> {
     Policy::parse(format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}").as_bytes())
@@ -77,6 +80,21 @@ fn a_policy_that_says_nothing_is_refused() {
     assert!(matches!(both.unwrap_err(), PolicyError::Both(0)));
     let path = policy("- {level: None, nonResourceURLs: ['/a*b']}");
     assert!(matches!(path.unwrap_err(), PolicyError::Path { rule: 0, .. }));
+}
+
+#[test]
+fn what_an_event_says_first_of_a_key_stays() {
+    let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let more = Annotations { always: pairs(&[("a", "2"), ("b", "2")]), with_bodies: pairs(&[("b", "3"), ("c", "3")]) };
+    let said = |with_bodies: bool| {
+        let mut said = pairs(&[("a", "1")]);
+        more.clone().add_to(&mut said, with_bodies);
+        said
+    };
+    assert_eq!(said(false), pairs(&[("a", "1"), ("b", "2")]));
+    assert_eq!(said(true), pairs(&[("a", "1"), ("b", "2"), ("c", "3")]));
 }
 
 #[test]

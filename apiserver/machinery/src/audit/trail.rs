@@ -258,11 +258,7 @@ impl Trail {
         let changing = self.changing.lock();
         let mut annotations = changing.annotations.clone();
         if let Some(context) = &changing.context {
-            let more = context.annotations();
-            annotations.extend(more.always);
-            if self.wants_request() {
-                annotations.extend(more.with_bodies);
-            }
+            context.annotations().add_to(&mut annotations, self.wants_request());
         }
         let arrived = stage == Stage::RequestReceived;
         let (mut request, mut response) = (changing.request.clone(), changing.response.clone());

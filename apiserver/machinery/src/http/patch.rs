@@ -172,14 +172,6 @@ impl Patch {
         }
     }
 
-    /// The operations of a JSON patch; none of another.
-    pub(crate) fn into_operations(self) -> Vec<Value> {
-        match self.change {
-            Change::Json(operations) => operations,
-            Change::Merge(_) | Change::Strategic(_) => Vec::new(),
-        }
-    }
-
     /// Whether what became of an object no longer says which version of its kind it is.
     pub(crate) fn takes_version(&self, object: &Object, patched: &Object) -> bool {
         let has_none = |object: &Object| matches!(schema::type_text(&object.0, "apiVersion"), Ok(""));
@@ -229,6 +221,16 @@ impl Patch {
 
 fn invalid(shown: String, detail: &str) -> ApiError {
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, detail)])
+}
+
+/// The operations of a JSON patch that is no request: there may be any number of them.
+///
+/// # Errors
+///
+/// What Go's decoder says of one that is malformed.
+pub(crate) fn json_operations(patch: &[u8]) -> Result<Vec<Value>, String> {
+    let parsed = schema::parse(patch, Format::Json).map_err(|error| error.to_string())?;
+    operations(parsed.value, FieldValidation::Ignore)
 }
 
 /// The operations of a JSON patch, which may be null. Where fields are not ignored they are read with their types first.

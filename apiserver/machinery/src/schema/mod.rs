@@ -148,7 +148,7 @@ pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
 pub(crate) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
 /// Why a kind cannot be read, in the words of Go's registry of kinds.
-fn unregistered(kind: &str, api_version: &str) -> String {
+pub(crate) fn unregistered(kind: &str, api_version: &str) -> String {
     let (kind, api_version) = (quote(kind), quote(api_version));
     format!("no kind {kind} is registered for version {api_version} in scheme {}", quote(SCHEME))
 }
@@ -401,7 +401,8 @@ pub(crate) fn only_alternative(schema: &Value) -> Option<&Value> {
     compile::only_alternative(schema).map(|alternative| alternative.schema)
 }
 
-fn group_version(group: &str, version: &str) -> String {
+/// What `apiVersion` says of a group and version.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 

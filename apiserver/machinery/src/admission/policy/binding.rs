@@ -189,6 +189,10 @@ impl<P: Defined> Policies<P> {
         object: Option<&Object>,
     ) -> Selected<'b> {
         let mut selected = Selected { bindings: Vec::new(), problems: Vec::new() };
+        if !bindings.iter().any(|binding| binding.policy == policy.name) {
+            // Nobody asks for the policy, so it does not matter what is wrong with it.
+            return selected;
+        }
         let misconfigured = |what: &str, error: &str| format!("failed to configure {what}: {error}");
         match policy.constraints.select(attributes, object, &*self.namespaces).await {
             Ok(true) => {}
@@ -197,6 +201,12 @@ impl<P: Defined> Policies<P> {
                 selected.problems.push((None, misconfigured("policy", error.message())));
                 return selected;
             }
+        }
+        if let Some(kind) = &policy.param_kind
+            && let Err(error) = self.params.is_namespaced(kind).await
+        {
+            selected.problems.push((None, misconfigured("policy", &error)));
+            return selected;
         }
         for binding in bindings.iter().filter(|binding| binding.policy == policy.name) {
             let params = match binding.constraints.select(attributes, object, &*self.namespaces).await {

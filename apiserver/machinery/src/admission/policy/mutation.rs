@@ -166,7 +166,7 @@ fn merged(
     }
     let failed = |text: &dyn std::fmt::Display| Failure::Evaluation(format!("error applying patch: {text}"));
     let mut merged = attributes.fields.merge(object, &Object(configuration)).map_err(|text| failed(&text))?;
-    attributes.decoder.conform(&mut merged, FieldValidation::Ignore).map_err(|error| failed(&error.message()))?;
+    attributes.decoder.settle(&mut merged).map_err(|misfit| failed(&misfit.decoded))?;
     Ok(merged)
 }
 
@@ -178,11 +178,5 @@ fn patched(attributes: &Attributes<'_>, object: &Object, operations: &[Value]) -
         Err(Misapplied::TestFailed(_)) => return Ok(object.clone()),
         Err(Misapplied::Other(text)) => return Err(Failure::Evaluation(format!("JSON Patch: {text}"))),
     }
-    let Value::Object(map) = document else {
-        return Err(Failure::Other(ApiError::internal("the patched object is no map")));
-    };
-    let mut patched = Object(map);
-    let conformed = attributes.decoder.conform(&mut patched, FieldValidation::Strict);
-    conformed.map_err(|error| Failure::Other(ApiError::internal(error.message())))?;
-    Ok(patched)
+    attributes.reread(document, FieldValidation::Strict).map_err(Failure::Other)
 }

@@ -28,7 +28,7 @@ const READY_WITHIN: Duration = Duration::from_secs(5);
 /// Finds the objects that are parameters.
 #[async_trait]
 pub trait Params: fmt::Debug + Send + Sync + 'static {
-    /// Whether the objects of a kind live in namespaces.
+    /// Whether the objects of a kind live in namespaces. They need not have been read for that.
     ///
     /// # Errors
     ///
@@ -119,13 +119,20 @@ impl ClusterParams {
         Self { client, end, kinds: Mutex::default() }
     }
 
+    /// The kind, whether or not its objects have been read.
     async fn kind(&self, kind: &ParamKind) -> Result<Kind, String> {
         let (version, name) = (kind.api_version.clone().unwrap_or_default(), kind.kind.clone().unwrap_or_default());
         let cell = self.kinds.lock().entry((version.clone(), name.clone())).or_default().clone();
-        let found = cell.get_or_try_init(|| self.follow(&version, &name)).await?.clone();
+        Ok(cell.get_or_try_init(|| self.follow(&version, &name)).await?.clone())
+    }
+
+    /// The kind, once its objects have been read.
+    async fn ready(&self, kind: &ParamKind) -> Result<Kind, String> {
+        let found = self.kind(kind).await?;
         match tokio::time::timeout(READY_WITHIN, found.store.wait_until_ready()).await {
             Ok(Ok(())) => Ok(found),
             Ok(Err(_)) | Err(_) => {
+                let (version, name) = (kind.api_version.as_deref().unwrap_or(""), kind.kind.as_deref().unwrap_or(""));
                 Err(format!("paramKind kind `{version}, Kind={name}` not yet synced to use for admission"))
             }
         }
@@ -167,7 +174,7 @@ impl Params for ClusterParams {
     }
 
     async fn find(&self, kind: &ParamKind, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, String> {
-        let kind = self.kind(kind).await?;
+        let kind = self.ready(kind).await?;
         let mut reference = ObjectRef::new_with(name, kind.resource.clone());
         if !namespace.is_empty() {
             reference = reference.within(namespace);
@@ -181,7 +188,7 @@ impl Params for ClusterParams {
         namespace: &str,
         selector: &LabelSelector,
     ) -> Result<Vec<Arc<Value>>, String> {
-        let mut found = self.kind(kind).await?.store.state();
+        let mut found = self.ready(kind).await?.store.state();
         found.retain(|object| {
             let metadata = &object.metadata;
             let labels = metadata.labels.as_ref();

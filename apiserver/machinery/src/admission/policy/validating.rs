@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Client;
-use serde_json::json;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -18,6 +18,7 @@ use crate::{
         AdmissionPlugin, Attributes,
         cluster::{Namespaces, Watched},
     },
+    json,
     object::Object,
     status::ApiError,
 };
@@ -35,6 +36,17 @@ struct Denial {
     binding: Option<String>,
     message: String,
     reason: Option<String>,
+}
+
+/// A violation as the audit event tells it, its fields in upstream's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ValidationFailure<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    expression_index: usize,
+    validation_actions: &'a [String],
 }
 
 impl ValidatingPolicies {
@@ -119,7 +131,7 @@ impl ValidatingPolicies {
             }
         }
         for (key, values) in annotations {
-            attributes.context.annotate(format!("{}/{key}", definition.name), values.join(", "));
+            attributes.annotate(format!("{}/{key}", definition.name), values.join(", "));
         }
         Ok(())
     }
@@ -157,13 +169,16 @@ fn enforce(
             }
             "Audit" => {
                 count("audit");
-                let failure = json!([{
-                    "message": message, "policy": name, "binding": binding.name,
-                    "expressionIndex": violation.index, "validationActions": actions,
-                }]);
+                let failure = ValidationFailure {
+                    message,
+                    policy: name,
+                    binding: &binding.name,
+                    expression_index: violation.index,
+                    validation_actions: actions,
+                };
                 attributes
                     .context
-                    .annotate("validation.policy.admission.k8s.io/validation_failure", failure.to_string());
+                    .annotate("validation.policy.admission.k8s.io/validation_failure", json::text(&[failure]));
             }
             _ => {}
         }

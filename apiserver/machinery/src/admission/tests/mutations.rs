@@ -113,8 +113,16 @@ async fn what_does_not_fit_is_told() {
     assert!(undeclared.starts_with("compilation failed") && undeclared.contains("'Thing'"), "{undeclared}");
     // What a patch leaves is decoded strictly.
     let strict = operations(r#"[JSONPatch{op: "add", path: "/spec/colour", value: "red"}]"#);
-    let (code, reason, text) = outcome(policy(json!([strict]))).await.unwrap_err();
-    assert_eq!((code, reason.as_str()), (500, "InternalError"), "{text}");
+    let internal = |problem: &str| (500, "InternalError".to_owned(), format!("Internal error occurred: {problem}"));
+    assert_eq!(
+        outcome(policy(json!([strict]))).await.unwrap_err(),
+        internal("strict decoding error: unknown field \"spec.colour\"")
+    );
+    let wrong = operations(r#"[JSONPatch{op: "replace", path: "/spec/size", value: "many"}]"#);
+    assert_eq!(
+        outcome(policy(json!([wrong]))).await.unwrap_err(),
+        internal("json: cannot unmarshal string into Go struct field GadgetSpec.spec.size of type int64")
+    );
 }
 
 #[tokio::test]
@@ -184,6 +192,17 @@ async fn a_policy_with_parameters_is_evaluated_for_each() {
         "policy 'defaults' with binding 'everywhere' denied request: failed to configure binding: no params found for \
          policy binding with `Deny` parameterNotFoundAction"
     );
+}
+
+#[tokio::test]
+async fn a_kind_of_parameters_that_is_not_known_is_a_mistake_of_the_policy() {
+    let mut policy = policy(json!([configuration("Object{spec: Object.spec{size: 5}}")]));
+    policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Foo"});
+    let text = "policy \"defaults\" denied request: failed to configure policy: failed to find resource referenced by \
+                paramKind: 'example.com/v1, Kind=Foo'";
+    assert_eq!(outcome(policy.clone()).await.unwrap_err(), (403, "Forbidden".to_owned(), text.to_owned()));
+    policy["spec"]["failurePolicy"] = json!("Ignore");
+    assert_eq!(outcome(policy).await.unwrap().0["size"], 1);
 }
 
 #[tokio::test]

@@ -65,23 +65,21 @@ async fn a_violation_refuses_the_write_with_its_message_and_reason() {
 #[tokio::test]
 async fn a_violation_is_a_warning_or_an_annotation_where_the_binding_says_so() {
     let server = server(
-        policy(json!([{"expression": "object.spec.size < 5", "message": "too big"}])),
+        policy(json!([{"expression": "object.spec.size < 5", "message": "size >= 5 & <too> big"}])),
         binding(json!(["Warn", "Audit"])),
     )
     .await;
     server.create("shop", "a", 9).await.unwrap();
     assert_eq!(
         server.context.take_warnings(),
-        ["Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'everywhere': too big"]
+        ["Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'everywhere': size >= 5 & <too> big"]
     );
-    let failure = json!([{
-        "message": "too big", "policy": "sizes", "binding": "everywhere", "expressionIndex": 0,
-        "validationActions": ["Warn", "Audit"],
-    }]);
-    assert_eq!(
-        annotations(&server.context),
-        json!({"validation.policy.admission.k8s.io/validation_failure": failure.to_string()})
+    // As Go writes it.
+    let message = r"size \u003e= 5 \u0026 \u003ctoo\u003e big";
+    let failure = format!(
+        r#"[{{"message":"{message}","policy":"sizes","binding":"everywhere","expressionIndex":0,"validationActions":["Warn","Audit"]}}]"#
     );
+    assert_eq!(annotations(&server.context), json!({"validation.policy.admission.k8s.io/validation_failure": failure}));
 }
 
 #[tokio::test]
@@ -137,6 +135,29 @@ async fn parameters_are_found_by_name_label_and_namespace() {
         "with binding 'everywhere' denied request: failed to configure binding: no params found for policy binding \
          with `Deny` parameterNotFoundAction",
     );
+}
+
+#[tokio::test]
+async fn a_kind_of_parameters_that_is_not_known_is_a_mistake_of_the_policy() {
+    let outcome = async |failure_policy: &str, change: fn(&mut Value)| {
+        let (mut policy, mut binding) = (policy(json!([{"expression": "true"}])), binding(json!(["Deny"])));
+        policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Foo"});
+        policy["spec"]["failurePolicy"] = failure_policy.into();
+        change(&mut binding);
+        server(policy, binding).await.create("shop", "a", 1).await
+    };
+    let unchanged: fn(&mut Value) = |_| {};
+    let refers: fn(&mut Value) = |binding| binding["spec"]["paramRef"] = json!({"name": "none"});
+    let is_elsewhere: fn(&mut Value) =
+        |binding| binding["spec"]["matchResources"] = json!({"objectSelector": {"matchLabels": {"kind": "b"}}});
+    let text = "gadgets.test.dev \"a\" is forbidden: ValidatingAdmissionPolicy 'sizes' denied request: failed to \
+                configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Foo'";
+    for change in [unchanged, refers, is_elsewhere] {
+        assert_eq!(refused(outcome("Fail", change).await), (422, "Invalid".to_owned(), text.to_owned()));
+        outcome("Ignore", change).await.unwrap();
+    }
+    // Nobody asks for it.
+    outcome("Fail", |binding| binding["spec"]["policyName"] = json!("another")).await.unwrap();
 }
 
 #[tokio::test]

@@ -100,7 +100,8 @@ impl Params for FakeParams {
         match kind.kind.as_deref() {
             Some("ConfigMap") => Ok(true),
             other => {
-                Err(format!("failed to find resource referenced by paramKind: '/v1, Kind={}'", other.unwrap_or("")))
+                let (version, name) = (kind.api_version.as_deref().unwrap_or(""), other.unwrap_or(""));
+                Err(format!("failed to find resource referenced by paramKind: '{version}, Kind={name}'"))
             }
         }
     }
@@ -213,6 +214,9 @@ async fn respond(
     {
         let busy = Response::builder().status(code).header("retry-after", "0");
         return Ok(busy.body(Full::default()).unwrap());
+    }
+    if path == "silent" {
+        return Ok(Response::new(Full::default()));
     }
     if path == "never" {
         std::future::pending::<()>().await;

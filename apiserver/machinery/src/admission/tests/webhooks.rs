@@ -120,7 +120,9 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
         let server = Server::new(Configured { mutating, ..Configured::default() }).await;
         server.create("shop", "a", 1).await
     };
-    assert_eq!(refused(outcome("type").await).0, 500);
+    let (_, _, message) = refused(outcome("type").await);
+    let wrong = "json: cannot unmarshal string into Go struct field GadgetSpec.spec.size of type int64";
+    assert_eq!(message, format!("Internal error occurred: {wrong}"));
     assert_eq!(outcome("unknown").await.unwrap().object().0["spec"].get("colour"), None);
     assert_eq!(refused(outcome("label").await).0, 422);
     let (code, reason, message) = refused(outcome("missing").await);
@@ -128,6 +130,72 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
     assert!(message.starts_with("Internal error occurred: ") && message.contains("nothing"), "{message}");
     let (_, _, message) = refused(outcome("test").await);
     assert_eq!(message, "Internal error occurred: testing value /spec/size failed: test failed");
+}
+
+#[tokio::test]
+async fn a_patch_is_read_before_its_type_counts_and_may_be_long() {
+    let hooks = HookServer::start(|request| {
+        let test = json!({"op": "test", "path": "/spec/size", "value": 1});
+        let (patch, patch_type) = match request["path"].as_str().unwrap() {
+            "long" => (json!(vec![test; 10_001]), "JSONPatch"),
+            "none" => (json!([]), "Other"),
+            "other" => (json!([test]), "Other"),
+            _ => (json!({}), "Other"),
+        };
+        let mut response = patched(patch);
+        response["patchType"] = patch_type.into();
+        response
+    })
+    .await;
+    let outcome = async |path: &str| {
+        let mutating = vec![("m", vec![hooks.hook("m.test.dev", path)])];
+        let server = Server::new(Configured { mutating, ..Configured::default() }).await;
+        server.create("shop", "a", 1).await
+    };
+    outcome("long").await.unwrap();
+    outcome("none").await.unwrap();
+    let refusal = |rest: &str| format!("Internal error occurred: failed calling webhook \"m.test.dev\": {rest}");
+    assert_eq!(refused(outcome("other").await).2, refusal("unsupported patch type \"Other\""));
+    assert_eq!(
+        refused(outcome("unreadable").await).2,
+        refusal(
+            "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type \
+             jsonpatch.Patch"
+        )
+    );
+}
+
+#[tokio::test]
+async fn audit_annotations_are_as_upstream_writes_them() {
+    let hooks = HookServer::start(|request| {
+        let mut response = match request["path"].as_str().unwrap() {
+            "mutate" => patched(json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "<&>"}}])),
+            _ => json!({"allowed": true}),
+        };
+        response["auditAnnotations"] =
+            json!({"seen": "yes", "a/b": "no", "": "no", "-a": "no", "a b": "no", ("x".repeat(64)): "no"});
+        response
+    })
+    .await;
+    let server = Server::new(Configured {
+        mutating: vec![("m", vec![hooks.hook("m.test.dev", "mutate")])],
+        validating: vec![("v", vec![hooks.hook("v.test.dev", "v"), hooks.hook("No_Name", "v")])],
+        ..Configured::default()
+    })
+    .await;
+    server.create("shop", "a", 1).await.unwrap();
+    let said = server.context.annotations();
+    assert_eq!(
+        json!(said.always),
+        json!({
+            "m.test.dev/seen": "yes",
+            "v.test.dev/seen": "yes",
+            "mutation.webhook.admission.k8s.io/round_0_index_0":
+                r#"{"configuration":"m","webhook":"m.test.dev","mutated":true}"#,
+        })
+    );
+    let patch = r#"{"configuration":"m","webhook":"m.test.dev","patch":[{"op":"add","path":"/metadata/annotations","value":{"a":"\u003c\u0026\u003e"}}],"patchType":"JSONPatch"}"#;
+    assert_eq!(json!(said.with_bodies), json!({"patch.webhook.admission.k8s.io/round_0_index_0": patch}));
 }
 
 #[tokio::test]
@@ -243,6 +311,18 @@ async fn a_webhook_that_cannot_be_called_counts_as_its_failure_policy_says() {
         text.ends_with("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
         "{text}"
     );
+    // It answers in v1.
+    assert_eq!(
+        refused(failing(|hook| hook["admissionReviewVersions"] = json!(["v1beta1"])).await),
+        refusal(
+            "failed to call webhook: converting (v1.AdmissionReview) to (v1beta1.AdmissionReview): unknown conversion"
+        )
+    );
+    let ignored = |hook: &mut serde_json::Value| {
+        hook["admissionReviewVersions"] = json!(["v1beta1"]);
+        hook["failurePolicy"] = json!("Ignore");
+    };
+    assert!(failing(ignored).await.is_ok());
     let (_, _, text) = refused(failing(|hook| hook["admissionReviewVersions"] = json!(["v9"])).await);
     assert!(text.ends_with("webhook does not accept known AdmissionReview versions (v1, v1beta1)"), "{text}");
 }
@@ -269,6 +349,10 @@ async fn a_slow_or_broken_webhook_is_told_so() {
     let broken = hooks.hook("gate.test.dev", "broken");
     let (_, _, text) = refused(with_validating(broken).await.create("shop", "a", 1).await);
     let expected = "an error on the server (\"no such luck\") has prevented the request from succeeding";
+    assert!(text.ends_with(expected), "{text}");
+    let silent = hooks.hook("gate.test.dev", "silent");
+    let (_, _, text) = refused(with_validating(silent).await.create("shop", "a", 1).await);
+    let expected = "failed to call webhook: 0-length response with status code: 200 and content type: application/json";
     assert!(text.ends_with(expected), "{text}");
 }
 

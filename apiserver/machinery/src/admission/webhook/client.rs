@@ -5,7 +5,7 @@
 use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -76,19 +76,29 @@ impl HookClient {
         let url = format!("{}?timeout={seconds}s", target.url);
         let failed = |text: String| CallError::new(503, format!("failed to call webhook: Post {url:?}: {text}"));
         let call = self.call_again(target, &url, Bytes::from(body));
-        let (code, answer) = match tokio::time::timeout(timeout, call).await {
+        let answer = match tokio::time::timeout(timeout, call).await {
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
             Ok(outcome) => outcome.map_err(failed)?,
         };
-        if code.is_success() {
-            return Ok(answer);
+        let code = answer.status();
+        if !code.is_success() {
+            let reason = format!("failed to call webhook: {}", unsuccessful(code, answer.body()));
+            return Err(CallError::new(code.as_u16(), reason));
         }
-        let reason = format!("failed to call webhook: {}", unsuccessful(code, &answer));
-        Err(CallError::new(code.as_u16(), reason))
+        if answer.body().is_empty() {
+            let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let reason = format!(
+                "failed to call webhook: 0-length response with status code: {} and content type: {}",
+                code.as_u16(),
+                media_type.filter(|media_type| !media_type.is_empty()).unwrap_or("application/json")
+            );
+            return Err(CallError::new(503, reason));
+        }
+        Ok(answer.into_body())
     }
 
     /// Calls until the answer does not ask for another try any more, as client-go does.
-    async fn call_again(&self, target: &Target, url: &str, body: Bytes) -> Result<(StatusCode, Bytes), String> {
+    async fn call_again(&self, target: &Target, url: &str, body: Bytes) -> Result<Response<Bytes>, String> {
         let mut tries = 0;
         loop {
             let (answer, wait) = self.call(target, url, body.clone()).await?;
@@ -106,7 +116,7 @@ impl HookClient {
         target: &Target,
         url: &str,
         body: Bytes,
-    ) -> Result<((StatusCode, Bytes), Option<Duration>), String> {
+    ) -> Result<(Response<Bytes>, Option<Duration>), String> {
         let path = url.strip_prefix("https://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or("/");
         loop {
             let kept = self.idle.lock().pop();
@@ -136,9 +146,9 @@ impl HookClient {
                 }
                 Err(error) => return Err(in_words(&error)),
             };
-            let code = response.status();
-            let wait = wait(code, response.headers());
-            let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+            let (head, body) = response.into_parts();
+            let wait = wait(head.status, &head.headers);
+            let answer = Limited::new(body, LONGEST_ANSWER).collect().await;
             let answer = answer.map_err(|error| error.to_string())?.to_bytes();
             if !sender.is_closed() {
                 let mut idle = self.idle.lock();
@@ -146,7 +156,7 @@ impl HookClient {
                     idle.push(sender);
                 }
             }
-            return Ok(((code, answer), wait));
+            return Ok((Response::from_parts(head, answer), wait));
         }
     }
 }

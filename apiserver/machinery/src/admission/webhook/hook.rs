@@ -263,7 +263,7 @@ impl Hook {
         let answer = review::decode(version, &uid, mutates, &answer);
         let answer = answer.map_err(|reason| Failure::Call(CallError::new(503, reason)))?;
         for (key, value) in &answer.audit_annotations {
-            attributes.context.annotate(format!("{}/{key}", self.name), value.clone());
+            attributes.annotate(format!("{}/{key}", self.name), value.clone());
         }
         for warning in &answer.warnings {
             attributes.context.warn(warning);

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Hooks, Webhooks,
@@ -12,7 +13,8 @@ use super::{
 };
 use crate::{
     admission::{AdmissionPlugin, Attributes, Reinvocation, cluster::Namespaces, reinvocation::Memory},
-    http::patch::{Patch, PatchType, apply_operations},
+    http::patch::{apply_operations, json_operations},
+    json,
     object::Object,
     request::FieldValidation,
     status::ApiError,
@@ -23,6 +25,24 @@ const NAME: &str = "MutatingAdmissionWebhook";
 /// Asks webhooks that may change the object.
 #[derive(Debug)]
 pub struct MutatingWebhooks(Webhooks);
+
+/// That a webhook was asked, as the audit event tells it, its fields in upstream's order.
+#[derive(Serialize)]
+struct Asked<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+/// The same for its patch.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Patched<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    patch: &'a [Value],
+    patch_type: &'a str,
+}
 
 impl MutatingWebhooks {
     /// Asks `hooks`, for objects in `namespaces`.
@@ -40,14 +60,9 @@ impl MutatingWebhooks {
     ) -> Result<bool, Failure> {
         let answer = hook.call(attributes, object.as_deref()).await?;
         let Some((bytes, patch_type)) = answer.patch else { return Ok(false) };
-        if patch_type != JSON_PATCH {
-            let reason = format!("unsupported patch type {patch_type:?}");
-            return Err(Failure::Call(CallError::new(400, reason)));
-        }
-        let patch = Patch::parse(PatchType::Json, &bytes, FieldValidation::Ignore).map_err(|error| {
+        let operations = json_operations(&bytes).map_err(|error| {
             Failure::Call(CallError::new(503, format!("received undecodable patch in webhook response: {error}")))
         })?;
-        let operations = patch.into_operations();
         if operations.is_empty() {
             return Ok(false);
         }
@@ -57,22 +72,22 @@ impl MutatingWebhooks {
                 hook.name
             ))));
         };
+        if patch_type != JSON_PATCH {
+            let reason = format!("unsupported patch type {patch_type:?}");
+            return Err(Failure::Call(CallError::new(400, reason)));
+        }
         let mut document = Value::Object(object.0.clone());
         // The author of the webhook is told why, as nobody else is.
         apply_operations(&mut document, &operations).map_err(|error| Failure::Other(ApiError::internal(error)))?;
-        let Value::Object(map) = document else {
-            return Err(Failure::Other(ApiError::internal("the patched object is no map")));
-        };
-        let mut patched = Object(map);
-        attributes
-            .decoder
-            .conform(&mut patched, FieldValidation::Ignore)
-            .map_err(|error| Failure::Other(ApiError::internal(error)))?;
+        let patched = attributes.reread(document, FieldValidation::Ignore).map_err(Failure::Other)?;
         let changed = patched != **object;
-        let value = json!({
-            "configuration": hook.configuration, "webhook": hook.name, "patch": operations, "patchType": JSON_PATCH,
-        });
-        attributes.context.annotate_request(format!("patch.webhook.admission.k8s.io/{place}"), value.to_string());
+        let said = Patched {
+            configuration: &hook.configuration,
+            webhook: &hook.name,
+            patch: &operations,
+            patch_type: JSON_PATCH,
+        };
+        attributes.context.annotate_request(format!("patch.webhook.admission.k8s.io/{place}"), json::text(&said));
         **object = patched;
         Ok(changed)
     }
@@ -108,14 +123,8 @@ impl AdmissionPlugin for MutatingWebhooks {
             let began = Instant::now();
             let outcome = self.call(hook, attributes, &mut object, place).await;
             let changed = matches!(outcome, Ok(true));
-            attributes.context.annotate(
-                format!("mutation.webhook.admission.k8s.io/{place}"),
-                format!(
-                    r#"{{"configuration":{},"webhook":{},"mutated":{changed}}}"#,
-                    Value::from(hook.configuration.as_str()),
-                    Value::from(hook.name.as_str())
-                ),
-            );
+            let said = Asked { configuration: &hook.configuration, webhook: &hook.name, mutated: changed };
+            attributes.context.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), json::text(&said));
             let memory = reinvocation.memory::<Memory>(NAME);
             if changed {
                 memory.all_again();
