@@ -6,9 +6,10 @@
 //! the infrastructure itself says would be.
 //!
 //! Elsewhere: `equality` says which scalars mean the same, `quantities` where they are amounts, `lists` which items belong
-//! together.
+//! together, `hidden` what is not shown since it was sensitive before.
 
 mod equality;
+mod hidden;
 mod lists;
 mod quantities;
 
@@ -37,6 +38,9 @@ pub struct Comparison<'a> {
     pub kind: ResourceType,
     /// The recorded attributes, sensitive values masked, if it is recorded.
     pub prior: Option<&'a Map<String, Value>>,
+    /// All that is recorded of it, attributes and what was live, whether it counts as prior or not. What is live where one of
+    /// these has a mask is sensitive, whatever is wanted there by now.
+    pub records: &'a [&'a Map<String, Value>],
     /// What is wanted.
     pub desired: &'a Resolved<'a>,
     /// What is live.
@@ -60,7 +64,7 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 /// The fields that are set where nothing is yet: all but those that the id says.
 pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
     let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
-    three_way(&Comparison { id, kind, prior: None, desired, live: &live, keys, schema: None })
+    three_way(&Comparison { id, kind, prior: None, records: &[], desired, live: &live, keys, schema: None })
 }
 
 /// The fields in which two records of a resource differ, by path, digests of sensitive values as [`MASK`]. Where one of the two is
@@ -74,7 +78,8 @@ pub fn between(
     let desired = Resolved::plain(after);
     // What is not compared with what was recorded makes no digests.
     let keys = DigestKeys::new(&[0; 32], &[]);
-    let comparison = Comparison { id, kind, prior: None, desired: &desired, live: before, keys: &keys, schema: None };
+    let (desired, live, keys) = (&desired, before, &keys);
+    let comparison = Comparison { id, kind, prior: None, records: &[], desired, live, keys, schema: None };
     let mut changes = against_preview(&comparison, after);
     // The order of maps depends on a feature of serde_json that any crate in the build may turn on.
     changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -118,14 +123,20 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
     let object = if kubernetes { kind_of(comparison.desired) } else { None };
+    let schema = kubernetes.then(|| {
+        let known = Schema::built_in(&comparison.desired.attributes).or(comparison.schema);
+        known.unwrap_or(Schema::of_any_kind())
+    });
+    let mut hidden = sensitive.clone();
+    for record in comparison.records.iter().filter(|record| record.values().any(contains_mask)) {
+        let want = previewed.as_deref().unwrap_or(&desired.attributes);
+        hidden.extend(&hidden::by_record(schema, &stored(record, kubernetes), want, &live));
+    }
     let recorded = OnceCell::new();
     let mut walker = Walker {
         kubernetes,
         object,
-        schema: kubernetes.then(|| {
-            let known = Schema::built_in(&comparison.desired.attributes).or(comparison.schema);
-            known.unwrap_or(Schema::of_any_kind())
-        }),
+        schema,
         is_owned: false,
         strict: previewed.is_some(),
         id: comparison.id,
@@ -138,6 +149,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         wanted: comparison.desired,
         desired: &desired,
         sensitive: &sensitive,
+        hidden: &hidden,
         shown: FieldPath::default(),
         raw: FieldPath::default(),
         changes: Vec::new(),
@@ -221,6 +233,8 @@ struct Walker<'a> {
     wanted: &'a Resolved<'a>,
     desired: &'a Resolved<'a>,
     sensitive: &'a Sensitive,
+    /// What is not shown: the same, and what was sensitive before.
+    hidden: &'a Sensitive,
     /// Where we are, as people read it.
     shown: FieldPath,
     /// Where we are in what is wanted, lists by index.
@@ -392,9 +406,9 @@ impl Walker<'_> {
 
     fn change(&mut self, before: Option<&Value>, after: Option<&Value>) {
         let drift = self.is_drift(before.is_some());
-        let show = |value: &Value| self.sensitive.shown(&self.raw, value);
+        let show = |value: &Value| self.hidden.shown(&self.raw, value);
         let change = FieldChange {
-            path: self.sensitive.shown_path(&self.shown).to_string(),
+            path: self.hidden.shown_path(&self.shown).to_string(),
             before: before.map(show),
             after: after.map(|after| if after == UNKNOWN { after.clone() } else { self.with_unknown(show(after)) }),
             drift,

@@ -4,13 +4,24 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::object::{is_volatile, may_exist, secret_as_stored};
+use crate::object::{has_no_default, is_volatile, may_exist, secret_as_stored};
 use crate::path::{FieldPath, Found};
 use crate::plan::Action;
 use crate::reference::{Reference, ReferenceError};
 use crate::resolve::{Looked, Resolved};
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceType};
+
+/// What the infrastructure says that an action makes of a resource.
+#[derive(Clone, Copy, Debug)]
+pub enum Made<'l> {
+    /// It is yet to be asked.
+    Later,
+    /// It was not asked, or cannot say.
+    Untold,
+    /// This.
+    Object(&'l Map<String, Value>),
+}
 
 /// A wanted resource whose references are replaced and whose action is decided.
 #[derive(Clone, Debug)]
@@ -21,6 +32,8 @@ pub struct Settled<'l> {
     stored: Option<Map<String, Value>>,
     action: Action,
     live: Option<Cow<'l, Map<String, Value>>>,
+    /// What was applied before, and what is made of it now.
+    before: Option<(&'l Map<String, Value>, Made<'l>)>,
     sensitive: Sensitive,
 }
 
@@ -49,7 +62,14 @@ impl<'l> Settled<'l> {
         for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
-        Self { kind: resource.kind, resolved, stored, action, live, sensitive }
+        Self { kind: resource.kind, resolved, stored, action, live, before: None, sensitive }
+    }
+
+    /// The same where these attributes were applied before, and this is made of it: what is in them and not wanted any more
+    /// goes.
+    #[must_use]
+    pub fn after(self, applied: &'l Map<String, Value>, made: Made<'l>) -> Self {
+        Self { before: Some((applied, made)), ..self }
     }
 
     /// What is wanted.
@@ -105,9 +125,35 @@ impl<'l> Settled<'l> {
                 let message = format!("{} has no {path}, neither as it is written nor as it is live", reference.id);
                 Err(ReferenceError::Dangling(message))
             }
+            (Action::Update | Action::Adopt | Action::Replace, _) if let Some(made) = self.made_of_dropped(path) => {
+                let stays = match made {
+                    // A default may come, and others may have it: nobody but the infrastructure knows.
+                    Made::Later => true,
+                    Made::Untold => !has_no_default(&self.resolved.attributes, path),
+                    Made::Object(made) => path.get(made).is_some(),
+                };
+                if stays {
+                    return Ok(Looked::Unknown);
+                }
+                let message =
+                    format!("{} will have no {path}: it was applied before, and is not wanted any more", reference.id);
+                Err(ReferenceError::Dangling(message))
+            }
             (Action::Update | Action::Adopt, Some(value)) if !is_volatile(path) => Ok(self.known(path, value)),
             _ => Ok(Looked::Unknown),
         }
+    }
+
+    /// What is made of the resource, of a field that is not wanted and was applied before; nothing of any other.
+    fn made_of_dropped(&self, path: &FieldPath) -> Option<Made<'l>> {
+        let (applied, made) = self.before?;
+        let stored = match self.kind {
+            ResourceType::Kubernetes => secret_as_stored(applied),
+            ResourceType::Terraform => None,
+        };
+        let has_it = |object: &Map<String, Value>| path.get(object).is_some_and(|value| !value.is_null());
+        let was_applied = [Some(applied), stored.as_ref()].into_iter().flatten().any(has_it);
+        (was_applied && !is_volatile(path)).then_some(made)
     }
 
     fn known<'v>(&self, path: &FieldPath, value: &'v Value) -> Looked<'v> {

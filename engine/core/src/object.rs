@@ -98,7 +98,7 @@ pub struct KubernetesObject {
 }
 
 /// Whether an object is a v1 Secret, which is told of nearly all others by their kind.
-pub(crate) fn is_secret(object: &Map<String, Value>) -> bool {
+pub fn is_secret(object: &Map<String, Value>) -> bool {
     object.get("kind").is_some_and(|kind| kind == "Secret") && ObjectRef::of(object).is_some_and(|it| it.is_secret())
 }
 
@@ -174,6 +174,19 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
+/// Whether a field of an object has a value only where somebody gives it one: what is in the data of a ConfigMap or Secret has
+/// no default.
+pub(crate) fn has_no_default(object: &Map<String, Value>, path: &FieldPath) -> bool {
+    let [crate::path::Segment::Key(field), crate::path::Segment::Key(_), ..] = path.0.as_slice() else { return false };
+    ObjectRef::of(object).is_some_and(|it| {
+        let is_data = matches!(
+            (it.kind.as_str(), field.as_str()),
+            ("ConfigMap", "data" | "binaryData") | ("Secret", "data" | "stringData")
+        );
+        it.group.is_empty() && is_data
+    })
+}
+
 /// The uid that its server gave a live object.
 pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
     live.get("metadata")?.get("uid")?.as_str()
@@ -212,7 +225,12 @@ pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value
     let encoded: BTreeMap<_, _> = strings
         .iter()
         .map(|(key, value)| {
-            let value = value.as_str().map_or_else(|| value.clone(), |text| Value::String(STANDARD.encode(text)));
+            let value = match value {
+                Value::String(text) => Value::from(STANDARD.encode(text)),
+                // Go reads it as an empty text here, and as no bytes at all in `data`.
+                Value::Null => Value::from(""),
+                other => other.clone(),
+            };
             (key.clone(), value)
         })
         .collect();
@@ -249,10 +267,10 @@ mod tests {
     fn string_data_becomes_data_and_wins_over_it() {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"},
-            "data": {"user": "YQ==", "password": "b2xk"}, "stringData": {"password": "new"},
+            "data": {"user": "YQ==", "password": "b2xk"}, "stringData": {"password": "new", "empty": null},
         });
         let stored = secret_as_stored(secret.as_object().unwrap()).unwrap();
-        assert_eq!(stored["data"], json!({"user": "YQ==", "password": "bmV3"}));
+        assert_eq!(stored["data"], json!({"user": "YQ==", "password": "bmV3", "empty": ""}));
         assert!(!stored.contains_key("stringData"));
     }
 

@@ -23,7 +23,7 @@ use crate::given_up::GivenUp;
 use crate::graph::Graph;
 use crate::ignore::Ignored;
 use crate::import::is_to_be_left;
-use crate::lookup::Settled;
+use crate::lookup::{Made, Settled};
 use crate::masks::DigestKeys;
 use crate::object::{ObjectRef, is_going, uid_of};
 use crate::owner::{Owner, Standing, is_marked, taken_from};
@@ -117,7 +117,7 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, Vec<Problem>> {
 /// As [`plan`].
 pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     let outline = Outline::of(input)?;
-    let mut decided = outline.decide(input, BTreeMap::new(), None)?;
+    let mut decided = outline.decide(input, Stage::Whole)?;
     let desired = resolved(std::mem::take(&mut decided.settled));
     let desired = desired.into_iter().map(|(id, resolved)| (id, resolved.into_owned())).collect();
     Ok(Draft { plan: outline.ordered(input, decided), desired })
@@ -130,6 +130,16 @@ pub struct Sketch<'s> {
     pub actions: BTreeMap<ResourceId, PlannedAction>,
     /// As in a [`Draft`].
     pub desired: BTreeMap<ResourceId, Resolved<'s>>,
+}
+
+/// When something is decided.
+enum Stage<'s> {
+    /// Before the infrastructure is asked what it would make.
+    Sketch,
+    /// Once, with all that is known.
+    Whole,
+    /// After it was asked, with the actions that were sketched and what was meant to be applied.
+    Sketched(BTreeMap<ResourceId, PlannedAction>, &'s BTreeMap<ResourceId, Resolved<'s>>),
 }
 
 /// What is decided, in no order yet.
@@ -200,7 +210,7 @@ impl<'a> Outline<'a> {
     ///
     /// Everything that is in the way of carrying it out.
     pub fn sketch<'s>(&'s self, input: &PlanInput<'s>) -> Result<Sketch<'s>, Vec<Problem>> {
-        let Decided { actions, settled, .. } = self.decide(input, BTreeMap::new(), None)?;
+        let Decided { actions, settled, .. } = self.decide(input, Stage::Sketch)?;
         Ok(Sketch { actions, desired: resolved(settled) })
     }
 
@@ -211,7 +221,7 @@ impl<'a> Outline<'a> {
     /// As [`sketch`](Self::sketch).
     pub fn plan(&self, input: &PlanInput<'_>, sketch: Sketch<'_>) -> Result<Plan, Vec<Problem>> {
         let Sketch { actions, desired } = sketch;
-        let decided = self.decide(input, actions, Some(&desired))?;
+        let decided = self.decide(input, Stage::Sketched(actions, &desired))?;
         Ok(self.ordered(input, decided))
     }
 
@@ -223,12 +233,12 @@ impl<'a> Outline<'a> {
 
     /// What is done about everything, and what references to it lead to. What is sketched stays as it is where the
     /// infrastructure was not asked and nothing is referred to.
-    fn decide<'s>(
-        &'s self,
-        input: &PlanInput<'s>,
-        mut actions: BTreeMap<ResourceId, PlannedAction>,
-        sketched: Option<&'s BTreeMap<ResourceId, Resolved<'s>>>,
-    ) -> Result<Decided<'s>, Vec<Problem>> {
+    fn decide<'s>(&'s self, input: &PlanInput<'s>, stage: Stage<'s>) -> Result<Decided<'s>, Vec<Problem>> {
+        let is_sketch = matches!(stage, Stage::Sketch);
+        let (mut actions, sketched) = match stage {
+            Stage::Sketch | Stage::Whole => (BTreeMap::new(), None),
+            Stage::Sketched(actions, desired) => (actions, Some(desired)),
+        };
         let Self { wanted, by_id, recorded, unwanted, before, order, .. } = self;
         let mut problems: Vec<Problem> =
             recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
@@ -244,11 +254,21 @@ impl<'a> Outline<'a> {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
+            let recorded_as = renamed.get(id).copied();
+            let own = recorded.get(id).copied();
+            let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
+            let settle = |resolved: Cow<'s, Resolved<'s>>, action: Action, recreated: bool| {
+                let settled = Settled::new(resource, resolved, action, present.map(Cow::Borrowed));
+                // What somebody made in place of what is recorded has nothing of that.
+                match records.into_iter().flatten().next().filter(|_| !recreated) {
+                    Some(prior) => settled.after(&prior.attributes, made(input, id, is_sketch)),
+                    None => settled,
+                }
+            };
             let is_referring = self.referring.contains(id);
             let as_sketched = sketched.filter(|_| !is_referring && !input.previews.contains_key(id));
-            if let Some((resolved, action)) = as_sketched.and_then(|it| Some((it.get(id)?, actions.get(id)?))) {
-                let live = present.map(Cow::Borrowed);
-                settled.insert(id, Settled::new(resource, Cow::Borrowed(resolved), action.action, live));
+            if let Some((resolved, planned)) = as_sketched.and_then(|it| Some((it.get(id)?, actions.get(id)?))) {
+                settled.insert(id, settle(Cow::Borrowed(resolved), planned.action, planned.recreated));
                 continue;
             }
             let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
@@ -291,9 +311,6 @@ impl<'a> Outline<'a> {
                     continue;
                 }
             };
-            let recorded_as = renamed.get(id).copied();
-            let own = recorded.get(id).copied();
-            let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
             let mut decision = match decide_place(input, resource, records, &resolved, &ignored) {
                 Ok(decision) => decision,
                 Err(problem) => {
@@ -322,8 +339,7 @@ impl<'a> Outline<'a> {
                     ..PlannedAction::new(id.clone(), resource.kind, decision.action)
                 },
             );
-            let live = present.map(Cow::Borrowed);
-            settled.insert(id, Settled::new(resource, Cow::Owned(resolved), decision.action, live));
+            settled.insert(id, settle(Cow::Owned(resolved), decision.action, decision.recreated));
         }
         let superseded = superseded(input.clusters, unwanted, input.live);
         let mut moved = Vec::new();
@@ -365,6 +381,17 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     let message = "an earlier call may or may not have been made, and nobody can find out; look for the resource yourself: \
                    import it if it is there, or name its id in spec.retry of a Run if it is not";
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
+}
+
+/// What the infrastructure said that it would make of a resource.
+fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, is_sketch: bool) -> Made<'a> {
+    match input.previews.get(id) {
+        _ if is_sketch => Made::Later,
+        Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
+            Made::Object(made)
+        }
+        Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => Made::Untold,
+    }
 }
 
 /// The uid of the object that is live of a resource.
@@ -448,10 +475,10 @@ fn decide_place(
     let prior = records.into_iter().flatten().next();
     let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
         let recreated = is_recreated(input, &resource.id, records);
-        let decision = decide(input, resource, prior.filter(|_| !recreated), resolved, ignored);
+        let decision = decide(input, resource, records, prior.filter(|_| !recreated), resolved, ignored);
         return Ok(Decision { recreated, drift: decision.drift || recreated, ..decision });
     };
-    let decision = decide(input, resource, None, resolved, ignored);
+    let decision = decide(input, resource, records, None, resolved, ignored);
     if is_to_be_left(&prior.extensions) {
         return Ok(decision);
     }
@@ -504,10 +531,11 @@ impl Decision {
     }
 }
 
-/// The table of DESIGN: what to do, by whether it is recorded, wanted and live.
+/// The table of DESIGN: what to do, by whether it is recorded, wanted and live. `prior` is what counts of the `records`.
 fn decide(
     input: &PlanInput<'_>,
     resource: &Resource,
+    records: [Option<&StateResource>; 2],
     prior: Option<&StateResource>,
     resolved: &Resolved<'_>,
     ignored: &Ignored,
@@ -536,10 +564,13 @@ fn decide(
             return Decision::create(Vec::new(), false, Some("it was not read".to_owned()));
         }
     };
+    let records: Vec<&Map<String, Value>> =
+        records.into_iter().flatten().flat_map(|record| [&record.attributes, &record.live]).collect();
     let comparison = Comparison {
         id: &resource.id,
         kind: resource.kind,
         prior: prior.map(|prior| &prior.attributes),
+        records: &records,
         desired: resolved,
         live,
         keys: input.keys,

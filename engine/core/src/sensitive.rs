@@ -69,6 +69,14 @@ impl Sensitive {
         Self { paths, texts }
     }
 
+    /// Also a place, and what stands there.
+    pub(crate) fn add(&mut self, path: FieldPath, value: Option<&Value>) {
+        if let Some(value) = value {
+            collect_texts(value, &mut self.texts);
+        }
+        self.paths.insert(path);
+    }
+
     /// Also what is sensitive in `other`.
     pub fn extend(&mut self, other: &Self) {
         self.paths.extend(other.paths.iter().cloned());

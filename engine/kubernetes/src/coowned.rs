@@ -9,11 +9,14 @@
 //! What is sensitive is recorded as a digest, which whoever has its key can compare. Fields that the resource leaves to others
 //! are not taken from them, nor is anything that may be such a field.
 //!
+//! What nobody holds stays for ever, too. Of a Secret that was applied with `stringData` that is all that the server put into
+//! its `data`, and is ours alone to remove, whatever it is.
+//!
 //! Follows `csaupgrade` of k8s.io/client-go in how a manager's fields are changed.
 
 use serde_json::{Map, Value, json};
 use stoa_engine::masks::is_masked;
-use stoa_engine::object::secret_as_stored;
+use stoa_engine::object::{is_secret, secret_as_stored};
 use stoa_engine::path::{FieldPath, Segment, scalar_text};
 use stoa_engine::{DigestKeys, Ignored, StateResource};
 
@@ -57,12 +60,12 @@ pub(crate) struct GivenUp {
     pub(crate) managers: Vec<Value>,
 }
 
-/// Takes the fields from others that were applied, are not wanted, and are in `live` as they were applied; nothing where there
-/// are none.
+/// Takes the fields from others that were applied, are not wanted, and are in `live` as they were applied, and what nobody holds;
+/// nothing where there are none.
 pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Option<GivenUp> {
     let managers = live.get("metadata")?.get("managedFields")?.as_array()?;
     // Of most objects nobody else has written more than the status, and then nothing is copied.
-    if !managers.iter().any(holds_for_ever) {
+    if !is_secret(live) && !managers.iter().any(holds_for_ever) {
         return None;
     }
     let mut managers = managers.clone();
@@ -71,7 +74,10 @@ pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Opti
     let (prior, wanted) = (stored(&dropped.prior.attributes), stored(dropped.wanted));
     let untouched = Value::Object(live.clone());
     let mut object = untouched.clone();
-    let mut released = Map::new();
+    let mut unheld = unheld(live, &prior, &managers);
+    // Nobody else can have changed it.
+    let at = At { dropped, path: FieldPath::default(), live: &untouched, prior: &untouched, wanted: Some(&wanted) };
+    let mut released = release(&mut unheld, &at, Some(&mut object));
     for manager in managers.iter_mut().filter(|manager| holds_for_ever(manager)) {
         if let Some(fields) = manager.get_mut("fieldsV1").and_then(Value::as_object_mut) {
             let path = FieldPath::default();
@@ -89,6 +95,23 @@ pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Opti
     Some(GivenUp { object, managers })
 }
 
+/// The keys of a Secret that were applied and that nobody holds, as a manager would hold them; nothing where there are none. A
+/// server notes of `stringData` that it was applied, and nothing of the `data` that it makes of that
+/// (kubernetes/kubernetes#108008).
+fn unheld(live: &Map<String, Value>, prior: &Value, managers: &[Value]) -> Map<String, Value> {
+    let applied = prior.get("data").and_then(Value::as_object).filter(|_| is_secret(live));
+    let is_held = |step: &str| {
+        managers.iter().any(|manager| {
+            let holds = |field: &str| manager["fieldsV1"].get(field).is_some_and(|keys| keys.get(step).is_some());
+            holds("f:data") || holds("f:stringData") && !is_ours(manager)
+        })
+    };
+    let steps = applied.into_iter().flat_map(|data| data.keys()).map(|key| format!("f:{key}"));
+    let keys: Map<String, Value> = steps.filter(|step| !is_held(step)).map(|step| (step, json!({}))).collect();
+    // An empty set would stand for all that is in there.
+    if keys.is_empty() { keys } else { Map::from_iter([("f:data".to_owned(), keys.into())]) }
+}
+
 /// What to patch an object with, by JSON patch, so that others hold these fields no more; refused when it was changed since.
 pub(crate) fn patch(live: &Map<String, Value>, given_up: &GivenUp) -> Value {
     json!([
@@ -99,10 +122,8 @@ pub(crate) fn patch(live: &Map<String, Value>, given_up: &GivenUp) -> Value {
 
 /// Gives fields to our own manager.
 fn hold(managers: &mut Vec<Value>, api_version: Option<&Value>, fields: Map<String, Value>) {
-    let is_ours = |manager: &&mut Value| {
-        manager["manager"] == FIELD_MANAGER && manager["operation"] == "Apply" && is_of_object(manager)
-    };
-    let own = managers.iter_mut().find(is_ours).and_then(|own| own.get_mut("fieldsV1")?.as_object_mut());
+    let own =
+        managers.iter_mut().find(|manager| is_ours(manager)).and_then(|own| own.get_mut("fieldsV1")?.as_object_mut());
     match own {
         Some(own) => unite(own, fields),
         None => managers.push(json!({
@@ -122,6 +143,11 @@ fn unite(fields: &mut Map<String, Value>, more: Map<String, Value>) {
             }
         }
     }
+}
+
+/// Whether a manager is ourselves, who apply the object itself.
+fn is_ours(manager: &Value) -> bool {
+    manager["manager"] == FIELD_MANAGER && manager["operation"] == "Apply" && is_of_object(manager)
 }
 
 /// Whether a manager is somebody else who wrote the object itself, and did not apply it.
@@ -449,6 +475,48 @@ mod tests {
             assert_eq!(check(prior.clone(), "aHVudGVyMw==", Some(&keys)), None, "somebody changed it: {prior}");
             assert_eq!(check(prior, "aHVudGVyMg==", None), None, "nobody can tell");
         }
+    }
+
+    #[test]
+    fn a_key_of_a_secret_goes_that_nobody_holds() {
+        let secret = |more: Value| {
+            let mut object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web"}});
+            object.as_object_mut().unwrap().extend(map(more));
+            map(object)
+        };
+        let set = |field: &str| json!({field: {".": {}, "f:user": {}, "f:password": {}}});
+        let prior = record(&secret(json!({"stringData": {"user": "a", "password": "hunter2"}})));
+        let check = |managers: &[Value], wanted: Value, ignored: &Ignored| {
+            let mut live = secret(json!({"data": {"user": "YQ==", "password": "aHVudGVyMg==", "theirs": "Yg=="}}));
+            live["metadata"]["managedFields"] = managers.into();
+            super::given_up(&live, &Dropped { prior: &prior, wanted: &secret(wanted), keys: None, ignored })
+        };
+        let (none, one) = (Ignored::default(), json!({"stringData": {"user": "a"}}));
+        // As a server notes an apply of `stringData`.
+        let applied = held(FIELD_MANAGER, "Apply", &set("f:stringData"));
+        let given_up = check(std::slice::from_ref(&applied), one.clone(), &none).unwrap();
+        assert_eq!(given_up.object["data"], json!({"user": "YQ==", "theirs": "Yg=="}));
+        let mut ours = set("f:stringData");
+        ours["f:data"] = json!({"f:password": {}});
+        assert_eq!(given_up.managers, [held(FIELD_MANAGER, "Apply", &ours)]);
+        // What is applied as `data` is nobody's, too, once the dry run of that is all that is known.
+        let planned = held(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:user": {}}}));
+        assert_eq!(check(&[planned], one.clone(), &none).unwrap().object["data"], given_up.object["data"]);
+        assert_eq!(check(&[], json!({}), &none).unwrap().object["data"], json!({"theirs": "Yg=="}));
+
+        // Whoever applies it has it, and so have we what goes anyway.
+        for field in ["f:data", "f:stringData"] {
+            assert_eq!(check(&[applied.clone(), held("flux", "Apply", &set(field))], one.clone(), &none), None);
+        }
+        assert_eq!(check(&[held(FIELD_MANAGER, "Apply", &set("f:data"))], one.clone(), &none), None);
+        let both = json!({"data": {"user": "Yg=="}, "stringData": {"password": "other"}});
+        assert_eq!(check(std::slice::from_ref(&applied), both, &none), None, "both are wanted");
+        assert_eq!(check(&[applied], one, &ignoring(json!(["data.password"]))), None);
+        // Of anything else it is not looked at.
+        let mut live = map(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"password": "hunter2"}}));
+        live.insert("metadata".to_owned(), json!({"managedFields": [held("hpa", "Update", &json!({"f:spec": {}}))]}));
+        let prior = map(json!({"data": {"password": "hunter2"}}));
+        assert_eq!(self::given_up(&live, &prior, &map(json!({}))), None);
     }
 
     #[test]

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{self, is_going, without_bookkeeping};
+use stoa_engine::object::{self, is_going, secret_as_stored, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Sensitive};
+use stoa_engine::{FieldConflict, Ignored, Owner, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -32,6 +32,19 @@ const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 pub(crate) const LOOKS: u32 = 5;
 /// How long to wait for a server to read a definition that was just changed.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// What is sent of an object: with our mark, and the strings of a Secret where its server keeps them. Of `stringData` a server
+/// notes who applied it, and not who has what it puts into `data` by that (kubernetes/kubernetes#108008): nothing of it would go
+/// once it is dropped, and what others have there would be written over.
+fn sent(owner: &Owner, attributes: &Map<String, Value>) -> Map<String, Value> {
+    let marked = owner.marked(attributes);
+    let is_text = |value: &Value| value.is_string() || value.is_null();
+    let strings = marked.get("stringData").and_then(Value::as_object);
+    // What is no string is refused, under the name by which people wrote it.
+    let are_texts = strings.is_some_and(|strings| strings.values().all(is_text));
+    let stored = if are_texts { secret_as_stored(&marked) } else { None };
+    stored.unwrap_or(marked)
+}
 
 /// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
 async fn apply_taking(
@@ -84,7 +97,7 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
     if runtime.is_missing(index, namespace) {
-        let wanted = runtime.owner.marked(&request.desired.attributes);
+        let wanted = sent(&runtime.owner, &request.desired.attributes);
         return match check_fields(cluster, &path, wanted).await {
             Ok(()) => Ok(unverified()),
             Err(failure) => Err(CallError::Status(failure).into_runtime(&cluster.name, &sensitive)),
@@ -97,7 +110,7 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
         attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
     }
-    let wanted = runtime.owner.marked(&attributes);
+    let wanted = sent(&runtime.owner, &attributes);
     match apply_taking(cluster, &path, &wanted, request, true).await {
         Ok((object, conflicts)) => {
             let object = match of_others(&object, request, &ignored) {
@@ -108,7 +121,7 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
             Ok(if conflicts.is_empty() { Preview::Changed(object) } else { Preview::Contested(object, conflicts) })
         }
         Err(CallError::Status(failure)) if failure.may_be_immutable() && request.prior.is_some() => {
-            let mut anew = runtime.owner.marked(&request.desired.attributes);
+            let mut anew = sent(&runtime.owner, &request.desired.attributes);
             expect(&mut anew, None);
             let created = cluster.check_creation(&cluster.collection(&target, &api), &anew).await;
             let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
@@ -190,10 +203,11 @@ async fn taken(
                 match released(cluster, &path, live, request, &ignored).await {
                     Ok(live) => {
                         let attributes = request.desired.attributes.clone();
-                        let mut wanted = owner.marked(&match &live {
+                        let attributes = match &live {
                             Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
                             None => attributes,
-                        });
+                        };
+                        let mut wanted = sent(owner, &attributes);
                         // Whoever takes it from here on changes its version, and is seen the next time.
                         expect(&mut wanted, live.as_ref());
                         match apply_taking(cluster, &path, &wanted, request, false).await {
@@ -320,6 +334,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn strings_of_a_secret_are_sent_as_the_data_that_they_become() {
+        let [organization, stack, workspace, stack_uid] = ["shop", "web", "dev", "uid"].map(str::to_owned);
+        let owner = Owner { organization, stack, workspace, stack_uid };
+        let sent = |kind: &str, rest: Value| {
+            let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "db"}});
+            object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            let mut sent = sent(&owner, object.as_object().unwrap());
+            assert_eq!(sent["metadata"]["annotations"], json!({stoa_engine::owner::MARK: owner.mark()}));
+            sent.retain(|key, _| !["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+            Value::Object(sent)
+        };
+        let written = json!({"type": "Opaque", "data": {"user": "YQ=="}, "stringData": {"password": "hunter2"}});
+        let expected = json!({"type": "Opaque", "data": {"user": "YQ==", "password": "aHVudGVyMg=="}});
+        assert_eq!(sent("Secret", written), expected);
+        for (kind, as_written) in [
+            ("Secret", json!({"data": {"user": "YQ=="}})),
+            // A server says what is wrong where people wrote it.
+            ("Secret", json!({"stringData": {"port": 80}})),
+            ("ConfigMap", json!({"data": {"a": "b"}, "stringData": {"c": "d"}})),
+        ] {
+            assert_eq!(sent(kind, as_written.clone()), as_written);
+        }
+    }
 
     #[test]
     fn what_each_namespace_has_comes_by_itself() {

@@ -294,6 +294,24 @@ async fn values_that_are_known_later_are_not_asked_about() {
 }
 
 #[tokio::test]
+async fn what_the_same_plan_takes_away_cannot_be_referred_to_unless_it_stays() {
+    let stack = Stack::default();
+    let wanted = |data: Value| {
+        let reference = format!("$kusion_path.{}.data.x", id("a"));
+        spec(vec![config_map("a", &[], data), config_map("b", &[], json!({"x": reference}))])
+    };
+    stack.bring(&wanted(json!({"x": "1", "y": "1"}))).await;
+    let problems = stack.refusal(stack.runtime(), &wanted(json!({"y": "1"}))).await;
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let why = "will have no data.x: it was applied before, and is not wanted any more";
+    assert_eq!(told, [format!("{}: attributes.data.x: {} {why}", id("b"), id("a"))]);
+    assert_eq!(problems[0].reason, reason::DANGLING_REFERENCE);
+    // Somebody else applies it, too.
+    stack.cloud.claim(&id("a"), ["data", "x"], "flux", true);
+    assert!(stack.plan(&wanted(json!({"y": "1"}))).await.unwrap().plan.is_unchanged());
+}
+
+#[tokio::test]
 async fn an_object_that_is_named_later_is_not_read() {
     let stack = Stack::default();
     let mut named = config_map("b", &[], json!({}));

@@ -134,6 +134,7 @@ fn compared(
         id: &id,
         kind: ResourceType::Kubernetes,
         prior: prior.as_ref(),
+        records: &[],
         desired: &resolved,
         live: &live,
         keys: &keys(),
@@ -222,7 +223,8 @@ fn a_long_list_all_of_whose_items_are_renamed_is_compared() {
     let check = |said: Value, prior, live, strict: bool, expected| {
         let (id, desired, schema) = ("x.dev/v1:Web:a".into(), Resolved::plain(&new), Some(&schema(&said)));
         let (kind, keys) = (ResourceType::Kubernetes, &keys());
-        let comparison = Comparison { id: &id, kind, prior: Some(prior), desired: &desired, live, keys, schema };
+        let (id, desired) = (&id, &desired);
+        let comparison = Comparison { id, kind, prior: Some(prior), records: &[], desired, live, keys, schema };
         let changes = if strict { against_preview(&comparison, &new) } else { three_way(&comparison) };
         assert_eq!(changes.len(), expected, "{said}");
         changes

@@ -35,9 +35,9 @@ fn show_along(
     live: &Map<String, Value>,
     preview: Option<&Map<String, Value>>,
 ) -> String {
-    let id = "x".into();
-    let comparison =
-        Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live, keys: &keys(), schema };
+    let (id, kind, keys) = (&"x".into(), ResourceType::Kubernetes, &keys());
+    let records = prior.as_slice();
+    let comparison = Comparison { id, kind, prior, records, desired, live, keys, schema };
     let found = match preview {
         Some(preview) => against_preview(&comparison, preview),
         None => three_way(&comparison),
@@ -528,6 +528,61 @@ fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
     assert_eq!(drifted, "!data.p: \"(sensitive)\" > \"(sensitive)\"");
 }
 
+/// What is recorded of a sensitive text.
+fn mask(text: &str) -> Value {
+    keys().mask(&"x".into(), &json!(text))
+}
+
+#[test]
+fn what_was_sensitive_when_it_was_recorded_is_not_shown_wherever_it_is_by_now() {
+    check_recorded(
+        json!({"data": {"pw": mask("hunter2"), "plain": "x"}}),
+        json!({"data": {"url": "pg://new"}}),
+        json!({"data": {"pw": "hunter2", "plain": "x", "url": "pg://hunter2@db"}}),
+        "data.url: \"(sensitive)\" > \"pg://new\"\ndata.plain: \"x\" > -\ndata.pw: \"(sensitive)\" > -",
+    );
+    // Also once it is another value, in the whole of what goes, and in what comes in its place.
+    let recorded = json!({"data": {"pw": mask("hunter2"), "plain": "x"}});
+    let live = json!({"data": {"pw": "moved", "plain": "x"}});
+    let whole = "data: {\"plain\":\"x\",\"pw\":\"(sensitive)\"} > -";
+    check_recorded(recorded.clone(), json!({}), live.clone(), whole);
+    let replaced = json!({"data": {"pw": "y", "plain": "x"}});
+    check_recorded(recorded, replaced, live, "data.pw: \"(sensitive)\" > \"(sensitive)\"");
+}
+
+#[test]
+fn what_was_sensitive_in_an_item_is_found_by_its_key() {
+    let web = |env: Value| json!({"name": "web", "env": env});
+    let rest = json!({"name": "B", "value": "b"});
+    check_recorded(
+        pod(json!({"containers": [web(json!([{"name": "PW", "value": mask("hunter2")}, rest]))]})),
+        pod(json!({"containers": [web(json!([rest]))]})),
+        pod(json!({"containers": [{"name": "injected"}, web(json!([
+            {"name": "THEIRS", "value": "t"}, {"name": "PW", "value": "moved"}, rest]))]})),
+        "spec.containers[name=web].env[name=PW]: {\"name\":\"PW\",\"value\":\"(sensitive)\"} > -",
+    );
+}
+
+#[test]
+fn what_was_sensitive_in_a_list_without_keys_is_not_what_is_there_as_it_was_recorded() {
+    let web = |args: Value| pod(json!({"containers": [{"name": "web", "args": args}]}));
+    let check = |live: &[&str], expected: &str| {
+        check_recorded(web(json!([mask("hunter2"), "b"])), web(json!(["b"])), web(json!(live)), expected);
+    };
+    let shown = |at: usize| format!("spec.containers[name=web].args[{at}]: ");
+    check(&["hunter2", "b"], &format!("{}\"(sensitive)\" > \"(sensitive)\"\n{}\"b\" > -", shown(0), shown(1)));
+    // Nobody knows which of two it is.
+    check(
+        &["x", "hunter2", "b"],
+        &format!(
+            "{}\"(sensitive)\" > \"(sensitive)\"\n{}\"(sensitive)\" > -\n!{}\"b\" > -",
+            shown(0),
+            shown(1),
+            shown(2)
+        ),
+    );
+}
+
 #[test]
 fn unknown_values_are_told_as_such() {
     let desired = Resolved {
@@ -563,6 +618,7 @@ fn resources_that_are_no_objects_have_no_server_fields() {
         id: &id,
         kind: ResourceType::Terraform,
         prior: None,
+        records: &[],
         desired: &desired,
         live: &live,
         keys: &keys(),

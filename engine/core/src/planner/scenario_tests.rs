@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::conflict::are_planned;
 use crate::render::{Colour, render};
+use crate::sensitive::{MASK, UNKNOWN};
 
 mod contents;
 
@@ -237,6 +238,90 @@ fn references_that_can_lead_nowhere_are_told_with_their_place() {
     ");
 }
 
+/// A ConfigMap with what one field of another resource is.
+fn copy_of(field: &str) -> Value {
+    config_map("copy", &[], json!({"v": format!("$kusion_path.{field}")}))
+}
+
+#[test]
+fn what_goes_with_the_same_plan_cannot_be_referred_to() {
+    let (secret, _) = secret();
+    let mut other = secret.clone();
+    other["attributes"]["stringData"] = json!({"user": "u"});
+    let a = |data: Value| config_map("a", &[], data);
+    for (field, before, after) in [
+        ("v1:ConfigMap:shop:a.data.x", a(json!({"x": "1", "y": "2"})), a(json!({"y": "2"}))),
+        ("v1:Secret:shop:db.stringData.password", secret.clone(), other.clone()),
+        ("v1:Secret:shop:db.data.password", secret, other),
+    ] {
+        let (target, path) = field.split_once('.').unwrap();
+        let mut world = World::applied(json!([before, copy_of(field)]));
+        // A server keeps no strings.
+        if let Some(Live::Present(live)) = world.live.get_mut(target)
+            && let Some(stored) = crate::object::secret_as_stored(live)
+        {
+            *live = stored;
+        }
+        let wanted = spec(json!([after, copy_of(field)]));
+        let told = format!(
+            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: it was applied \
+             before, and is not wanted any more\n"
+        );
+        assert_eq!(world.problems(&wanted), told);
+        let made = after["attributes"].as_object().cloned().unwrap();
+        world.previews.insert(target.into(), Preview::Changed(made));
+        assert_eq!(world.problems(&wanted), told, "so says the server");
+    }
+}
+
+#[test]
+fn what_may_stay_though_it_is_not_wanted_any_more_is_known_after_apply() {
+    let web = |spec: Value| {
+        json!({"id": "apps/v1:Deployment:shop:web", "type": "Kubernetes", "attributes": {"apiVersion": "apps/v1",
+            "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}})
+    };
+    let copy = copy_of("apps/v1:Deployment:shop:web.spec.replicas");
+    let mut world = World::applied(json!([web(json!({"replicas": 3, "paused": true})), copy]));
+    let wanted = spec(json!([web(json!({"paused": true})), copy]));
+    let shown = |world: &World| {
+        let plan = world.plan(&wanted);
+        let change = plan.actions.iter().find(|it| it.id == id("copy")).unwrap().changes.first().cloned();
+        change.map(|change| (change.before, change.after))
+    };
+    let later = Some((Some(json!(3)), Some(json!(UNKNOWN))));
+    assert_eq!(shown(&world), later, "there may be a default");
+    let preview = |world: &mut World, spec: Value| {
+        let made = web(spec)["attributes"].as_object().cloned().unwrap();
+        world.previews.insert("apps/v1:Deployment:shop:web".into(), Preview::Changed(made));
+    };
+    preview(&mut world, json!({"replicas": 1, "paused": true}));
+    assert_eq!(shown(&world), later, "there is one");
+    // Somebody else has it, so that it stays as it is.
+    preview(&mut world, json!({"replicas": 3, "paused": true}));
+    assert_eq!(shown(&world), None);
+    preview(&mut world, json!({"paused": true}));
+    assert!(world.problems(&wanted).contains("apps/v1:Deployment:shop:web will have no spec.replicas"));
+}
+
+#[test]
+fn whether_what_is_not_wanted_any_more_stays_the_infrastructure_is_asked_first() {
+    let a = |data: Value| config_map("a", &[], data);
+    let copy = copy_of("v1:ConfigMap:shop:a.data.x");
+    let world = World::applied(json!([a(json!({"x": "1", "y": "2"})), copy]));
+    let wanted = spec(json!([a(json!({"y": "3"})), copy]));
+    let live = world.full(&wanted);
+    let looked = world.input(&wanted, &live);
+    let outline = Outline::of(&looked).unwrap();
+    for (made, is_told) in [(json!({"x": "1", "y": "3"}), false), (json!({"y": "3"}), true)] {
+        let sketch = outline.sketch(&looked).unwrap();
+        assert_eq!(sketch.desired[&id("copy")].unknown, BTreeSet::from([FieldPath::of_keys(["data", "v"])]));
+        let made = a(made)["attributes"].as_object().cloned().unwrap();
+        let previews = BTreeMap::from([(id("a"), Preview::Changed(made))]);
+        let planned = outline.plan(&PlanInput { previews: &previews, ..looked }, sketch);
+        assert_eq!(planned.is_err(), is_told, "{planned:?}");
+    }
+}
+
 #[test]
 fn references_take_types_and_stand_in_keys_lists_and_texts() {
     let world = World::default();
@@ -302,6 +387,36 @@ fn secrets_never_show() {
     let state = serde_json::to_string(&world.state).unwrap();
     assert!(!state.contains("hunter2") && !serde_json::to_string(&second).unwrap().contains("hunter2"), "{state}");
     assert!(world.plan(&first).is_unchanged());
+}
+
+#[test]
+fn a_secret_does_not_show_though_the_reference_to_it_has_left_the_spec() {
+    let (secret, password) = secret();
+    let user = |data: Value| config_map("user", &[], data);
+    let mut world = World::applied(json!([secret, user(json!({"pw": password, "plain": "x"}))]));
+    let masked = Some(json!(MASK));
+    for (data, after) in [(json!({"plain": "x"}), None), (json!({"pw": "y", "plain": "x"}), masked.clone())] {
+        let plan = world.plan(&spec(json!([secret, user(data)])));
+        let changes = &plan.actions.iter().find(|it| it.id == id("user")).unwrap().changes;
+        let change = FieldChange { path: "data.pw".to_owned(), before: masked.clone(), after, drift: false };
+        assert_eq!(*changes, [change]);
+    }
+    // Nor where somebody copied it to, as the server says that it would be gone, nor once the object was made anew by others.
+    let Some(Live::Present(live)) = world.live.get_mut(&id("user")) else { unreachable!() };
+    live["metadata"]["labels"] = json!({"copy": "hunter2"});
+    live["metadata"]["uid"] = json!("another");
+    let wanted = user(json!({"plain": "x"}));
+    let made = wanted["attributes"].as_object().cloned().unwrap();
+    for preview in [None, Some(Preview::Changed(made))] {
+        world.previews = preview.into_iter().map(|preview| (id("user"), preview)).collect();
+        let plan = world.plan(&spec(json!([secret, wanted])));
+        assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
+    }
+    world.state.resources.iter_mut().find(|it| it.id == id("user")).unwrap().live["metadata"]["uid"] = json!("first");
+    let plan = world.plan(&spec(json!([secret, wanted])));
+    let action = plan.actions.iter().find(|it| it.id == id("user")).unwrap();
+    assert!(action.recreated && action.changes.iter().any(|change| change.path == "data.pw"), "{action:?}");
+    assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
 }
 
 /// A Secret whose value is `hunter2`, and a reference to that.

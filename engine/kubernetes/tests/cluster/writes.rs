@@ -133,6 +133,61 @@ async fn a_field_that_is_no_longer_wanted_goes_though_nobody_knows_who_wrote_it(
     assert_eq!(applied.live["data"], planned["data"]);
 }
 
+/// A Secret that is called `key`, with these strings.
+fn secret_of(bed: &Bed, strings: &Value) -> Resource {
+    resource(json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "key", "namespace": bed.namespace}, "stringData": strings}))
+}
+
+/// Plans and applies a Secret of which `a` is left, and `b` was applied before.
+async fn b_goes(bed: &Bed, one: &Resource, prior: &StateResource) {
+    let request = ApplyRequest::new(one, Some(prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Changed(planned) = preview else { panic!("{preview:?}") };
+    assert_eq!(planned["data"], json!({"a": "aHVudGVyMg=="}));
+    let applied = bed.runtime.apply(&request).await.unwrap();
+    assert_eq!(applied.live["data"], planned["data"]);
+    let Live::Present(live) = bed.read(one).await.unwrap() else { panic!("it is there") };
+    assert_eq!(live["data"], planned["data"]);
+    assert_eq!(bed.runtime.apply(&request).await.unwrap().live, applied.live, "a second call changes nothing");
+}
+
+#[tokio::test]
+async fn a_key_of_a_secret_that_is_no_longer_wanted_goes() {
+    let bed = Bed::new().await;
+    let both = secret_of(&bed, &json!({"a": "hunter2", "b": "hunter3"}));
+    let prior = recorded(&both, bed.apply(&both, None).await.unwrap().live);
+    b_goes(&bed, &secret_of(&bed, &json!({"a": "hunter2"})), &prior).await;
+}
+
+#[tokio::test]
+async fn a_key_of_a_secret_goes_that_was_applied_as_a_string_and_that_nobody_holds() {
+    let bed = Bed::new().await;
+    let both = secret_of(&bed, &json!({"a": "hunter2", "b": "hunter3"}));
+    // As it was applied before strings were sent as the data that they become.
+    let secrets = Api::<Secret>::namespaced(bed.client.clone(), &bed.namespace);
+    let before = Patch::Apply(Value::Object(both.attributes.clone()));
+    secrets.patch("key", &PatchParams::apply("stoa"), &before).await.unwrap();
+    let Live::Present(live) = bed.read(&both).await.unwrap() else { panic!("it is there") };
+    b_goes(&bed, &secret_of(&bed, &json!({"a": "hunter2"})), &recorded(&both, live)).await;
+}
+
+#[tokio::test]
+async fn a_key_of_a_secret_that_others_have_is_not_written_over() {
+    let bed = Bed::new().await;
+    let secrets = Api::<Secret>::namespaced(bed.client.clone(), &bed.namespace);
+    let claim = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "dGhlaXJz"}});
+    secrets.patch("key", &PatchParams::apply("flux"), &Patch::Apply(claim)).await.unwrap();
+    let desired = secret_of(&bed, &json!({"a": "hunter2"}));
+    let adopt = ApplyRequest::adopting(&desired);
+    for refused in [bed.runtime.preview(&adopt, None).await.unwrap_err(), bed.runtime.apply(&adopt).await.unwrap_err()]
+    {
+        let RuntimeError::Conflict(text) = &refused else { panic!("{refused:?}") };
+        assert!(text.contains("flux") && text.contains(".data.a") && !text.contains("hunter2"), "{text}");
+    }
+    assert_eq!(secrets.get("key").await.unwrap().data.unwrap()["a"].0, b"theirs");
+}
+
 #[tokio::test]
 async fn a_key_of_a_secret_that_others_wrote_goes_once_it_is_dropped() {
     let bed = Bed::new().await;
@@ -141,11 +196,7 @@ async fn a_key_of_a_secret_that_others_wrote_goes_once_it_is_dropped() {
     let by_hand = serde_json::from_value(json!({"metadata": {"name": "key"}, "stringData": values})).unwrap();
     let by = PostParams { field_manager: Some("kubectl-create".to_owned()), ..PostParams::default() };
     secrets.create(&by, &by_hand).await.unwrap();
-    let secret = |values: Value| {
-        resource(json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "key", "namespace": bed.namespace}, "stringData": values}))
-    };
-    let (both, one) = (secret(values), secret(json!({"a": "hunter2"})));
+    let (both, one) = (secret_of(&bed, &values), secret_of(&bed, &json!({"a": "hunter2"})));
     let live = bed.runtime.apply(&ApplyRequest::adopting(&both)).await.unwrap().live;
     let keys = DigestKeys::new(&[7; 32], &[]);
     let mut prior = recorded(&both, live);
