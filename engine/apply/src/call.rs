@@ -316,7 +316,7 @@ impl Caller {
         let kept = match prior.and_then(StateResource::uid) {
             Some(uid) => self.values.of_uid(uid).filter(|kept| *kept != planned.id),
             // Such as in Git.
-            None => planned.kept_as.clone(),
+            None => planned.kept_as.clone().filter(|_| !planned.action.keeps()),
         };
         kept.map(|wanted| left_as(&wanted))
     }
@@ -388,7 +388,7 @@ impl Caller {
         records: &'a [StateResource],
         ready: &Ready,
         course: &Course,
-    ) -> Result<(Option<&'a StateResource>, Option<LeftAlone>), RuntimeError> {
+    ) -> Result<(Option<&'a StateResource>, Option<String>), RuntimeError> {
         let sensitive = &ready.sensitive;
         if let Some(made) = records.first().filter(|record| self.made_anew.contains(&record.id)) {
             let request = self.request(planned, ready, Some(made));
@@ -399,10 +399,13 @@ impl Caller {
                 return Ok((Some(made), None));
             }
         }
+        let why_kept = |record: &StateResource| self.why_kept(planned, Some(record));
+        let kept = records.iter().find_map(why_kept);
+        let records = records.iter().filter(|record| why_kept(record).is_none());
         // What turns out to be another's here is refused when it is applied.
-        let records: Vec<StateResource> =
-            records.iter().map(|record| Contents::replaced(record, &ready.desired)).collect();
-        Ok((None, self.delete(&records, sensitive, course).await?))
+        let records: Vec<StateResource> = records.map(|record| Contents::replaced(record, &ready.desired)).collect();
+        let left = self.delete(&records, sensitive, course).await?;
+        Ok((None, kept.or(left.map(|why| why.to_string()))))
     }
 
     /// Applies what is wanted, once nothing is there that is being deleted.

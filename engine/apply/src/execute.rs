@@ -169,8 +169,17 @@ pub async fn execute(
         .filter(|planned| planned.action.is_call() && !finished.contains(&planned.id))
         .map(|planned| &planned.id)
         .collect();
+    // What is recorded under these ids is of others.
+    let swapped: HashSet<&ResourceId> = execution
+        .plan
+        .actions
+        .iter()
+        .filter(|planned| planned.action == Action::Unchanged && planned.kept_as.is_some())
+        .map(|planned| &planned.id)
+        .collect();
     let values = Arc::new(Values::new(execution.spec));
-    if let Err(error) = values.read_left(&*runtime, |id| !called.contains(id), &recorded).await {
+    let is_left = |id: &ResourceId| !called.contains(id) && !swapped.contains(id);
+    if let Err(error) = values.read_left(&*runtime, is_left, &recorded).await {
         return Interrupted::before_a_call(&error);
     }
     let parallelism = options.parallelism.max(1);
@@ -238,7 +247,7 @@ pub async fn execute(
     }
     if problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
-        let is_owed = |planned: &PlannedAction| owed.contains(planned.recorded_as.as_ref().unwrap_or(&planned.id));
+        let is_owed = |planned: &PlannedAction| planned.recorded_id().is_some_and(|id| owed.contains(id));
         // How something fares that was only recorded is not this run's doing; the one that applies it waits for it.
         let kept = |planned: &&PlannedAction| planned.action.keeps() && planned.action != Action::Import;
         let kept = execution.plan.actions.iter().filter(kept);
@@ -405,7 +414,20 @@ impl Walk<'_> {
         let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
         // What a look found to be others' by now is theirs to say when it is to be deleted: that it stays, and why.
         let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
-        ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id))).copied()
+        let records = ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id)));
+        records.copied().filter(move |record| !self.is_of_another(planned, record))
+    }
+
+    /// Whether a record is of another wanted object: by the plan, which leaves that to the other, or since an earlier try
+    /// brought another to that id.
+    fn is_of_another(&self, planned: &PlannedAction, record: &StateResource) -> bool {
+        if record.id != planned.id {
+            let settled = record.uid().and_then(|uid| self.caller.values.of_uid(uid));
+            return settled.is_some_and(|id| id != planned.id);
+        }
+        let is_given = planned.kept_as.is_some() && planned.action.keeps();
+        let wanted = self.caller.values.wanted(&planned.id).filter(|_| is_given);
+        wanted.is_some_and(|wanted| !self.caller.runtime.clusters().is_in_place(record, wanted))
     }
 
     /// What is left alone: only its record may have to be brought up to date.

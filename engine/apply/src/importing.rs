@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use stoa_engine::{
     Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, StateResource,
     import::{self, Selection},
+    object::uid_of,
     planner,
     problem::reason,
     render::{Colour, render},
@@ -89,10 +90,22 @@ pub(crate) async fn look(
     };
     debug_assert_eq!(planned.kind, ResourceType::Kubernetes, "only objects are planned to be imported");
     let uid = found.uid.clone().unwrap_or_default();
-    let looked = StateResource { extensions: found.extensions.clone(), ..named }.with_uid(&uid);
-    let call = LostCall { resource: &looked, run: "" };
-    let answer = runtime.look_for(&[call]).await?.pop().unwrap_or(Ok(Found::Unknowable))?;
-    match answer {
+    // Its id may name a namespace that it does not.
+    let places = named.without_namespace().into_iter().chain([named]);
+    let looked = |place: StateResource| StateResource { extensions: found.extensions.clone(), ..place }.with_uid(&uid);
+    let looked: Vec<StateResource> = places.map(looked).collect();
+    let calls: Vec<LostCall<'_>> = looked.iter().map(|resource| LostCall { resource, run: "" }).collect();
+    let answers = runtime.look_for(&calls).await?;
+    let mut answers: Vec<_> = looked.into_iter().zip(answers).collect();
+    let is_it = |answer: &Result<Found, RuntimeError>| match answer {
+        Ok(Found::Ours(applied)) => uid_of(&applied.live) == found.uid.as_deref(),
+        Ok(Found::Absent | Found::Foreign | Found::Unknowable) | Err(_) => false,
+    };
+    let position = answers.iter().position(|(_, answer)| is_it(answer));
+    // What is in neither place is told of the one that the id names.
+    let answer = position.map(|position| answers.swap_remove(position)).or_else(|| answers.pop());
+    let Some((looked, answer)) = answer else { return stale("nobody can look for it") };
+    match answer? {
         Found::Ours(applied) => {
             let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
             let record = looked.found(&applied.live, cluster).depending_on(planned.depends_on.clone());

@@ -104,18 +104,13 @@ fn sought<'a>(
     if call.action == Action::Adopt && wanted.is_none() && recorded.is_none() {
         return None;
     }
-    let named = recorded.cloned().or_else(|| {
-        let named = StateResource::named_by(&call.id)?;
-        let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::kept_extensions);
-        // Nothing else says any more that it was there before.
-        Some(StateResource { extensions, ..named }.adopted(call.action == Action::Adopt))
-    })?;
+    let named = recorded.map_or_else(|| unrecorded(call, wanted), |recorded| vec![recorded.clone()]);
+    let first = named.first()?;
     if clusters.is_empty() {
-        let (own, others) = if recorded.is_some() { (Some(named), Vec::new()) } else { (None, vec![named]) };
+        let (own, others) = if recorded.is_some() { (Some(first.clone()), Vec::new()) } else { (None, named) };
         return Some(Sought { call, own, others, beyond: None });
     }
-    let is_there = |cluster: &str| named.clone().anew_in_cluster(cluster);
-    let home = clusters.of_recorded(&named);
+    let home = clusters.of_recorded(first);
     let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
     // What was taken over is ours only where it is wanted.
     let said = call.place.clusters.iter().map(String::as_str).filter(|_| call.action != Action::Adopt);
@@ -134,13 +129,31 @@ fn sought<'a>(
     }
     // Of several, what is where it is wanted stays.
     places.sort_by_key(|cluster| Some(*cluster) != goal);
-    let own = has_home.then(|| named.clone().in_cluster(home.to_owned()));
+    let own = has_home.then(|| first.clone().in_cluster(home.to_owned()));
     // Where the default namespace is another one by now, what was to be made anew is there.
     let is_default = |recorded: &str| [recorded, ""].contains(&clusters.default_namespace(home));
-    let moved = named.default_namespace().filter(|recorded| has_home && !is_default(recorded)).map(|_| home);
-    let others: Vec<StateResource> = moved.into_iter().chain(places).map(is_there).collect();
+    let moved = first.default_namespace().filter(|recorded| has_home && !is_default(recorded)).map(|_| home);
+    let is_there = |cluster: &str| named.iter().map(|named| named.clone().anew_in_cluster(cluster)).collect::<Vec<_>>();
+    let others: Vec<StateResource> = moved.into_iter().chain(places).flat_map(is_there).collect();
     // Nobody can look where it is recorded: whoever plans says so.
     (own.is_some() || !others.is_empty() || beyond.is_some()).then_some(Sought { call, own, others, beyond })
+}
+
+/// What a call may have made that is not recorded: several objects where its id does not tell which, and its resource, which
+/// does, is gone.
+fn unrecorded(call: &OpenCall, wanted: Option<&Resource>) -> Vec<StateResource> {
+    let Some(named) = StateResource::named_by(&call.id) else { return Vec::new() };
+    let object = wanted.and_then(|wanted| ObjectRef::of(&wanted.attributes));
+    let named = match (named.without_namespace(), object) {
+        (Some(unplaced), Some(object)) if object.namespace.is_empty() => vec![unplaced],
+        (Some(unplaced), None) => vec![unplaced, named],
+        (Some(_), Some(_)) | (None, _) => vec![named],
+    };
+    let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::kept_extensions);
+    // Nothing else says any more that it was there before.
+    let is_adopted = call.action == Action::Adopt;
+    let of_call = |named: StateResource| StateResource { extensions: extensions.clone(), ..named }.adopted(is_adopted);
+    named.into_iter().map(of_call).collect()
 }
 
 /// Decides about one call; what is wrong with it, if anything.
@@ -162,8 +175,12 @@ fn take(
             None => return Ok(beyond(sought)),
         },
     };
-    // As long as it is where it is recorded, it was not removed there, and so not made elsewhere.
-    if let Ok(Found::Ours(applied)) = &own {
+    // As long as it is where it is recorded, it was not removed there, and so not made elsewhere: but for what is left there
+    // to another id.
+    let is_left = is_recorded && may_have_made && known.has_as_another(runtime.clusters(), &own_place);
+    if let Ok(Found::Ours(applied)) = &own
+        && !is_left
+    {
         known.keep(runtime, own_place, applied);
         return Ok(None);
     }
@@ -188,7 +205,8 @@ fn take(
         return Ok(Some(problem));
     }
     match own {
-        Ok(Found::Absent | Found::Ours(_)) => {}
+        Ok(Found::Ours(applied)) => known.keep(runtime, own_place, &applied),
+        Ok(Found::Absent) => {}
         // The call can be repeated, and whose the object is by now is decided as ever.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
@@ -204,6 +222,11 @@ fn take(
 }
 
 impl Known {
+    /// Whether an object is recorded under another id, too.
+    fn has_as_another(&self, clusters: &Clusters, record: &StateResource) -> bool {
+        self.resources.values().any(|other| other.id != record.id && is_same(clusters, other, record))
+    }
+
     /// Records what was found, unless it is what is recorded.
     fn keep(&mut self, runtime: &dyn Runtime, place: StateResource, applied: &Applied) {
         self.ours.insert(place.id.clone(), applied.kubernetes.clone());

@@ -136,7 +136,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         Action::Unchanged => {
             let is_open =
                 open.contains(&planned.id) || planned.recorded_as.as_ref().is_some_and(|id| open.contains(id));
-            let prior = recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id));
+            let prior = planned.recorded_id().and_then(|id| recorded.get(id));
             let is_recorded_twice =
                 || prior.and_then(|prior| objects.get(&lost::object(clusters, prior)?)).is_some_and(|n| *n > 1);
             is_open || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
@@ -327,7 +327,7 @@ async fn refuse_held(
     let uids: HashSet<&str> = recorded.values().filter_map(|record| record.uid()).collect();
     for planned in plan.actions.iter().filter(|it| matches!(it.action, Action::Delete | Action::Replace)) {
         let id = &planned.id;
-        let Some(record) = recorded.get(planned.recorded_as.as_ref().unwrap_or(id)) else { continue };
+        let Some(record) = planned.recorded_id().and_then(|id| recorded.get(id)) else { continue };
         let live = match live.get(id) {
             Some(Live::Present(live)) => Some(live),
             Some(Live::Absent) => None,
@@ -379,10 +379,9 @@ async fn preview(
                 let waits = known.unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
             }
-            let recorded = planned.recorded_as.as_ref().unwrap_or(&planned.id);
             // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
             let is_new = planned.action == Action::Replace || planned.recreated;
-            let prior = prior.get(recorded).copied().filter(|_| !is_new);
+            let prior = planned.recorded_id().and_then(|id| prior.get(id).copied()).filter(|_| !is_new);
             let live: Option<&Map<String, Value>> = match looked.live.get(&planned.id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,

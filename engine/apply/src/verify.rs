@@ -12,10 +12,14 @@ use crate::{call::Told, observer::Observer, planning::problem, values::Ready};
 /// How many resources are waited for at once.
 const WATCHED: usize = 1024;
 
+/// How long a resource is looked at whose turn comes when its time is over, or about to be.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// The pause before a resource is watched again when that failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong.
+/// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong. The time of all runs from
+/// now on, and those that have to wait for their turns are looked at all the same.
 pub(crate) async fn verify(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
@@ -23,13 +27,16 @@ pub(crate) async fn verify(
     limit: Duration,
 ) -> Vec<Problem> {
     let start = Instant::now();
-    let until = |ready: &Ready| {
-        let said = timeout(&ready.desired.extensions, &ready.desired.attributes).ok().flatten();
-        start + said.unwrap_or(limit)
-    };
     let checks: Vec<BoxFuture<'_, Option<Problem>>> = applied
         .iter()
-        .map(|(id, ready)| -> BoxFuture<'_, _> { Box::pin(check(runtime, observer, id, ready, until(ready))) })
+        .map(|(id, ready)| -> BoxFuture<'_, _> {
+            let said = timeout(&ready.desired.extensions, &ready.desired.attributes).ok().flatten();
+            let length = said.unwrap_or(limit);
+            Box::pin(async move {
+                let deadline = (start + length).max(Instant::now() + length.min(LOOK));
+                check(runtime, observer, id, ready, deadline).await
+            })
+        })
         .collect();
     stream::iter(checks).buffer_unordered(WATCHED).filter_map(std::future::ready).collect().await
 }

@@ -158,7 +158,7 @@ fn deleted<'a>(
     if !matches!(action.action, Action::Delete | Action::Replace) {
         return None;
     }
-    let record = *recorded.get(action.recorded_as.as_ref().unwrap_or(&action.id))?;
+    let record = *recorded.get(action.recorded_id()?)?;
     let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
     let live = match input.live.get(&action.id) {
         Some(Live::Present(live)) => Some(live),

@@ -66,6 +66,9 @@ pub struct ForeignRecord {
     /// What is kept of its extensions.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extensions: Map<String, Value>,
+    /// Whether it names no namespace, whatever its id says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unplaced: bool,
 }
 
 /// Something to look for.
@@ -182,7 +185,8 @@ pub fn candidates(
             problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).of(&record.id));
             continue;
         };
-        let resource = StateResource { extensions: record.extensions.clone(), ..named };
+        let unplaced = named.without_namespace().filter(|_| record.unplaced);
+        let resource = StateResource { extensions: record.extensions.clone(), ..unplaced.unwrap_or(named) };
         if clusters.recorded(&resource).is_some_and(|object| objects.contains(&object)) {
             continue;
         }
@@ -214,6 +218,8 @@ fn wanted_candidate(
         return Err(misnamed(name, &object).at("infrastructureId"));
     }
     let named = StateResource::named_by(&resource.id).ok_or_else(unnamed)?;
+    let unplaced = named.without_namespace().filter(|_| object.namespace.is_empty());
+    let named = unplaced.unwrap_or(named);
     let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
     let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
     let named = StateResource { extensions: resource.kept_extensions(), ..named }.depending_on(depends_on);

@@ -133,7 +133,7 @@ pub struct PlannedAction {
     /// The id under which the same object was recorded before, when only its id changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<ResourceId>,
-    /// The id under which the same object is wanted, for what is forgotten because of that.
+    /// The id under which the recorded object is wanted, for what is forgotten because of that, or goes elsewhere without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_as: Option<ResourceId>,
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
@@ -200,6 +200,12 @@ impl PlannedAction {
             given_up: Vec::new(),
             found: None,
         }
+    }
+
+    /// The id under which is recorded what it is about, as far as that is recorded at all.
+    pub fn recorded_id(&self) -> Option<&ResourceId> {
+        let is_left = self.kept_as.is_some() && self.action.keeps();
+        self.recorded_as.as_ref().or((!is_left).then_some(&self.id))
     }
 }
 

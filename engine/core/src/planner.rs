@@ -37,7 +37,7 @@ use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, reference_problem};
-use objects::{Kept, duplicates, renamed, superseded};
+use objects::{Kept, duplicates, given, renamed, superseded};
 
 /// All that a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,8 @@ struct Decided<'s> {
     /// The ids of objects that are wanted under other ids, and these.
     moved: Vec<(&'s ResourceId, &'s ResourceId)>,
     superseded: HashMap<&'s ResourceId, &'s ResourceId>,
-    unclear: Vec<(&'s ResourceId, &'s ResourceId)>,
+    /// Ids that wait for others, which want the objects on record under them, or may turn out to.
+    later: Vec<(&'s ResourceId, &'s ResourceId)>,
 }
 
 fn resolved<'s>(settled: HashMap<&ResourceId, Settled<'s>>) -> BTreeMap<ResourceId, Resolved<'s>> {
@@ -167,6 +168,8 @@ pub struct Outline<'a> {
     recorded: BTreeMap<&'a ResourceId, &'a StateResource>,
     /// What is recorded under ids that are not wanted.
     unwanted: Vec<&'a StateResource>,
+    /// What is recorded under wanted ids in another cluster or namespace than it is wanted in.
+    elsewhere: Vec<&'a StateResource>,
     /// The wanted resources that may refer to others.
     referring: HashSet<&'a ResourceId>,
     before: Before,
@@ -191,8 +194,13 @@ impl<'a> Outline<'a> {
         let recorded: BTreeMap<&ResourceId, &StateResource> =
             input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
         let is_unwanted = |prior: &&StateResource| !by_id.contains_key(prior.id.0.as_str());
+        let is_elsewhere = |prior: &&StateResource| {
+            let wanted = by_id.get(prior.id.0.as_str());
+            wanted.is_some_and(|resource| !input.clusters.is_in_place(prior, resource))
+        };
         Ok(Self {
             unwanted: recorded.values().copied().filter(is_unwanted).collect(),
+            elsewhere: recorded.values().copied().filter(is_elsewhere).collect(),
             by_id,
             objects: wanted.iter().filter_map(object).collect(),
             recorded,
@@ -226,8 +234,8 @@ impl<'a> Outline<'a> {
     }
 
     fn ordered(&self, input: &PlanInput<'_>, decided: Decided<'_>) -> Plan {
-        let Decided { actions, moved, superseded, unclear, .. } = decided;
-        let actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &unclear);
+        let Decided { actions, moved, superseded, later, .. } = decided;
+        let actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &later);
         Plan { actions, ..Plan::of(input.spec_digest) }
     }
 
@@ -244,7 +252,8 @@ impl<'a> Outline<'a> {
             recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
         problems.extend(duplicates(input, self));
         let kept = Kept::of(input, self);
-        let renamed = renamed(input, self);
+        let given = given(input, self, &kept);
+        let renamed = renamed(input, self, &given);
         let known = |id: &str| by_id.contains_key(id);
         let mut settled: HashMap<&ResourceId, Settled<'_>> = HashMap::with_capacity(order.len());
         let mut budget = Budget::default();
@@ -255,7 +264,8 @@ impl<'a> Outline<'a> {
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
             let recorded_as = renamed.get(id).copied();
-            let own = recorded.get(id).copied();
+            let given_to = given.get(id).copied();
+            let own = recorded.get(id).copied().filter(|_| given_to.is_none());
             let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
             let settle = |resolved: Cow<'s, Resolved<'s>>, action: Action, recreated: bool| {
                 let settled = Settled::new(resource, resolved, action, present.map(Cow::Borrowed));
@@ -331,6 +341,7 @@ impl<'a> Outline<'a> {
                     unverified: decision.unverified,
                     // What is made anew has to go first, by the record that says which object is there.
                     recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
+                    kept_as: given_to.cloned(),
                     owned_by,
                     recreated: decision.recreated,
                     takes_over: decision.takes_over,
@@ -371,8 +382,9 @@ impl<'a> Outline<'a> {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let unclear = kept.unclear(input, recorded, &actions);
-        Ok(Decided { actions, settled, moved, superseded, unclear })
+        // The record of an object goes to the id that has it now before another object takes its place.
+        let later = kept.unclear(input, self, &actions).into_iter().chain(given).collect();
+        Ok(Decided { actions, settled, moved, superseded, later })
     }
 }
 
@@ -639,40 +651,41 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
 }
 
 /// Puts the actions into their order: what is kept after what it depends on, what goes after all
-/// that were recorded to depend on it, whether these go too or are only changed.
+/// that were recorded to depend on it, whether these go too or are only changed. Of `later` the first of each two waits.
 fn ordered(
     mut before: Before,
     mut actions: BTreeMap<ResourceId, PlannedAction>,
     recorded: &BTreeMap<&ResourceId, &StateResource>,
     moved: &[(&ResourceId, &ResourceId)],
     superseded: &HashMap<&ResourceId, &ResourceId>,
-    unclear: &[(&ResourceId, &ResourceId)],
+    later: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
-    let mut deletions = BTreeSet::new();
+    let mut removable = BTreeSet::new();
     for id in actions.values().filter(|action| !action.action.keeps()).map(|action| &action.id) {
         before.entry(id.clone()).or_default();
     }
     // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
     // no record may be missing. Whoever depends on that id depends on the object.
     let last_id = |id| superseded.get(id).copied();
-    let dependents = recorded
+    let goes = |id: &ResourceId| actions.get(id).is_some_and(|action| !action.action.keeps());
+    let after = recorded
         .values()
         .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
         .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
         .chain(moved.iter().copied())
         .chain(superseded.iter().map(|(old, last)| (*old, *last)))
-        .chain(unclear.iter().copied());
-    for (gone, dependent) in dependents {
-        if gone != dependent
-            && actions.get(gone).is_some_and(|action| !action.action.keeps())
-            && actions.contains_key(dependent)
-            && before.get_mut(gone).is_some_and(|first| first.insert(dependent.clone()))
+        .filter(|&(gone, _)| goes(gone))
+        .chain(later.iter().copied());
+    for (id, first) in after {
+        if id != first
+            && actions.contains_key(first)
+            && before.get_mut(id).is_some_and(|known| known.insert(first.clone()))
         {
-            deletions.insert((gone.clone(), dependent.clone()));
+            removable.insert((id.clone(), first.clone()));
         }
     }
-    // Records of different runs may contradict each other; the deletions still have to happen.
-    break_cycles(&mut before, &deletions);
+    // Records of different runs may contradict each other, and what is wanted; all of it still has to happen.
+    break_cycles(&mut before, &removable);
     let graph = Graph::new(&before).reduced().expect("wanted resources form no cycle, and others were broken");
     let order = graph.order().expect("a reduced graph has the cycles of the whole one: none");
     order

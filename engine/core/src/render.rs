@@ -218,8 +218,12 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
     if let Some(old) = &action.recorded_as {
         let _ = write!(out, "  (recorded as {old})");
     }
-    if let Some(wanted) = &action.kept_as {
-        let _ = write!(out, "  ({})", left_as(wanted));
+    match &action.kept_as {
+        Some(wanted) if action.action.keeps() => {
+            drop(write!(out, "  (what is recorded is the object of {wanted}, and stays)"));
+        }
+        Some(wanted) => drop(write!(out, "  ({})", left_as(wanted))),
+        None => {}
     }
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", LeftAlone::Owned(owner.clone()))),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::document::Document;
 use crate::import::IMPORT_ID;
 use crate::masks::DigestKeys;
-use crate::object::{KubernetesObject, ObjectRef, split_api_version, uid_of, without_bookkeeping};
+use crate::object::{KubernetesObject, ObjectRef, named, split_api_version, uid_of, without_bookkeeping};
 use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
@@ -21,6 +21,9 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 
 /// What is kept of the metadata of an object that was found, which says which it is.
 const FOUND: [&str; 2] = ["uid", "namespace"];
+
+/// The namespace in ids of objects that name it, and of such as name none, wherever these go.
+const PERHAPS_NONE: &str = "default";
 
 /// What is recorded of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -286,7 +289,7 @@ impl StateResource {
     }
 
     /// All that the id of a Kubernetes object tells of it: which object it is, and perhaps in which cluster. `None` for
-    /// other ids.
+    /// other ids. The object need not name the namespace: [`without_namespace`](Self::without_namespace).
     ///
     /// Names may hold colons in RBAC alone, as in `system:node`, and namespaces nowhere. So the kind has to say whether what
     /// is before the first colon is a namespace.
@@ -320,6 +323,14 @@ impl StateResource {
         })
     }
 
+    /// The other object that the same id may be of: one that names no namespace, as Kusion writes `default` for none. `None`
+    /// where the id says enough.
+    pub fn without_namespace(&self) -> Option<Self> {
+        let mut other = self.clone();
+        let namespace = other.attributes.get_mut("metadata")?.as_object_mut()?.remove("namespace")?;
+        (namespace == PERHAPS_NONE).then_some(other)
+    }
+
     /// The same, found live after a call whose result was lost. Of the object only its identity is kept: which of its
     /// values are sensitive is known only to whoever applies it.
     #[must_use]
@@ -342,8 +353,10 @@ impl StateResource {
     /// fields, so that the infrastructure is asked which of them are ours.
     #[must_use]
     pub fn as_found(self) -> Self {
-        let Some(Self { attributes, .. }) = Self::named_by(&self.id) else { return self };
-        let (live, cluster) = (self.live.clone(), self.cluster.clone());
+        if ObjectRef::of(&self.attributes).is_none() {
+            return self;
+        }
+        let (attributes, live, cluster) = (named(&self.attributes), self.live.clone(), self.cluster.clone());
         Self { attributes, ..self }.found(&live, cluster)
     }
 
@@ -351,8 +364,8 @@ impl StateResource {
     pub fn is_only_found(&self) -> bool {
         let is_kept = |metadata: &Map<String, Value>| metadata.keys().all(|key| FOUND.contains(&key.as_str()));
         let is_found = |(key, value): (&String, &Value)| key == "metadata" && value.as_object().is_some_and(is_kept);
-        self.live.iter().all(is_found)
-            && Self::named_by(&self.id).is_some_and(|named| named.attributes == self.attributes)
+        let is_object = ObjectRef::of(&self.attributes).is_some();
+        is_object && self.live.iter().all(is_found) && self.attributes == named(&self.attributes)
     }
 
     /// The uid of the object that was applied, where there is one.
@@ -439,6 +452,29 @@ mod tests {
             None,
             "it says so itself"
         );
+    }
+
+    #[test]
+    fn an_id_with_the_namespace_default_may_be_of_an_object_that_names_none() {
+        for (id, may_be) in [
+            ("v1:ConfigMap:default:a", true),
+            ("v1:ConfigMap:default:a/east", true),
+            ("v1:ConfigMap:shop:a", false),
+            ("v1:ConfigMap:a", false),
+            ("v1:Namespace:default", false),
+        ] {
+            let named = StateResource::named_by(&id.into()).unwrap();
+            assert_eq!(named.without_namespace().is_some(), may_be, "{id}");
+        }
+        let live = serde_json::json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
+        let other = StateResource::named_by(&"v1:ConfigMap:default:a".into()).unwrap().without_namespace().unwrap();
+        let found = other.found(live.as_object().unwrap(), "main".to_owned());
+        assert_eq!((found.uid(), found.default_namespace()), (Some("u"), Some("shop")));
+        // What is recorded of it says so, too.
+        let mut applied = found.clone();
+        applied.attributes.insert("data".to_owned(), serde_json::json!({"a": "1"}));
+        assert!(found.is_only_found() && !applied.is_only_found());
+        assert_eq!(applied.as_found(), found);
     }
 
     #[test]

@@ -267,7 +267,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
     match (before, namespace) {
         // `apiVersion:Kind:name`
         ("", _) if object.namespace.is_empty() => None,
-        // An object that names no namespace goes to this one.
+        // Kusion writes this of an object that names no namespace, wherever that goes.
         (_, Some("default")) if object.namespace.is_empty() => None,
         (_, Some(namespace)) if namespace == object.namespace || may_refer(&object.namespace) => None,
         ("", _) | (_, Some(_)) => mismatch("metadata.namespace", &object.namespace),

@@ -11,6 +11,7 @@ mod runtime;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stoa_engine::object::{is_going, uid_of};
@@ -122,6 +123,8 @@ struct State {
     faults: BTreeMap<(Operation, ResourceId), VecDeque<RuntimeError>>,
     gates: BTreeMap<ResourceId, Arc<Semaphore>>,
     healths: BTreeMap<ResourceId, Vec<(Health, String)>>,
+    /// How long it takes until a health is told.
+    delays: BTreeMap<ResourceId, Duration>,
     in_flight: usize,
     most_in_flight: usize,
 }
@@ -298,6 +301,11 @@ impl FakeCloud {
     pub fn set_health(&self, id: &str, healths: &[(Health, &str)]) {
         let healths = healths.iter().map(|(health, message)| (*health, (*message).to_owned())).collect();
         self.lock().healths.insert(id.into(), healths);
+    }
+
+    /// Lets it take so long until anything is told of a resource's health.
+    pub fn delay_health(&self, id: &str, delay: Duration) {
+        self.lock().delays.insert(id.into(), delay);
     }
 
     /// All calls so far, in the order in which they began.

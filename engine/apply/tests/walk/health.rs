@@ -1,10 +1,14 @@
 //! Waiting for what was applied to become healthy.
 
+use std::time::Duration;
+
+use serde_json::json;
 use stoa_engine::problem::reason;
 use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
+use tokio::time::Instant;
 
-use crate::support::{Stack, id, maps};
+use crate::support::{Stack, config_map, id, maps, spec};
 
 #[tokio::test]
 async fn health_is_told_as_it_changes() {
@@ -42,6 +46,27 @@ async fn what_does_not_get_there_in_time_is_told_and_others_are_not_held_up() {
     assert_eq!(outcome.problems.len(), 1);
     assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
     assert!(stack.keeper.healths().iter().any(|(it, health, _)| it.0 == id("b") && *health == Health::Current));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_gets_its_turn_when_its_time_is_over_is_looked_at_all_the_same() {
+    const AT_ONCE: usize = 1_024;
+    let stack = Stack::default();
+    let all: Vec<String> = (0..AT_ONCE + 76).map(|number| format!("m{number:04}")).collect();
+    let (hanging, waiting) = all.split_at(AT_ONCE);
+    hanging.iter().for_each(|name| stack.cloud.set_health(&id(name), &[(Health::InProgress, "0 of 1")]));
+    waiting.iter().for_each(|name| stack.cloud.delay_health(&id(name), Duration::from_secs(1)));
+    let start = Instant::now();
+    let outcome = stack.apply(&spec(all.iter().map(|name| config_map(name, &[], json!({}))).collect())).await;
+    assert_eq!((outcome.problems.len(), start.elapsed().as_secs()), (AT_ONCE, 61));
+    assert!(outcome.problems.iter().all(|problem| problem.message.ends_with("not healthy in time: 0 of 1")));
+    // What is not told by then never is.
+    let stack = Stack::default();
+    hanging.iter().for_each(|name| stack.cloud.set_health(&id(name), &[(Health::InProgress, "0 of 1")]));
+    waiting.iter().for_each(|name| stack.cloud.delay_health(&id(name), Duration::from_secs(600)));
+    let start = Instant::now();
+    let outcome = stack.apply(&spec(all.iter().map(|name| config_map(name, &[], json!({}))).collect())).await;
+    assert_eq!((outcome.problems.len(), start.elapsed().as_secs()), (all.len(), 65));
 }
 
 #[tokio::test(start_paused = true)]

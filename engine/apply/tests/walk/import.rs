@@ -14,7 +14,7 @@ use stoa_runtime::{
     fake::{FakeRuntime, Operation},
 };
 
-use crate::support::{Stack, config_map, id, maps, spec};
+use crate::support::{Stack, config_map, id, maps, spec, unplaced};
 
 pub(crate) fn named(names: &[&str]) -> Selection {
     let selected = |name: &&str| Selected { id: id(name).as_str().into(), infrastructure_id: None };
@@ -188,6 +188,7 @@ async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_a
         id: id(name).as_str().into(),
         depends_on: Vec::new(),
         extensions: serde_json::Map::new(),
+        unplaced: false,
     };
     let records = ["a", "old", "gone"].map(record).to_vec();
     let wanted = maps(&[("a", &[])]);
@@ -201,6 +202,36 @@ async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_a
     assert_eq!(actions, [(id("a"), Action::Update), (id("old"), Action::Delete)]);
     stack.bring(&wanted).await;
     assert_eq!(stack.cloud.ids(), [id("a").as_str().into()]);
+}
+
+#[tokio::test]
+async fn what_names_no_namespace_is_imported_though_its_id_has_one() {
+    let a = "v1:ConfigMap:default:a";
+    let with = || {
+        let stack = Stack::default();
+        let mut object = unplaced("a", json!({"a": "1"}))["attributes"].clone();
+        object["metadata"]["uid"] = json!("u");
+        stack.cloud.put(a, object);
+        stack
+    };
+    let (stack, wanted) = (with(), spec(vec![unplaced("a", json!({"a": "1"}))]));
+    let outcome = import(&stack, &wanted, &all()).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(stack.keeper.record(a).uid(), Some("u"));
+    assert!(stack.keeper.record(a).is_only_found() && planned_nothing(&stack, &wanted, &all()).await);
+    stack.bring(&wanted).await;
+    assert!(stack.destroy().await.succeeded);
+    assert!(stack.cloud.ids().is_empty());
+
+    // Another system has it on record, and nobody wants it.
+    let stack = with();
+    let record =
+        ForeignRecord { id: a.into(), depends_on: Vec::new(), extensions: serde_json::Map::new(), unplaced: true };
+    let selection = Selection { records: vec![record], ..Selection::default() };
+    let outcome = import(&stack, &spec(Vec::new()), &selection).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    stack.bring(&spec(Vec::new())).await;
+    assert!(stack.cloud.ids().is_empty());
 }
 
 #[tokio::test]

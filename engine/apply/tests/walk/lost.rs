@@ -8,7 +8,7 @@ use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
 
 use crate::import::{named, planned};
-use crate::support::{Stack, config_map, id, maps, spec};
+use crate::support::{Stack, config_map, id, maps, spec, unplaced};
 
 fn unavailable() -> RuntimeError {
     RuntimeError::Unavailable { message: "connection reset".to_owned() }
@@ -259,6 +259,26 @@ async fn what_has_colons_in_its_name_is_found() {
         assert_eq!(stack.then(&id, &nothing()).await, Some(Action::Delete), "{id}");
         assert!(stack.cloud.ids().is_empty(), "nobody wants it");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_names_no_namespace_is_found_though_its_id_has_one() {
+    let (a, wanted) = ("v1:ConfigMap:default:a", |value: &str| spec(vec![unplaced("a", json!({"a": value}))]));
+    for (then, action) in [(wanted("1"), Action::Unchanged), (nothing(), Action::Delete)] {
+        let stack = Stack::default();
+        stack.lose(a, &wanted("1")).await;
+        assert_eq!(stack.then(a, &then).await, Some(action));
+        assert_eq!(stack.cloud.ids().len(), then.resources.len());
+    }
+    // It is on record where it is though the next call for it failed.
+    let stack = Stack::default();
+    stack.lose(a, &wanted("1")).await;
+    let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false };
+    stack.cloud.fail(Operation::Apply, a, refusal);
+    assert!(!stack.apply(&wanted("2")).await.succeeded);
+    assert!(stack.keeper.record(a).is_only_found() && stack.open().is_empty());
+    assert!(stack.destroy().await.succeeded);
+    assert!(stack.cloud.ids().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

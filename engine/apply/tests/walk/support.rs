@@ -322,6 +322,12 @@ pub(crate) fn config_map(name: &str, depends_on: &[&str], data: Value) -> Value 
     })
 }
 
+/// A ConfigMap that names no namespace, with an id as Kusion has it.
+pub(crate) fn unplaced(name: &str, data: Value) -> Value {
+    json!({"id": format!("v1:ConfigMap:default:{name}"), "type": "Kubernetes", "attributes": {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}})
+}
+
 pub(crate) fn secret(name: &str, strings: Value) -> Value {
     json!({"id": format!("v1:Secret:shop:{name}"), "type": "Kubernetes", "attributes": {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "shop"}, "stringData": strings}})

@@ -111,6 +111,7 @@ fn what_another_system_has_on_record_is_taken_whether_it_is_wanted_or_not() {
         id: id(name),
         depends_on: vec![id("a")],
         extensions: Map::from_iter([(IMPORT_ID.to_owned(), "shop/old".into())]),
+        unplaced: false,
     };
     let selection = Selection { records: vec![record("a"), record("old"), record("gone")], ..Selection::default() };
     let live = [("a", object("a")), ("old", object("old"))];

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Outline, PlanInput, live_uid};
+use super::{Outline, PlanInput, live_uid, moved_from};
 use crate::cluster::{Clusters, Identity};
 use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};
@@ -74,15 +74,36 @@ pub(super) fn superseded<'a>(
         .collect()
 }
 
+/// Wanted ids that go elsewhere, and those that want the objects on record under them where they are: to these the records
+/// are given, and nothing is removed.
+pub(super) fn given<'a>(
+    input: &PlanInput<'a>,
+    outline: &Outline<'a>,
+    kept: &Kept<'a>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let moved = outline.elsewhere.iter().copied().filter(|prior| {
+        let resource = outline.by_id[prior.id.0.as_str()];
+        moved_from(input, resource, prior).is_some()
+    });
+    moved
+        .filter_map(|prior| Some((&prior.id, kept.as_what(input, prior).filter(|wanted| **wanted != prior.id)?)))
+        .collect()
+}
+
 /// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed, or when
 /// another name of a cluster leads to the same server: that alone, or that rather than under their own, as where an object
-/// was made anew under the other id since.
-pub(super) fn renamed<'a>(input: &PlanInput<'_>, outline: &Outline<'a>) -> HashMap<&'a ResourceId, &'a ResourceId> {
-    let Outline { wanted, objects: wanted_objects, recorded, unwanted, .. } = outline;
-    if unwanted.is_empty() {
+/// was made anew under the other id since. The other is not wanted, or is among the `given`.
+pub(super) fn renamed<'a>(
+    input: &PlanInput<'_>,
+    outline: &Outline<'a>,
+    given: &HashMap<&ResourceId, &ResourceId>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let Outline { wanted, objects: wanted_objects, recorded, unwanted, elsewhere, .. } = outline;
+    if unwanted.is_empty() && given.is_empty() {
         return HashMap::new();
     }
-    let left = || unwanted.iter().copied();
+    let is_given = |prior: &&StateResource| given.contains_key(&prior.id);
+    let left = || unwanted.iter().copied().chain(elsewhere.iter().copied().filter(is_given));
     let objects: HashMap<_, &StateResource> =
         left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
     let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
@@ -94,7 +115,8 @@ pub(super) fn renamed<'a>(input: &PlanInput<'_>, outline: &Outline<'a>) -> HashM
             let id = &resource.id;
             let by_uid = || uids.get(live_uid(input, id)?);
             let other = *objects.get(wanted_objects.get(id)?).or_else(by_uid)?;
-            let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
+            let own = recorded.get(id).filter(|own| !is_given(own));
+            let is_other = own.is_none_or(|own| is_live(id, other) && !is_live(id, own));
             is_other.then_some((id, &other.id))
         })
         .collect()
@@ -112,10 +134,10 @@ pub(super) struct Kept<'a> {
 
 impl<'a> Kept<'a> {
     pub(super) fn of(input: &PlanInput<'a>, outline: &'a Outline<'_>) -> Self {
-        let Outline { wanted, objects, recorded, unwanted, .. } = outline;
+        let Outline { wanted, objects, recorded, unwanted, elsewhere, .. } = outline;
         let mut kept = Self { objects: HashMap::new(), uids: HashMap::new(), unseen: BTreeMap::new() };
-        if unwanted.is_empty() {
-            // What is recorded is wanted under its own id, and nothing is removed.
+        if unwanted.is_empty() && elsewhere.is_empty() {
+            // What is recorded is wanted under its own id and where it is, and nothing is removed.
             return kept;
         }
         for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
@@ -147,14 +169,16 @@ impl<'a> Kept<'a> {
     pub(super) fn unclear(
         &self,
         input: &PlanInput<'_>,
-        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
+        outline: &Outline<'a>,
         actions: &BTreeMap<ResourceId, PlannedAction>,
     ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
         if self.unseen.is_empty() {
             return Vec::new();
         }
-        let is_removed = |id: &ResourceId| actions.get(id).is_some_and(|action| action.action == Action::Delete);
-        let removed = recorded.values().filter(|prior| is_removed(&prior.id));
+        let is_removed = |prior: &&StateResource| {
+            actions.get(&prior.id).is_some_and(|it| matches!(it.action, Action::Delete | Action::Replace))
+        };
+        let removed = outline.unwanted.iter().chain(&outline.elsewhere).copied().filter(is_removed);
         removed
             .filter_map(|prior| Some((prior, self.unseen.get(&input.clusters.recorded(prior)?.1)?)))
             .flat_map(|(prior, unseen)| unseen.iter().map(|wanted| (&prior.id, *wanted)))

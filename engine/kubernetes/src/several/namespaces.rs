@@ -3,7 +3,7 @@
 use super::*;
 
 /// A widget that names no namespace.
-fn unplaced(name: &str) -> Resource {
+pub(super) fn unplaced(name: &str) -> Resource {
     let mut resource = in_cluster("", name, "a", false);
     resource.id = format!("example.com/v1:Widget:{name}").as_str().into();
     resource.attributes["metadata"].as_object_mut().unwrap().remove("namespace");
@@ -76,6 +76,21 @@ async fn what_a_lost_call_made_in_the_other_namespace_is_found() {
         } else {
             assert!(deployment.places("web").is_empty(), "it is left behind");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_call_made_is_found_though_its_id_says_that_it_is_in_default() {
+    for is_wanted in [true, false] {
+        let deployment = Deployment::new();
+        deployment.main.default_to("before");
+        let wanted = spec(vec![Resource { id: "example.com/v1:Widget:default:web".into(), ..unplaced("web") }]);
+        deployment.crash(&wanted).await;
+        let uid = deployment.main.object("before", "web").unwrap()["metadata"]["uid"].clone();
+        deployment.brings(&if is_wanted { wanted } else { spec(Vec::new()) }).await;
+        let there = deployment.main.object("before", "web").map(|object| object["metadata"]["uid"].clone());
+        assert_eq!(there, is_wanted.then_some(uid));
+        assert_eq!(deployment.state().resources.len(), usize::from(is_wanted));
     }
 }
 

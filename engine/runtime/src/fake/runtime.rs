@@ -297,6 +297,10 @@ impl Runtime for FakeRuntime {
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         self.cloud.begin(Operation::WaitHealthy, &desired.id)?;
+        let delay = self.cloud.lock().delays.get(&desired.id).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
         let told = self.cloud.lock().healths.get(&desired.id).cloned();
         let told = told.unwrap_or_else(|| vec![(Health::Current, String::new())]);
         let mut last = Health::Unknown;

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    ResourceId,
+    ObjectRef, ResourceId,
     import::{ForeignRecord, IMPORT_ID, disagreement},
 };
 use stoa_machinery::schema::{self, Format};
@@ -158,7 +158,8 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
         }
         _ => return Err(format!("{name}: extensions is no map")),
     };
-    Ok(ForeignRecord { id, depends_on, extensions })
+    let unplaced = ObjectRef::of(&attributes).is_some_and(|object| object.namespace.is_empty());
+    Ok(ForeignRecord { id, depends_on, extensions, unplaced })
 }
 
 /// The only document of a file.
