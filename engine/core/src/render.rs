@@ -220,7 +220,7 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
     }
     match &action.kept_as {
         Some(wanted) if action.action.keeps() => {
-            drop(write!(out, "  (what is recorded is the object of {wanted}, and stays)"));
+            let _ = write!(out, "  (what is recorded is the object of {wanted}, and stays)");
         }
         Some(wanted) => drop(write!(out, "  ({})", left_as(wanted))),
         None => {}
