@@ -77,8 +77,15 @@ async fn main() -> ExitCode {
     }
     let spec = Spec { resources, ..Spec::default() };
     let spec_digest = &spec.digest();
-    let planning =
-        Planning { spec: &spec, spec_digest, state: &state, destroy: false, keys: &keys, forget_clusters: &[] };
+    let planning = Planning {
+        spec: &spec,
+        spec_digest,
+        state: &state,
+        destroy: false,
+        refresh: false,
+        keys: &keys,
+        forget_clusters: &[],
+    };
     let mut best = Duration::MAX;
     for _ in 0..TRIES {
         let start = Instant::now();

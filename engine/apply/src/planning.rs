@@ -20,7 +20,7 @@ use stoa_engine::{
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
-    custom::Custom,
+    custom::{Checked, Custom},
     destination,
     lost::{self, Undecided},
 };
@@ -70,6 +70,8 @@ pub struct Planning<'a> {
     pub state: &'a State,
     /// Whether everything recorded is to go, whatever the Spec says.
     pub destroy: bool,
+    /// Whether nothing is to be changed, and it is only told what moved away from what was applied.
+    pub refresh: bool,
     /// What the digests of sensitive values in the state are made with.
     pub keys: &'a DigestKeys,
     /// Clusters that left the workspace and are gone for good: what is on record there is forgotten.
@@ -87,7 +89,7 @@ pub struct Planning<'a> {
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
 /// be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
-    let Planning { spec, spec_digest, state, destroy, keys, forget_clusters } = *planning;
+    let Planning { spec, spec_digest, state, destroy, refresh, keys, forget_clusters } = *planning;
     let mut state = Cow::Borrowed(state);
     let given_up = &if forget_clusters.is_empty() { GivenUp::new() } else { state.to_mut().give_up(forget_clusters) };
     given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
@@ -100,15 +102,19 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
     let (owner, clusters) = (runtime.owner(), runtime.clusters());
-    let blind = PlanInput { spec_digest, given_up, destroy, clusters, ..PlanInput::blind(spec, state, owner, keys) };
+    let blind = PlanInput::blind(spec, state, owner, keys);
+    let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
     let sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
     refuse_sensitive(&*runtime, &sketch)?;
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let (live, lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
+    let (live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    let wanted = desired.values().map(AsRef::as_ref);
+    // Of what is not wanted it is compared what was applied.
+    let left = state.resources.iter().filter(|record| refresh && !desired.contains_key(&record.id));
+    let applied: Vec<Resource> = left.map(StateResource::as_applied).collect();
+    let wanted = desired.values().map(AsRef::as_ref).chain(&applied);
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
@@ -129,6 +135,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
+        // What did not move would be as it is, and what is another's is refused.
+        _ if refresh && (!planned.drift || planned.refused.is_some()) => false,
         // What is in another cluster is made anew.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
@@ -146,7 +154,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let custom = Custom::new(clusters, &desired, &sketch, &live);
     let (mut previews, mut problems) =
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
-    let checked = custom.check(&*runtime, &previews).await;
+    let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
     custom.take_back(&mut previews);
     // What the infrastructure says of a resource is told in its words alone.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
@@ -159,8 +167,9 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let decided = PlanInput { previews: &previews, ..looked };
     let mut plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
+    lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     refuse_undefined(&plan, &desired, clusters, lacking)?;
-    let unseen = refuse_held(&*runtime, &plan, &desired, &recorded, &live).await?;
+    let unseen = if refresh { Vec::new() } else { refuse_held(&*runtime, &plan, &desired, &recorded, &live).await? };
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
@@ -413,9 +422,19 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
-        problems.push(problem(&id, &error, &sensitive));
+        let problem = problem(&id, &error, &sensitive);
+        if looked.refresh && is_refusal(&error) {
+            previews.insert(id, Preview::Refused(problem.message));
+        } else {
+            problems.push(problem);
+        }
     }
     Ok((previews, problems))
+}
+
+/// Whether the infrastructure, or somebody who has what it is about, does not let a resource be as it is wanted.
+fn is_refusal(error: &RuntimeError) -> bool {
+    matches!(error, RuntimeError::Conflict(_) | RuntimeError::Owned(_) | RuntimeError::Rejected { .. })
 }
 
 /// What a runtime says is wrong with one resource.

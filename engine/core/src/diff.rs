@@ -3,7 +3,7 @@
 //! Start at [`three_way`]. A field that only the live resource has was set by its server or by
 //! somebody else, and is left alone, unless it was recorded, which means that it was wanted once
 //! and is to go, or is in a list or map that has one owner. [`against_preview`] compares with what
-//! the infrastructure itself says would be.
+//! the infrastructure itself says would be, and [`moved`] with what was applied.
 //!
 //! Elsewhere: `equality` says which scalars mean the same, `quantities` where they are amounts, `lists` which items belong
 //! together, `hidden` what is not shown since it was sensitive before.
@@ -19,7 +19,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::masks::{DigestKeys, contains_mask, is_masked};
+use crate::ignore::Ignored;
+use crate::masks::{DigestKeys, contains_mask, is_masked, masked_paths};
 use crate::object::{is_server_set, named, secret_as_stored, split_api_version};
 use crate::owner::{remove_mark, without_mark, written_mark};
 use crate::path::{FieldPath, Finder, Segment, below, step_mut};
@@ -28,6 +29,7 @@ use crate::resolve::Resolved;
 use crate::schema::{ListKey, Schema};
 use crate::sensitive::{MASK, Sensitive, UNKNOWN};
 use crate::spec::{ResourceId, ResourceType};
+use crate::state::StateResource;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +55,29 @@ pub struct Comparison<'a> {
 
 /// The fields that applying would change, as far as the engine can tell by itself.
 pub fn three_way(comparison: &Comparison<'_>) -> Vec<FieldChange> {
-    compare(comparison, None)
+    compare(comparison, None, None)
 }
 
 /// The fields that applying would change, by what the infrastructure says it would make.
 pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Value>) -> Vec<FieldChange> {
-    compare(comparison, Some(previewed))
+    compare(comparison, Some(previewed), None)
+}
+
+/// The fields in which what is live moved away from what was applied, whatever is wanted by now; all of them are drift. What
+/// the infrastructure had made of a field by then moved nowhere, nor did what is left to others.
+pub fn moved(
+    record: &StateResource,
+    live: &Map<String, Value>,
+    keys: &DigestKeys,
+    schema: Option<&Schema>,
+) -> Vec<FieldChange> {
+    let applied = Resolved { sensitive: masked_paths(&record.attributes), ..Resolved::plain(&record.attributes) };
+    // What is wrong with it kept it from being applied.
+    let ignored = Ignored::of(&record.as_applied()).unwrap_or_default();
+    let desired = ignored.resolved(applied, live);
+    let (id, kind, prior) = (&record.id, record.kind, Some(&record.attributes));
+    let records = &[&record.attributes, &record.live];
+    compare(&Comparison { id, kind, prior, records, desired: &desired, live, keys, schema }, None, Some(&record.live))
 }
 
 /// The fields that are set where nothing is yet: all but those that the id says.
@@ -109,7 +128,12 @@ fn hide_digests(value: &mut Value) {
     }
 }
 
-fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
+/// `made` is what was recorded of what the infrastructure made, where what is wanted is what was applied.
+fn compare(
+    comparison: &Comparison<'_>,
+    previewed: Option<&Map<String, Value>>,
+    made: Option<&Map<String, Value>>,
+) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
     let desired = as_stored(comparison.desired, kubernetes);
     // The mark is in nearly every live object, which is not copied for that.
@@ -119,6 +143,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     };
     let prior = comparison.prior.map(|prior| stored(prior, kubernetes));
     let previewed = previewed.map(|previewed| stored(previewed, kubernetes));
+    let made = made.map(|made| secret_as_stored(made).map_or(Cow::Borrowed(made), Cow::Owned));
     let live_metadata = if kubernetes { metadata_without_mark(&live) } else { None };
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
@@ -142,6 +167,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         id: comparison.id,
         keys: comparison.keys,
         prior: prior.as_deref(),
+        made: made.as_deref(),
         live: &live,
         live_metadata: live_metadata.as_ref(),
         recorded: &recorded,
@@ -223,6 +249,8 @@ struct Walker<'a> {
     id: &'a ResourceId,
     keys: &'a DigestKeys,
     prior: Option<&'a Map<String, Value>>,
+    /// What the infrastructure had made of what was applied, where that is what is wanted; empty where nobody knows.
+    made: Option<&'a Map<String, Value>>,
     live: &'a Map<String, Value>,
     /// What is compared of the live metadata, where that has a mark.
     live_metadata: Option<&'a Map<String, Value>>,
@@ -293,7 +321,8 @@ impl Walker<'_> {
             (_, None | Some(Value::Null)) => self.change(None, Some(want)),
             // A digest is one value, though it is written as a map.
             (_, Some(had)) if is_masked(want) || is_masked(had) => {
-                if want != had {
+                let is_record = self.made.is_some();
+                if want != had && !(is_record && self.keys.is_mask_of(self.id, want, had)) {
                     self.change(Some(had), Some(want));
                 }
             }
@@ -405,7 +434,10 @@ impl Walker<'_> {
     }
 
     fn change(&mut self, before: Option<&Value>, after: Option<&Value>) {
-        let drift = self.is_drift(before.is_some());
+        if self.is_as_made() {
+            return;
+        }
+        let drift = self.made.is_some() || self.is_drift(before.is_some());
         let show = |value: &Value| self.hidden.shown(&self.raw, value);
         let change = FieldChange {
             path: self.hidden.shown_path(&self.shown).to_string(),
@@ -424,6 +456,17 @@ impl Walker<'_> {
             }
         }
         value
+    }
+
+    /// Whether what is live here is what the infrastructure had made of what was applied, which it may write otherwise or leave
+    /// out.
+    fn is_as_made(&self) -> bool {
+        let Some(made) = self.made else { return false };
+        match (self.finder.get(made, &self.shown), self.finder.get(self.live, &self.shown)) {
+            (Some(made), Some(live)) => self.keys.is_record_of(self.id, made, live),
+            (None, None) => !made.is_empty(),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 
     /// Whether what is wanted here is what was recorded, so that it is the live side that moved.

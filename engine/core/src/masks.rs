@@ -3,6 +3,7 @@
 //! Start at [`DigestKeys`]. A digest without a key would do for a long random value; a short password can be found by
 //! trying. Which values are sensitive is `sensitive`'s to say.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use ring::hmac;
@@ -10,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::digest::{canonical_json, digest_bytes, hex};
 use crate::object::decoded;
+use crate::path::FieldPath;
 use crate::spec::ResourceId;
 
 /// The key of the map that stands in a state for a sensitive value.
@@ -69,6 +71,25 @@ impl DigestKeys {
         self.masks().any(|masked| values.iter().flatten().any(|value| masked(id, value) == *mask))
     }
 
+    /// Whether a state holds `recorded` for this value, whatever in it is masked.
+    pub(crate) fn is_record_of(&self, id: &ResourceId, recorded: &Value, value: &Value) -> bool {
+        match (recorded, value) {
+            _ if recorded == value => true,
+            _ if is_masked(recorded) => self.is_mask_of(id, recorded, value),
+            (Value::Object(recorded), Value::Object(map)) => {
+                let is_same = |(key, recorded): (&String, &Value)| {
+                    map.get(key).is_some_and(|value| self.is_record_of(id, recorded, value))
+                };
+                recorded.len() == map.len() && recorded.iter().all(is_same)
+            }
+            (Value::Array(recorded), Value::Array(items)) => {
+                let mut pairs = recorded.iter().zip(items);
+                recorded.len() == items.len() && pairs.all(|(recorded, item)| self.is_record_of(id, recorded, item))
+            }
+            _ => false,
+        }
+    }
+
     /// What was recorded, without digests that were made without a key: in their place are digests of those.
     #[must_use]
     pub fn rekeyed(&self, id: &ResourceId, recorded: Map<String, Value>) -> Map<String, Value> {
@@ -104,6 +125,22 @@ fn is_unkeyed(map: &Map<String, Value>) -> bool {
 /// Whether this is what a state holds for a sensitive value.
 pub fn is_masked(value: &Value) -> bool {
     value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(STATE_KEY))
+}
+
+/// Where values of an object are masked: a list as a whole, since what is masked in it may be live in another place of it.
+pub(crate) fn masked_paths(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+    fn visit(object: &Map<String, Value>, at: &FieldPath, found: &mut BTreeSet<FieldPath>) {
+        for (key, value) in object {
+            match value {
+                Value::Object(map) if !is_masked(value) => visit(map, &at.key(key), found),
+                _ if contains_mask(value) => drop(found.insert(at.key(key))),
+                _ => {}
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    visit(object, &FieldPath::default(), &mut found);
+    found
 }
 
 /// Whether a masked value is this value or within it.

@@ -33,6 +33,8 @@ pub enum Preview {
     Replaced(Option<Map<String, Value>>),
     /// It cannot be asked yet, for this reason.
     Unverified(String),
+    /// It is refused, for this reason, which is no problem where nothing is to be changed.
+    Refused(String),
 }
 
 /// What is done about one resource.
@@ -150,6 +152,9 @@ pub struct PlannedAction {
     /// Fields that are taken from other managers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<FieldConflict>,
+    /// Why nothing could be done about it, where nothing is to be changed: whose it is by now, or what the infrastructure says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// It was imported: nothing was ever applied to it, or its resource says that it is not to be removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
@@ -196,6 +201,7 @@ impl PlannedAction {
             recreated: false,
             takes_over: false,
             taken: Vec::new(),
+            refused: None,
             imported: false,
             given_up: Vec::new(),
             found: None,

@@ -3,9 +3,10 @@
 //! Start at [`plan`]. Whoever can ask the infrastructure makes an [`Outline`], sketches twice, before and after a look at what is
 //! live, previews what the [`Sketch`] would change, and plans with the answers.
 //!
-//! Elsewhere: `objects` tells which ids are of one object, `dependencies` and `graph` decide the order, `diff` compares fields,
-//! `contents` knows what goes with what is deleted.
+//! Elsewhere: `objects` tells which ids are of one object, `drift` what moved away from what was applied, `dependencies` and
+//! `graph` decide the order, `diff` compares fields, `contents` knows what goes with what is deleted.
 
+mod drift;
 mod objects;
 
 use std::borrow::Cow;
@@ -57,6 +58,8 @@ pub struct PlanInput<'a> {
     pub schemas: &'a Schemas,
     /// Whether everything recorded is to go, whatever the Spec says.
     pub destroy: bool,
+    /// Whether nothing is to be changed: of all that is recorded it is told how it moved away from what was applied.
+    pub refresh: bool,
     /// For whom it is made: what others own is neither changed nor removed.
     pub owner: &'a Owner,
     /// The digest of the document that the Spec is kept as. The Spec's own would tell what guesses at its sensitive
@@ -84,6 +87,7 @@ impl<'a> PlanInput<'a> {
             previews: &PREVIEWS,
             schemas: &SCHEMAS,
             destroy: false,
+            refresh: false,
             owner,
             spec_digest: "",
             keys,
@@ -315,6 +319,8 @@ impl<'a> Outline<'a> {
             let standing = present.map_or(Standing::Free, |live| input.owner.standing(taken_from(resource), live));
             let owned_by = match standing {
                 Standing::Free => None,
+                // Nothing is taken from anybody, and whose it is by now is told.
+                Standing::TakesOver(_) | Standing::Refused(_) if input.refresh => None,
                 Standing::TakesOver(owner) => Some(owner),
                 Standing::Refused(message) => {
                     problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
@@ -332,6 +338,9 @@ impl<'a> Outline<'a> {
                 // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
                 decision.action = Action::Adopt;
             }
+            if input.refresh {
+                decision = drift::of_wanted(input, (resource, records), (&resolved, &ignored), decision);
+            }
             actions.insert(
                 id.clone(),
                 PlannedAction {
@@ -346,6 +355,7 @@ impl<'a> Outline<'a> {
                     recreated: decision.recreated,
                     takes_over: decision.takes_over,
                     taken: decision.taken,
+                    refused: decision.refused,
                     imported: decision.imported,
                     ..PlannedAction::new(id.clone(), resource.kind, decision.action)
                 },
@@ -360,7 +370,10 @@ impl<'a> Outline<'a> {
             // already and the old record is left from a run that did not get to its end.
             let kept_as = kept.as_what(input, prior);
             let is_other_id = kept_as.is_some() || superseded.contains_key(id);
-            let mut action = remove(input.owner, prior, input.live.get(id), is_other_id);
+            let mut action = match input.refresh && !is_other_id {
+                true => drift::of_unwanted(input, prior),
+                false => remove(input.owner, prior, input.live.get(id), is_other_id),
+            };
             if let Some(wanted) = kept_as {
                 moved.push((id, wanted));
                 // What is made anew is another object then.
@@ -378,7 +391,9 @@ impl<'a> Outline<'a> {
             let forget = || PlannedAction::new(id.clone(), ResourceType::Kubernetes, Action::Forget);
             actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
         }
-        problems.extend(contents::check(input, wanted, &settled, &actions, recorded));
+        if !input.refresh {
+            problems.extend(contents::check(input, wanted, &settled, &actions, recorded));
+        }
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -402,7 +417,7 @@ fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, is_sketch: bool) -> Made<'a>
         Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
             Made::Object(made)
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => Made::Untold,
+        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::Refused(_)) | None => Made::Untold,
     }
 }
 
@@ -532,14 +547,28 @@ struct Decision {
     recreated: bool,
     takes_over: bool,
     taken: Vec<FieldConflict>,
+    refused: Option<String>,
     imported: bool,
 }
 
 impl Decision {
+    fn new(action: Action) -> Self {
+        Self {
+            action,
+            changes: Vec::new(),
+            drift: false,
+            unverified: None,
+            recreated: false,
+            takes_over: false,
+            taken: Vec::new(),
+            refused: None,
+            imported: false,
+        }
+    }
+
     /// To make what is not there, or is not known to be.
     fn create(changes: Vec<FieldChange>, drift: bool, unverified: Option<String>) -> Self {
-        let (action, taken) = (Action::Create, Vec::new());
-        Self { action, changes, drift, unverified, recreated: false, takes_over: false, taken, imported: false }
+        Self { changes, drift, unverified, ..Self::new(Action::Create) }
     }
 }
 
@@ -592,7 +621,7 @@ fn decide(
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
             against_preview(&comparison, &ignored.as_live(made.clone(), live))
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => three_way(&comparison),
+        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::Refused(_)) | None => three_way(&comparison),
     };
     // What was only recorded has no field of ours yet, and no mark.
     let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
@@ -612,7 +641,7 @@ fn decide(
         }
         Some(_) | None => Vec::new(),
     };
-    Decision { action, changes, drift, unverified, recreated: false, takes_over, taken, imported }
+    Decision { changes, drift, unverified, takes_over, taken, imported, ..Decision::new(action) }
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
@@ -661,7 +690,8 @@ fn ordered(
     later: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
     let mut removable = BTreeSet::new();
-    for id in actions.values().filter(|action| !action.action.keeps()).map(|action| &action.id) {
+    // What is not wanted comes after nothing by itself, whether it goes or is only looked at.
+    for id in actions.keys() {
         before.entry(id.clone()).or_default();
     }
     // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then

@@ -248,6 +248,9 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
     if let Some(why) = &action.unverified {
         let _ = write!(out, "  (unverified: {why})");
     }
+    if let Some(why) = &action.refused {
+        let _ = write!(out, "  (an apply would be refused: {why})");
+    }
     out.end_line();
     write_changes(out, &action.changes);
     for FieldConflict { manager, applies, fields } in &action.taken {

@@ -288,6 +288,17 @@ impl StateResource {
         }
     }
 
+    /// What was applied, as if it were wanted; in place of sensitive values are their digests.
+    pub fn as_applied(&self) -> Resource {
+        Resource {
+            id: self.id.clone(),
+            kind: self.kind,
+            attributes: self.attributes.clone(),
+            depends_on: self.depends_on.clone(),
+            extensions: self.extensions.clone(),
+        }
+    }
+
     /// All that the id of a Kubernetes object tells of it: which object it is, and perhaps in which cluster. `None` for
     /// other ids. The object need not name the namespace: [`without_namespace`](Self::without_namespace).
     ///

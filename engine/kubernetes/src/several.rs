@@ -117,6 +117,7 @@ impl Deployment {
             spec_digest: "digest",
             state: &state,
             destroy: false,
+            refresh: false,
             keys: &self.keys,
             forget_clusters: &self.forget,
         };

@@ -159,6 +159,7 @@ impl Service {
                 spec_digest: &target.spec_digest,
                 state: &state,
                 destroy: request.destroy,
+                refresh: request.refresh,
                 keys: &keys,
                 forget_clusters: &request.forget_clusters,
             };

@@ -356,34 +356,40 @@ pub(crate) async fn refuse_while_used(
     of: (&str, &str),
     workspaces: &[String],
 ) -> Result<(), ApiError> {
-    refuse_while(lookup, of, workspaces, |stack| stack.spec.deletion_policy != DeletionPolicy::Orphan).await
+    let needs = |stack: &Stack| stack.spec.deletion_policy != DeletionPolicy::Orphan;
+    match user(lookup, workspaces, needs).await? {
+        None => Ok(()),
+        Some(user) => Err(ApiError::conflict("platform.stoa.dev", of.0, of.1, user)),
+    }
 }
 
-/// Refuses to take from a workspace what every stack that is live there goes on with, whatever becomes of its
+/// Refuses to change fields of a workspace that every stack which is live there goes on with, whatever becomes of its
 /// infrastructure in the end.
 ///
 /// # Errors
 ///
-/// 409 that names the stack.
-pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
-    refuse_while(lookup, ("workspaces", workspace), &[workspace.to_owned()], |_| true).await
+/// 409 that names the fields and the stack.
+pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fields: &[&str]) -> Result<(), ApiError> {
+    match user(lookup, &[workspace.to_owned()], |_| true).await? {
+        None => Ok(()),
+        Some(user) => {
+            let why = format!("{}: {user}", fields.join(", "));
+            Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, why))
+        }
+    }
 }
 
-async fn refuse_while(
-    lookup: &Lookup,
-    (resource, name): (&str, &str),
-    workspaces: &[String],
-    needs: fn(&Stack) -> bool,
-) -> Result<(), ApiError> {
+/// A sentence about a stack that is live in one of these workspaces and needs them, if there is one.
+async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool) -> Result<Option<String>, ApiError> {
     let user = |stack: Stack| {
         let mut live = live_workspaces(&stack).filter(|_| needs(&stack));
         let workspace = live.find(|live| workspaces.iter().any(|workspace| workspace == live))?;
         Some((stack.namespace().unwrap_or_default(), stack.name_any(), workspace.to_owned()))
     };
     let users = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), user).await?;
-    let Some((namespace, stack, workspace)) = users.first() else { return Ok(()) };
-    let why = format!("stack {namespace}/{stack} is deployed in workspace {workspace}; destroy it first");
-    Err(ApiError::conflict("platform.stoa.dev", resource, name, why))
+    Ok(users.first().map(|(namespace, stack, workspace)| {
+        format!("stack {namespace}/{stack} is deployed in workspace {workspace}; destroy it first")
+    }))
 }
 
 #[cfg(test)]

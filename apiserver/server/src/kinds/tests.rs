@@ -23,6 +23,7 @@ mod core_kinds;
 mod imports;
 mod notification_sinks;
 mod workflows;
+mod workspaces;
 
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]

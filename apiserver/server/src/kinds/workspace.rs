@@ -9,14 +9,15 @@ use stoa_engine::{health::VARIABLES, object::split_api_version};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
+    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
 use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
-    Backend, Workspace,
+    Backend, Release, Run, Workspace,
     common::{SecretKeyReference, condition},
-    platform::{CommitMode, Compliance, HealthPolicy, PullRequestProvider, PullRequests},
+    platform::{CommitMode, Compliance, GitOpsTarget, HealthPolicy, PullRequestProvider, PullRequests, WorkspaceSpec},
     reason,
 };
 
@@ -232,6 +233,73 @@ fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
     }
 }
 
+/// What a workspace leads to.
+enum Place<'a> {
+    /// Clusters, which are known by their names.
+    Clusters,
+    Repository(&'a GitOpsTarget),
+    Nowhere,
+}
+
+impl<'a> Place<'a> {
+    fn of(spec: &'a WorkspaceSpec) -> Self {
+        // One that has both since before this was refused leads to clusters.
+        match (&spec.kubernetes, &spec.gitops) {
+            (Some(kubernetes), _) if !kubernetes.clusters.is_empty() => Self::Clusters,
+            (_, Some(gitops)) => Self::Repository(gitops),
+            (_, None) => Self::Nowhere,
+        }
+    }
+}
+
+/// The fields that have a workspace lead away from where it led: what is deployed there nobody would find where it leads then.
+fn led_away(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<&'static str> {
+    match (Place::of(old), Place::of(new)) {
+        (Place::Nowhere, _) | (Place::Clusters, Place::Clusters) => Vec::new(),
+        (Place::Clusters, _) => vec!["spec.kubernetes"],
+        (Place::Repository(old), Place::Repository(new)) => {
+            let fields = [
+                ("spec.gitops.repository", old.repository != new.repository),
+                ("spec.gitops.branch", old.branch != new.branch),
+                ("spec.gitops.directory", old.directory != new.directory),
+            ];
+            fields.into_iter().filter(|(_, is_changed)| *is_changed).map(|(field, _)| field).collect()
+        }
+        (Place::Repository(_), _) => vec!["spec.gitops"],
+    }
+}
+
+/// Refuses to keep documents in another Backend while there are releases or runs of a workspace that have theirs in this one:
+/// they are looked for in the Backend of the workspace as it is then, not in the one that they were put in.
+///
+/// # Errors
+///
+/// 409 that names the release or run.
+async fn refuse_while_kept(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
+    let refused = |why: String| {
+        let why = format!("spec.backend: {why}");
+        Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, why))
+    };
+    let of_workspace =
+        ListOptions { field_selector: Some(format!("spec.workspace={workspace}")), ..ListOptions::default() };
+    let unfinished = |run: Run| {
+        let is_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
+        (!is_ended).then(|| format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any()))
+    };
+    let runs = lookup.api::<Run>()?.list_of(None, &of_workspace, unfinished).await?;
+    if let Some(run) = runs.first() {
+        return refused(format!("run {run} is under way; wait for its end, or cancel it first"));
+    }
+    let one = ListOptions { limit: Some(1), ..of_workspace };
+    let releases = lookup.api::<Release>()?.list_with(None, &one).await?;
+    if let Some(release) = releases.first() {
+        let release = format!("{}/{}", release.namespace().unwrap_or_default(), release.name_any());
+        let why = format!("release {release} has its documents there; delete its stack, and then the release, first");
+        return refused(why);
+    }
+    Ok(())
+}
+
 #[derive(Debug)]
 pub(crate) struct WorkspaceStrategy {
     pub(crate) lookup: Lookup,
@@ -248,9 +316,16 @@ impl Strategy for WorkspaceStrategy {
                 let name = workspace.name_any();
                 stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await?;
             }
-            // Documents are looked for in the Backend of the workspace as it is then, not in the one that they were put in.
-            Admission::Update { new, old, subresource: "" } if new.spec.backend != old.spec.backend => {
-                stack::refuse_while_deployed(&self.lookup, &new.name_any()).await?;
+            Admission::Update { new, old, subresource: "" } => {
+                let (name, mut fields) = (new.name_any(), led_away(&old.spec, &new.spec));
+                let is_kept_elsewhere = new.spec.backend != old.spec.backend;
+                fields.extend(is_kept_elsewhere.then_some("spec.backend"));
+                if !fields.is_empty() {
+                    stack::refuse_while_deployed(&self.lookup, &name, &fields).await?;
+                }
+                if is_kept_elsewhere {
+                    refuse_while_kept(&self.lookup, &name).await?;
+                }
             }
             Admission::Create(_) | Admission::Update { .. } => {}
         }

@@ -64,16 +64,12 @@ pub(super) async fn note(
             deployment.gitops_commit = Some(commit.clone());
             compliance::begin(deployment, commit, execution.services.now());
         }
-        if phase == RunPhase::Succeeded {
+        // What was only recorded is not as the commit says, and nothing was put back.
+        if phase == RunPhase::Succeeded && run.spec.operation != Operation::Import {
             deployment.drifted = false;
-            // What was only recorded is not as the commit says.
-            let is_applied = run.spec.operation != Operation::Import;
-            let source = run_status.source.as_ref().filter(|s| is_applied && !s.commit.is_empty());
-            if let Some(source) = source {
+            if let Some(source) = run_status.source.as_ref().filter(|source| !source.commit.is_empty()) {
                 deployment.commit = Some(source.commit.clone());
             }
-        }
-        if phase == RunPhase::Succeeded {
             readiness::set_drifted(stack, None);
         }
         compliance::set_condition(stack);

@@ -143,6 +143,7 @@ impl Model {
             spec_digest: &spec_digest,
             state: &state,
             destroy,
+            refresh: false,
             keys: &self.keys,
             forget_clusters: &[],
         };

@@ -41,6 +41,7 @@ async fn planned_by(
         spec_digest: &spec_digest,
         state: &state,
         destroy: false,
+        refresh: false,
         keys: &stack.keys.0,
         forget_clusters: &[],
     };

@@ -4,6 +4,7 @@
 
 mod custom;
 mod deferred;
+mod drift;
 mod failures;
 mod grants;
 mod health;

@@ -252,6 +252,7 @@ async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
             spec_digest: "digest",
             state: &state,
             destroy: false,
+            refresh: false,
             keys,
             forget_clusters: &[],
         };

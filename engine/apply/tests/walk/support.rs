@@ -235,12 +235,27 @@ impl Stack {
         spec: &Spec,
         destroy: bool,
     ) -> Result<Planned, PlanError> {
+        self.planned_to(runtime, spec, [destroy, false]).await
+    }
+
+    /// Looks what moved away from what was applied.
+    pub(crate) async fn refreshed(&self, spec: &Spec) -> Result<Planned, PlanError> {
+        self.planned_to(Arc::new(self.runtime()), spec, [false, true]).await
+    }
+
+    async fn planned_to(
+        &self,
+        runtime: Arc<FakeRuntime>,
+        spec: &Spec,
+        [destroy, refresh]: [bool; 2],
+    ) -> Result<Planned, PlanError> {
         let (state, spec_digest) = (self.keeper.state(), spec.digest());
         let planning = Planning {
             spec,
             spec_digest: &spec_digest,
             state: &state,
             destroy,
+            refresh,
             keys: &self.keys.0,
             forget_clusters: &[],
         };

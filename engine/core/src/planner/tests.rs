@@ -443,6 +443,95 @@ fn what_is_recorded_wanted_and_live_decides_the_action() {
     assert!(drafted(Vec::new(), Vec::new(), &[("x", "a")], false).plan.actions.is_empty());
 }
 
+/// What a look that changes nothing says of one ConfigMap.
+fn refreshed(
+    wanted: Option<Resource>,
+    recorded: Option<StateResource>,
+    live: Live,
+    preview: Option<Preview>,
+) -> PlannedAction {
+    let spec = Spec { resources: wanted.into_iter().collect(), ..Spec::default() };
+    let state = State { resources: recorded.into_iter().collect(), ..State::default() };
+    let (live, owner, keys) =
+        (BTreeMap::from([(id("x"), live)]), Owner { stack: "web".to_owned(), ..Owner::default() }, keys());
+    let previews = preview.map(|preview| (id("x"), preview)).into_iter().collect();
+    let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+    let looked = PlanInput { live: &live, refresh: true, ..blind };
+    let outline = Outline::of(&looked).unwrap();
+    let sketch = outline.sketch(&looked).unwrap();
+    let decided = PlanInput { previews: &previews, ..looked };
+    let made = outline.plan(&decided, sketch).unwrap();
+    assert_eq!(made, plan(&decided).unwrap(), "as if nothing had been sketched");
+    made.actions[0].clone()
+}
+
+#[test]
+fn a_refresh_holds_what_is_live_against_what_was_applied_whatever_is_wanted() {
+    for (prior, desired, live, expected, drift) in [
+        (Some("a"), Some("a"), Some("a"), Action::Unchanged, false),
+        (Some("a"), Some("a"), Some("c"), Action::Update, true),
+        (Some("a"), Some("a"), None, Action::Create, true),
+        // A run that failed, or the source of an import, had another value.
+        (Some("b"), Some("a"), Some("b"), Action::Unchanged, false),
+        (Some("b"), Some("a"), Some("c"), Action::Update, true),
+        (Some("b"), Some("a"), Some("a"), Action::Update, true),
+        (Some("b"), Some("a"), None, Action::Create, true),
+        // A run that failed made it.
+        (Some("b"), None, Some("b"), Action::Unchanged, false),
+        (Some("b"), None, Some("c"), Action::Update, true),
+        (Some("b"), None, None, Action::Create, true),
+        // Nothing was applied.
+        (None, Some("a"), Some("c"), Action::Adopt, false),
+        (None, Some("a"), None, Action::Create, false),
+    ] {
+        let found = refreshed(
+            desired.map(|value| wanted("x", value, &[])),
+            prior.map(|value| recorded("x", value, &[])),
+            live.map_or(Live::Absent, |value| Live::Present(object("x", value))),
+            None,
+        );
+        let told = format!("recorded {prior:?}, wanted {desired:?}, live {live:?}: {found:?}");
+        assert_eq!((found.action, found.drift), (expected, drift), "{told}");
+        let moved: Vec<&str> = found.changes.iter().filter(|it| it.drift).map(|it| it.path.as_str()).collect();
+        assert_eq!(moved == ["data.value"], expected == Action::Update, "{told}");
+    }
+}
+
+#[test]
+fn a_refresh_tells_who_has_what_was_applied_and_what_is_said_of_that() {
+    let api = Owner { stack: "api".to_owned(), ..Owner::default() };
+    for desired in [Some(wanted("x", "a", &[])), Some(wanted("x", "b", &[])), None] {
+        let found =
+            refreshed(desired, Some(recorded("x", "a", &[])), Live::Present(api.marked(&object("x", "a"))), None);
+        let refused = found.refused.as_deref().unwrap_or_default();
+        assert_eq!((found.action, found.drift), (Action::Update, true), "{found:?}");
+        assert!(refused.starts_with("it belongs to ") && refused.contains("/api/"), "{refused}");
+        assert_eq!(found.owned_by, None);
+    }
+    // Of what is not recorded nobody said that it is ours.
+    let found = refreshed(Some(wanted("x", "a", &[])), None, Live::Present(api.marked(&object("x", "a"))), None);
+    assert!(!found.drift && found.refused.is_none(), "{found:?}");
+
+    let refused = || Some(Preview::Refused("flux has it".to_owned()));
+    let said = |desired: &str, prior: &str, live: &str| {
+        let live = Live::Present(object("x", live));
+        let found = refreshed(Some(wanted("x", desired, &[])), Some(recorded("x", prior, &[])), live, refused());
+        (found.drift, found.refused)
+    };
+    assert_eq!(said("a", "a", "c"), (true, Some("flux has it".to_owned())));
+    assert_eq!(said("a", "b", "c"), (true, Some("flux has it".to_owned())));
+    // It is as it was applied, whoever would refuse it now.
+    assert_eq!(said("a", "b", "b"), (false, None));
+    let gone = refreshed(Some(wanted("x", "a", &[])), Some(recorded("x", "a", &[])), Live::Absent, refused());
+    assert_eq!((gone.action, gone.drift, gone.refused.as_deref()), (Action::Create, true, Some("flux has it")));
+    let plan = Plan { actions: vec![gone], ..Plan::of("") };
+    assert_eq!(
+        crate::render::render(&plan, crate::render::Colour::Never),
+        "+ create   v1:ConfigMap:n:x  (it was recorded, and is gone)  (an apply would be refused: flux has it)\n\n\
+         Plan: 1 to create.\n"
+    );
+}
+
 #[test]
 fn an_update_tells_each_field_before_and_after() {
     let plan = drafted(vec![wanted("x", "b", &[])], vec![recorded("x", "a", &[])], &[("x", "a")], false).plan;

@@ -200,6 +200,7 @@ async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to
             spec_digest: "digest",
             state: &state,
             destroy: false,
+            refresh: false,
             keys: &keys,
             forget_clusters: &[],
         };
@@ -223,6 +224,7 @@ async fn planned_without(records: &[StateResource]) -> Result<stoa_apply::Planne
         spec_digest: "digest",
         state: &state,
         destroy: true,
+        refresh: false,
         keys: &DigestKeys::new(&[7; 32], &[]),
         forget_clusters: &[],
     };

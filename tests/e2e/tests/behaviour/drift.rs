@@ -46,6 +46,45 @@ fn drift_is_found_on_demand_and_gone_after_an_apply() {
     assert!(message.ends_with("records that everything was removed"), "{message}");
 }
 
+#[test]
+fn what_a_failed_run_applied_is_what_things_move_away_from_and_who_has_them_is_told() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let namespace = format!("{name}-web");
+    // The last of them says itself that it is not well with another value.
+    let policy =
+        "  extensions: {healthPolicy: {cel: {current: \"data.value == 'a'\", failed: \"data.value == 'b'\"}}}\n";
+    organization.stack("web", &(config_maps(&namespace, 2, "a") + policy));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &(config_maps(&namespace, 3, "b") + policy));
+    organization.fail("web", "Apply", "");
+
+    let said = |run: &Value| condition(run, "Complete")["message"].as_str().unwrap().to_owned();
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(said(&refresh), "nothing moved away from what is on record");
+
+    let edit = r#"{"data":{"value":"edited"}}"#;
+    cluster.kubectl().run(&["patch", "configmap/c0", "--namespace", &namespace, "--type=merge", "--patch", edit]);
+    cluster.kubectl().run(&["delete", "configmap/c2", "--namespace", &namespace]);
+    cluster.kubectl().claim(
+        "flux",
+        &format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c1, namespace: {namespace}}}, data: {{value: theirs}}}}"
+        ),
+    );
+    let id = |object: &str| format!("v1:ConfigMap:{namespace}:{object}");
+    let found = format!("3 resources moved away from what is on record: {}, {}, {}", id("c0"), id("c1"), id("c2"));
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(said(&refresh), found);
+    let resources = refresh["status"]["resources"].as_array().unwrap();
+    let of_flux = resources.iter().find(|resource| resource["id"] == id("c1")).unwrap();
+    assert!(of_flux["message"].as_str().unwrap().contains("flux"), "{refresh:#}");
+    let stack = cluster.kubectl().get(&["stack", "web", "--namespace", name]);
+    assert_eq!(condition(&stack, "Drifted")["message"], format!("workspace {name}: {found}"));
+    organization.succeed("web", "Destroy", "");
+}
+
 /// A Spec of a namespace with objects of which other people's additions are drift.
 fn with_one_owner(namespace: &str) -> String {
     let resource = |api_version: &str, kind: &str, name: &str, spec: &str| {

@@ -1,16 +1,16 @@
-//! What a Refresh finds: whether what is live is still what was released.
+//! What a Refresh finds: whether what is live is still what was applied.
 
 use bytes::Bytes;
 use stoa_engine::{Action, Plan, PlannedAction, document, problem};
 
 use super::{plan, resolve};
-use crate::runs::{Halt, deployment, execution::Execution, target::Target};
+use crate::runs::{Halt, deployment, execution::Execution, state::State, target::Target};
 
 /// So many resources are named.
 const NAMED: usize = 10;
 
-/// Notes in the stack's status what moved away from its last release, by the plan that would bring it back; says it in a
-/// sentence.
+/// Notes in the stack's status what moved away from its last release, or from what was applied since without getting to one, by
+/// the plan that would bring it back; says it in a sentence.
 ///
 /// # Errors
 ///
@@ -21,6 +21,7 @@ pub(super) async fn note(
     target: &Target,
     spec_digest: &str,
     plan: &Bytes,
+    state: &State,
 ) -> Result<String, Halt> {
     let plan: Plan = document::decode(plan).map_err(|e| plan::unreadable("this run", &e))?;
     let release = resolve::release(execution, target).await?;
@@ -32,16 +33,18 @@ pub(super) async fn note(
         let message = format!("{} recorded resources could not be looked at, {first} among them", unseen.len());
         return Err(Halt::failed(problem::reason::UNAVAILABLE, message));
     }
-    let moved: Vec<&str> =
+    let mut moved: Vec<&str> =
         plan.actions.iter().filter(|planned| planned.drift).map(|planned| planned.id.0.as_str()).collect();
+    moved.sort_unstable();
     let revision = release.spec.revision;
+    let place = if state.head().dirty { "what is on record".to_owned() } else { format!("release {revision}") };
     let message = match moved.len() {
-        0 => format!("nothing moved away from release {revision}"),
+        0 => format!("nothing moved away from {place}"),
         count => {
             let more = if count > NAMED { format!(", and {} more", count - NAMED) } else { String::new() };
             let noun = if count == 1 { "resource" } else { "resources" };
             let named = moved[..count.min(NAMED)].join(", ");
-            format!("{count} {noun} moved away from release {revision}: {named}{more}")
+            format!("{count} {noun} moved away from {place}: {named}{more}")
         }
     };
     deployment::note_drift(execution, target, revision, !moved.is_empty(), &message).await?;

@@ -55,7 +55,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     reached("plan-noted");
     let Some(lease) = lease else {
         let message = if execution.run.spec.operation == Operation::Refresh {
-            drift::note(execution, target, &spec_digest, &plan).await?
+            drift::note(execution, target, &spec_digest, &plan, &state).await?
         } else {
             format!("the plan is made; nothing was changed{}", deletion::warning(execution, &plan, &state)?)
         };

@@ -28,6 +28,8 @@ use crate::runs::{Halt, documents, execution::Execution, resources, runner, stat
 const LONGEST: usize = 1 << 20;
 /// So many differences, or ids, are in the message that a run ends with.
 const NAMED: usize = 10;
+/// The longest message about a resource in a run's status, in characters.
+const LONGEST_MESSAGE: usize = 512;
 
 /// The plan, which is made once and then kept.
 pub(super) async fn plan(
@@ -111,6 +113,7 @@ async fn planned(
         destroy: execution.run.spec.planned() == Operation::Destroy,
         import,
         forget_clusters: execution.run.spec.forget_clusters.clone(),
+        refresh: execution.run.spec.operation == Operation::Refresh,
     };
     let runner = execution.services.runner.clone();
     let response = awaited::during(execution, runner.plan(request)).await?;
@@ -262,7 +265,7 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
             id: planned.id.0.clone(),
             action: planned.action.to_string(),
             phase: phase.to_owned(),
-            message: String::new(),
+            message: planned.refused.iter().flat_map(|why| why.chars()).take(LONGEST_MESSAGE).collect(),
         })
         .collect()
 }
