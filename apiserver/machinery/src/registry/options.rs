@@ -255,6 +255,11 @@ impl ListOptions {
             _ => !is_of_one && self.limit.is_some_and(|limit| limit > 0),
         }
     }
+
+    /// Whether the list asks for a version rather than for nothing older, whatever it shows then.
+    pub(super) fn is_of_a_version(&self) -> bool {
+        self.wants_exact(false)
+    }
 }
 
 impl WatchOptions {

@@ -61,6 +61,12 @@ pub(super) fn parse_version(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|_| is_number).ok_or_else(|| format!("strconv.ParseUint: parsing {}: {why}", quote(text)))
 }
 
+/// 504 for a version that has not come, with the seconds after which to try again.
+fn too_large(version: Version, current: Version, retry_after: i32) -> ApiError {
+    ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), retry_after)
+        .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
+}
+
 impl Store {
     /// Reads one object. `resource_version`: unset for the current state, `0` for whatever is at
     /// hand, a number for nothing older.
@@ -116,6 +122,16 @@ impl Store {
         }
         let freshness = Freshness::parse(version)
             .map_err(|error| ApiError::bad_request(format!("invalid resource version: {}", error.message())))?;
+        if let Freshness::NotOlderThan(version) = freshness
+            && selection.is_of_one
+            && options.is_of_a_version()
+        {
+            // Such a list does not wait: upstream has it from etcd.
+            let head = self.log.head().await.map_err(|error| self.log_failed("list", &error))?;
+            if version > head {
+                return Err(too_large(version, head, 0));
+            }
+        }
         let fresh = self.freshen("list", freshness).await;
         if freshness == Freshness::Current {
             self.cache.counts().read_consistently(fresh.is_ok());
@@ -252,11 +268,8 @@ impl Store {
                 }
             }
             Freshness::NotOlderThan(version) => {
-                self.waited(tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version))).await.map_err(|_| {
-                    let current = progress.applied();
-                    ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), 1)
-                        .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
-                })
+                let reached = self.waited(tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version))).await;
+                reached.map_err(|_| too_large(version, progress.applied(), 1))
             }
         }
     }

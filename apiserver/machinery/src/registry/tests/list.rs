@@ -158,6 +158,20 @@ async fn future_versions_time_out() {
     let details = error.0.details.expect("details");
     assert_eq!(details.retry_after_seconds, Some(1));
     assert_eq!(details.causes.expect("causes")[0].reason.as_deref(), Some("ResourceVersionTooLarge"));
+    // A list of one name at a version is told so at once, and not to come back.
+    let one = ListOptions { field_selector: Some("metadata.name=a".to_owned()), ..at(99, "") };
+    for options in [
+        ListOptions { resource_version_match: Some("Exact".to_owned()), ..one.clone() },
+        ListOptions { limit: Some(1), ..one.clone() },
+    ] {
+        let began = std::time::Instant::now();
+        let error = fixture.list(&options).await.expect_err("the future");
+        assert_eq!(error.message(), "Timeout: Too large resource version: 99, current: 1");
+        assert_eq!(error.0.details.expect("details").retry_after_seconds, Some(0));
+        assert!(began.elapsed() < Duration::from_secs(1));
+    }
+    let error = fixture.list(&one).await.expect_err("the future");
+    assert_eq!(error.0.details.expect("details").retry_after_seconds, Some(1));
 }
 
 #[tokio::test]
