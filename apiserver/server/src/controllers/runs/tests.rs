@@ -504,7 +504,7 @@ async fn runs_of_one_second_take_turns_as_they_were_created() {
     let of = |run: &mut Run, began: bool| {
         let status = run.status.get_or_insert_default();
         status.queued_time = None;
-        status.start_time = began.then(|| Time(Timestamp::MAX));
+        status.start_time = began.then_some(Time(Timestamp::MAX));
     };
     of(&mut all[3], false);
     of(&mut all[1], true);
