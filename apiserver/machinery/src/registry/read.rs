@@ -63,8 +63,11 @@ pub(super) fn parse_version(text: &str) -> Result<u64, String> {
 
 /// 504 for a version that has not come, with the seconds after which to try again.
 fn too_large(version: Version, current: Version, retry_after: i32) -> ApiError {
-    ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), retry_after)
-        .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
+    ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), retry_after).with_cause(
+        "ResourceVersionTooLarge",
+        "",
+        "Too large resource version",
+    )
 }
 
 impl Store {

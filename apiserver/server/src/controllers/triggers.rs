@@ -252,7 +252,9 @@ async fn follow(
         }
     }
     failed.told()?;
-    memory.noted.lock().insert(key);
+    if refused.is_none() {
+        memory.noted.lock().insert(key);
+    }
     stack = note_ends(services, stack).await?;
     let waits = stack.spec.workspaces.iter().filter_map(|workspace| {
         let started = started_in(&stack, workspace).filter(|started| started.cause == cause)?;

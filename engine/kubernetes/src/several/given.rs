@@ -31,7 +31,7 @@ async fn an_object_stays_that_another_id_wants_where_it_is() {
     let [first, second] = &planned.plan.actions[..] else { panic!("{}", planned.table) };
     assert_eq!((first.action, first.recorded_as.as_ref()), (Action::Unchanged, Some(&second.id)));
     assert_eq!((second.action, second.kept_as.as_ref()), (Action::Create, Some(&first.id)));
-    assert_eq!(second.after, [first.id.clone()], "its record is not lost before");
+    assert_eq!(second.after, std::slice::from_ref(&first.id), "its record is not lost before");
     let actions = deployment.brings(&both()).await;
     assert_eq!(actions, [("web".to_owned(), Action::Create), ("web/main".to_owned(), Action::Unchanged)]);
     assert_eq!((deployment.uid("web"), deployment.values("web")), (uid, [Some(json!("a")), Some(json!("b"))]));
