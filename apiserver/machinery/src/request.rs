@@ -120,6 +120,12 @@ impl Waits {
         self.validating.fetch_max(nanoseconds(took), Relaxed);
     }
 
+    /// How long it was for each of the two, by upstream's names.
+    pub(crate) fn of_webhooks(&self) -> [(&'static str, Duration); 2] {
+        let of = |waited: &AtomicU64| Duration::from_nanos(waited.load(Relaxed));
+        [("mutating-webhook", of(&self.mutating)), ("validating-webhook", of(&self.validating))]
+    }
+
     /// How long all of it was.
     pub(crate) fn total(&self) -> Duration {
         Duration::from_nanos(self.mutating.load(Relaxed).saturating_add(self.validating.load(Relaxed)))

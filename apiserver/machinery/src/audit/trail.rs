@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -20,15 +21,18 @@ use super::{
 };
 use crate::{
     auth::{Decision, Impersonated},
+    duration,
     http::RequestInfo,
     object::Object,
-    request::{RequestContext, UserInfo},
+    request::{RequestContext, UserInfo, Waits},
     schema::{self, Format},
     status::ApiError,
 };
 
 /// The longest `User-Agent` that is recorded whole, in bytes.
 const LONGEST_USER_AGENT: usize = 1024;
+/// Requests that take longer say what they waited for.
+const SLOW: Duration = Duration::from_millis(500);
 /// The most bytes of a response's body that are recorded; what is longer is left out.
 const LARGEST_RESPONSE: usize = 16 << 20;
 
@@ -55,11 +59,26 @@ struct Changing {
     impersonated: Option<Impersonated>,
     annotations: BTreeMap<String, String>,
     context: Option<RequestContext>,
+    /// What was waited for before the API had the request, and how long.
+    waited: Vec<(&'static str, Duration)>,
     object: Option<ObjectReference>,
     status: Option<ResponseStatus>,
     request: Option<Value>,
     response: Option<Value>,
     panicked: bool,
+}
+
+impl Changing {
+    /// Says what a request waited for that took so long in all, as upstream's `AuditAnnotationsFromLatencyTrackers`.
+    fn tell_waits(&mut self, took: Duration) {
+        let mut waited = std::mem::take(&mut self.waited);
+        let waits = self.context.as_ref().map(RequestContext::waits);
+        let webhooks = waits.into_iter().flat_map(Waits::of_webhooks);
+        waited.extend(webhooks.filter(|(_, took)| !took.is_zero()));
+        for (part, took) in waited.into_iter().chain([("total", took)]) {
+            self.annotations.insert(format!("apiserver.latency.k8s.io/{part}"), duration::text(took));
+        }
+    }
 }
 
 /// What a trail is begun with.
@@ -153,6 +172,11 @@ impl Trail {
         self.annotate("authorization.k8s.io/reason", reason);
     }
 
+    /// The request waited so long for a part of the server, which is told of those that take long.
+    pub(crate) fn waited(&self, part: &'static str, took: Duration) {
+        self.changing.lock().waited.push((part, took));
+    }
+
     fn annotate(&self, key: &str, value: &str) {
         self.changing.lock().annotations.insert(key.to_owned(), value.to_owned());
     }
@@ -244,6 +268,10 @@ impl Trail {
             }
             if let Some(object) = object.filter(|_| self.wants_response()) {
                 changing.response = Some(object);
+            }
+            let took = Duration::try_from(Timestamp::now().duration_since(self.received)).unwrap_or_default();
+            if took > SLOW {
+                changing.tell_waits(took);
             }
             changing.panicked
         };

@@ -263,6 +263,9 @@ impl Chain {
             Err(error) => return Ok(in_lines(refusal(&error, request.headers()), lines).await),
         }
         self.metrics.impersonated(audited.elapsed());
+        if let Some(trail) = &begun {
+            trail.waited("authentication", authenticated.duration_since(record.received()));
+        }
         Span::current().record("user", &user.name);
         if !long_running {
             match self.in_flight.begin(&user, &info) {
@@ -359,6 +362,7 @@ impl Chain {
         self.metrics.authorized(result, began.elapsed());
         if let Some(trail) = trail {
             trail.authorized(&decision);
+            trail.waited("authorization", began.elapsed());
         }
         decision
     }

@@ -121,6 +121,29 @@ async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test]
+async fn a_request_that_takes_long_says_what_it_waited_for() {
+    let mut setup = Setup::default();
+    let log = Log::start(&mut setup, "omitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    client.get("/apis/g.io/v1/stacks").await;
+    let watching = client.send(Method::GET, "/apis/g.io/v1/stacks?watch=true", &[]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    server.stop.cancel();
+    read(watching).await;
+    let events = log.events(2).await;
+    let said = |event: &Value| {
+        let said = event["annotations"].as_object().unwrap().keys();
+        said.filter_map(|key| key.strip_prefix("apiserver.latency.k8s.io/")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(said(&events[0]).is_empty());
+    assert_eq!(said(&events[1]), ["authentication", "authorization", "total"]);
+    let total = events[1]["annotations"]["apiserver.latency.k8s.io/total"].as_str().unwrap();
+    assert!(total.ends_with('s'), "{total}");
+}
+
+#[tokio::test]
 async fn strangers_panics_and_impersonation_are_recorded() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]");
