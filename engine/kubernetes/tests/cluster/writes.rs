@@ -176,7 +176,8 @@ async fn a_key_of_a_secret_goes_that_was_applied_as_a_string_and_that_nobody_hol
 async fn a_key_of_a_secret_that_others_have_is_not_written_over() {
     let bed = Bed::new().await;
     let secrets = Api::<Secret>::namespaced(bed.client.clone(), &bed.namespace);
-    let claim = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "dGhlaXJz"}});
+    let metadata = json!({"name": "key"});
+    let claim = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"a": "dGhlaXJz"}});
     secrets.patch("key", &PatchParams::apply("flux"), &Patch::Apply(claim)).await.unwrap();
     let desired = secret_of(&bed, &json!({"a": "hunter2"}));
     let adopt = ApplyRequest::adopting(&desired);
