@@ -445,7 +445,8 @@ impl Caller {
         };
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-        let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, &self.keys);
+        let (desired, resolved) = (&ready.desired, &ready.resolved);
+        let record = StateResource::applied_over(records, desired, resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
         let record = record.adopted(is_adopted(planned, prior));
         let message = left.map(|why| format!("where it was: {why}")).unwrap_or_default();

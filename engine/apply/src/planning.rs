@@ -109,12 +109,20 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     refuse_sensitive(&*runtime, &sketch)?;
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let (live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
+    let is_elsewhere = |wanted: &&Resource| {
+        let prior = recorded.get(&wanted.id).filter(|_| refresh && !destroy);
+        prior.is_some_and(|prior| planner::is_recorded_elsewhere(clusters, prior, wanted))
+    };
+    let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
+    let (live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    // Of what is not wanted it is compared what was applied.
-    let left = state.resources.iter().filter(|record| refresh && !desired.contains_key(&record.id));
+    // Of what is not wanted, or is elsewhere, it is compared what was applied.
+    let left = state.resources.iter().filter(|record| {
+        let is_in_place = desired.contains_key(&record.id) && !elsewhere.contains(&record.id);
+        refresh && !is_in_place
+    });
     let applied: Vec<Resource> = left.map(StateResource::as_applied).collect();
-    let wanted = desired.values().map(AsRef::as_ref).chain(&applied);
+    let wanted = desired.iter().filter(|(id, _)| !elsewhere.contains(*id)).map(|(_, wanted)| &**wanted).chain(&applied);
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
@@ -135,8 +143,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        // What did not move would be as it is, and what is another's is refused.
-        _ if refresh && (!planned.drift || planned.refused.is_some()) => false,
+        // What did not move would be as it is, what is another's is refused, and elsewhere nobody wants it.
+        _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
         // What is in another cluster is made anew.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
@@ -231,20 +239,23 @@ fn refuse_sensitive(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Result<(), Pl
 /// brings them.
 type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
+/// Looks at everything, and at what is `elsewhere` by its record.
 async fn read(
     runtime: &dyn Runtime,
     sketch: &Sketch<'_>,
     desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
+    elsewhere: &BTreeSet<&ResourceId>,
 ) -> Result<Read, PlanError> {
     let (mut live, mut lacking) = Read::default();
-    for id in desired.keys().filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
+    let is_here = |id: &&ResourceId| !elsewhere.contains(*id);
+    for id in desired.keys().filter(is_here).filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
         live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
     }
-    let wanted = desired
-        .iter()
-        .filter(|(id, _)| !live.contains_key(*id))
-        .map(|(id, resource)| ReadRequest { desired: Some(resource.as_ref()), prior: prior.get(id).copied() });
+    let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id)).map(|(id, resource)| {
+        let desired: Option<&Resource> = Some(&**resource).filter(|_| !elsewhere.contains(id));
+        ReadRequest { desired, prior: prior.get(id).copied() }
+    });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();

@@ -43,8 +43,28 @@ pub struct Comparison<'a> {
     /// All that is recorded of it, attributes and what was live, whether it counts as prior or not. What is live where one of
     /// these has a mask is sensitive, whatever is wanted there by now.
     pub records: &'a [&'a Map<String, Value>],
+    /// A call may have been made of which no record tells what was sensitive in it. So what is live is not shown, but for what is
+    /// recorded like that.
+    pub unsure: bool,
     /// What is wanted.
     pub desired: &'a Resolved<'a>,
+    /// What is live.
+    pub live: &'a Map<String, Value>,
+    /// What the digests of sensitive values are made with.
+    pub keys: &'a DigestKeys,
+    /// What the server says of its kind, if that is not built in and it says something.
+    pub schema: Option<&'a Schema>,
+}
+
+/// What was applied, and what is live of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployed<'a> {
+    /// What is recorded of it.
+    pub record: &'a StateResource,
+    /// What the last release says of it, if it has it: what is sensitive there is so wherever it is live.
+    pub released: Option<&'a Resolved<'a>>,
+    /// As in a [`Comparison`].
+    pub unsure: bool,
     /// What is live.
     pub live: &'a Map<String, Value>,
     /// What the digests of sensitive values are made with.
@@ -65,25 +85,43 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 
 /// The fields in which what is live moved away from what was applied, whatever is wanted by now; all of them are drift. What
 /// the infrastructure had made of a field by then moved nowhere, nor did what is left to others.
-pub fn moved(
-    record: &StateResource,
-    live: &Map<String, Value>,
-    keys: &DigestKeys,
-    schema: Option<&Schema>,
-) -> Vec<FieldChange> {
+pub fn moved(deployed: &Deployed<'_>) -> Vec<FieldChange> {
+    let Deployed { record, released, unsure, live, keys, schema } = *deployed;
     let applied = Resolved { sensitive: masked_paths(&record.attributes), ..Resolved::plain(&record.attributes) };
     // What is wrong with it kept it from being applied.
     let ignored = Ignored::of(&record.as_applied()).unwrap_or_default();
     let desired = ignored.resolved(applied, live);
     let (id, kind, prior) = (&record.id, record.kind, Some(&record.attributes));
-    let records = &[&record.attributes, &record.live];
-    compare(&Comparison { id, kind, prior, records, desired: &desired, live, keys, schema }, None, Some(&record.live))
+    let known = released.map(|released| Sensitive::of(&released.attributes, &released.sensitive)).unwrap_or_default();
+    let masked = released.map(|released| known.recorded(id, &released.attributes, keys));
+    let records: Vec<&Map<String, Value>> = record.objects().chain(&masked).collect();
+    let (records, desired) = (records.as_slice(), &desired);
+    let comparison = Comparison { id, kind, prior, records, unsure, desired, live, keys, schema };
+    compare(&comparison, None, Some(&Made { live: &record.live, known: &known }))
+}
+
+/// What is left live of what was sensitive when it was recorded, after what is wanted was applied: a field that is left to
+/// others, or that others have, too. The places are those in what is live.
+pub(crate) fn still_sensitive<'r>(
+    kind: ResourceType,
+    records: impl Iterator<Item = &'r Map<String, Value>>,
+    wanted: &Map<String, Value>,
+    live: &Map<String, Value>,
+) -> Sensitive {
+    let kubernetes = kind == ResourceType::Kubernetes;
+    let schema = kubernetes.then(|| Schema::built_in(wanted).unwrap_or(Schema::of_any_kind()));
+    let mut left = Sensitive::default();
+    for record in records.filter(|record| record.values().any(contains_mask)) {
+        left.extend(&hidden::left(schema, &stored(record, kubernetes), wanted, live));
+    }
+    left
 }
 
 /// The fields that are set where nothing is yet: all but those that the id says.
 pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
     let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
-    three_way(&Comparison { id, kind, prior: None, records: &[], desired, live: &live, keys, schema: None })
+    let (prior, unsure, live) = (None, false, &live);
+    three_way(&Comparison { id, kind, prior, records: &[], unsure, desired, live, keys, schema: None })
 }
 
 /// The fields in which two records of a resource differ, by path, digests of sensitive values as [`MASK`]. Where one of the two is
@@ -97,8 +135,9 @@ pub fn between(
     let desired = Resolved::plain(after);
     // What is not compared with what was recorded makes no digests.
     let keys = DigestKeys::new(&[0; 32], &[]);
+    let (prior, unsure) = (None, false);
     let (desired, live, keys) = (&desired, before, &keys);
-    let comparison = Comparison { id, kind, prior: None, records: &[], desired, live, keys, schema: None };
+    let comparison = Comparison { id, kind, prior, records: &[], unsure, desired, live, keys, schema: None };
     let mut changes = against_preview(&comparison, after);
     // The order of maps depends on a feature of serde_json that any crate in the build may turn on.
     changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -128,11 +167,18 @@ fn hide_digests(value: &mut Value) {
     }
 }
 
-/// `made` is what was recorded of what the infrastructure made, where what is wanted is what was applied.
+/// What is known besides where what is wanted is what was applied.
+struct Made<'a> {
+    /// What was recorded of what the infrastructure made.
+    live: &'a Map<String, Value>,
+    /// What the last release says to be sensitive.
+    known: &'a Sensitive,
+}
+
 fn compare(
     comparison: &Comparison<'_>,
     previewed: Option<&Map<String, Value>>,
-    made: Option<&Map<String, Value>>,
+    applied: Option<&Made<'_>>,
 ) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
     let desired = as_stored(comparison.desired, kubernetes);
@@ -143,7 +189,7 @@ fn compare(
     };
     let prior = comparison.prior.map(|prior| stored(prior, kubernetes));
     let previewed = previewed.map(|previewed| stored(previewed, kubernetes));
-    let made = made.map(|made| secret_as_stored(made).map_or(Cow::Borrowed(made), Cow::Owned));
+    let made = applied.map(|applied| secret_as_stored(applied.live).map_or(Cow::Borrowed(applied.live), Cow::Owned));
     let live_metadata = if kubernetes { metadata_without_mark(&live) } else { None };
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
@@ -156,6 +202,9 @@ fn compare(
     for record in comparison.records.iter().filter(|record| record.values().any(contains_mask)) {
         let want = previewed.as_deref().unwrap_or(&desired.attributes);
         hidden.extend(&hidden::by_record(schema, &stored(record, kubernetes), want, &live));
+    }
+    if let Some(applied) = applied {
+        hidden.extend_texts(applied.known);
     }
     let recorded = OnceCell::new();
     let mut walker = Walker {
@@ -176,6 +225,7 @@ fn compare(
         desired: &desired,
         sensitive: &sensitive,
         hidden: &hidden,
+        unsure: comparison.unsure,
         shown: FieldPath::default(),
         raw: FieldPath::default(),
         changes: Vec::new(),
@@ -263,6 +313,8 @@ struct Walker<'a> {
     sensitive: &'a Sensitive,
     /// What is not shown: the same, and what was sensitive before.
     hidden: &'a Sensitive,
+    /// Whether what is live and not recorded like that may have been sensitive.
+    unsure: bool,
     /// Where we are, as people read it.
     shown: FieldPath,
     /// Where we are in what is wanted, lists by index.
@@ -441,11 +493,17 @@ impl Walker<'_> {
         let show = |value: &Value| self.hidden.shown(&self.raw, value);
         let change = FieldChange {
             path: self.hidden.shown_path(&self.shown).to_string(),
-            before: before.map(show),
+            before: before.map(|had| if self.may_be_sensitive(had) { Value::from(MASK) } else { show(had) }),
             after: after.map(|after| if after == UNKNOWN { after.clone() } else { self.with_unknown(show(after)) }),
             drift,
         };
         self.changes.push(change);
+    }
+
+    /// Whether nobody knows of a value that is live here whether it is sensitive.
+    fn may_be_sensitive(&self, had: &Value) -> bool {
+        let recorded = || self.prior.and_then(|prior| self.finder.get(prior, &self.shown));
+        self.unsure && recorded() != Some(had)
     }
 
     /// What is wanted here, with all that is not known yet.

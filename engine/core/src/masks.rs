@@ -143,6 +143,25 @@ pub(crate) fn masked_paths(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     found
 }
 
+/// Where an object has masks, and nothing else of it: a list as a whole, since what tells its items apart is in them. The digests
+/// are left out.
+pub(crate) fn only_masks(object: &Map<String, Value>) -> Map<String, Value> {
+    fn blank(value: &Value) -> Value {
+        match value {
+            _ if is_masked(value) => json!({ STATE_KEY: "" }),
+            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), blank(value))).collect(),
+            Value::Array(items) => items.iter().map(blank).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+    let masked = object.iter().filter(|(_, value)| contains_mask(value));
+    let kept = masked.map(|(key, value)| match value {
+        Value::Object(map) if !is_masked(value) => (key.clone(), Value::Object(only_masks(map))),
+        _ => (key.clone(), blank(value)),
+    });
+    kept.collect()
+}
+
 /// Whether a masked value is this value or within it.
 pub fn contains_mask(value: &Value) -> bool {
     is_masked(value)
@@ -208,6 +227,19 @@ mod tests {
             );
         }
         assert!(!old.is_mask_of(&id, &keys.mask(&id, &json!("hunter2")), &json!("hunter2")), "it has not that key");
+    }
+
+    #[test]
+    fn where_masks_are_is_kept_without_digests_and_lists_as_they_are() {
+        let (id, keys) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
+        let (old, new) = (unkeyed(&id, &json!("hunter2")), keys.mask(&id, &json!("hunter2")));
+        let object = json!({"kind": "Pod", "data": {"pw": old, "plain": "x"}, "whole": new, "args": ["a"],
+            "env": [{"name": "A", "value": "a"}, {"name": "PW", "value": new}]});
+        let blank = json!({ STATE_KEY: "" });
+        let kept = json!({"data": {"pw": blank}, "whole": blank,
+            "env": [{"name": "A", "value": "a"}, {"name": "PW", "value": blank}]});
+        assert!(contains_mask(&kept));
+        assert_eq!(Value::Object(only_masks(object.as_object().unwrap())), kept);
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, reference_problem};
+pub use drift::is_recorded_elsewhere;
 use objects::{Kept, duplicates, given, renamed, superseded};
 
 /// All that a plan is made from.
@@ -50,7 +51,8 @@ pub struct PlanInput<'a> {
     /// What is on record in clusters that are given up.
     pub given_up: &'a GivenUp,
     /// What is live, of everything that is wanted or recorded. What is missing counts as
-    /// [`Live::Unverified`].
+    /// [`Live::Unverified`]. Where nothing is to be changed, what is [recorded elsewhere](is_recorded_elsewhere) is what
+    /// is there.
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// What the infrastructure says it would make, of whatever it was asked about.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
@@ -327,7 +329,10 @@ impl<'a> Outline<'a> {
                     continue;
                 }
             };
-            let mut decision = match decide_place(input, resource, records, &resolved, &ignored) {
+            let elsewhere = drift::of_elsewhere(input, (resource, records), &resolved);
+            let is_elsewhere = elsewhere.is_some();
+            let decided = elsewhere.map_or_else(|| decide_place(input, resource, records, &resolved, &ignored), Ok);
+            let mut decision = match decided {
                 Ok(decision) => decision,
                 Err(problem) => {
                     problems.push(problem);
@@ -338,7 +343,7 @@ impl<'a> Outline<'a> {
                 // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
                 decision.action = Action::Adopt;
             }
-            if input.refresh {
+            if input.refresh && !is_elsewhere {
                 decision = drift::of_wanted(input, (resource, records), (&resolved, &ignored), decision);
             }
             actions.insert(
@@ -351,7 +356,7 @@ impl<'a> Outline<'a> {
                     // What is made anew has to go first, by the record that says which object is there.
                     recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
                     kept_as: given_to.cloned(),
-                    owned_by,
+                    owned_by: owned_by.or(decision.owned_by),
                     recreated: decision.recreated,
                     takes_over: decision.takes_over,
                     taken: decision.taken,
@@ -548,6 +553,7 @@ struct Decision {
     takes_over: bool,
     taken: Vec<FieldConflict>,
     refused: Option<String>,
+    owned_by: Option<String>,
     imported: bool,
 }
 
@@ -562,6 +568,7 @@ impl Decision {
             takes_over: false,
             taken: Vec::new(),
             refused: None,
+            owned_by: None,
             imported: false,
         }
     }
@@ -605,13 +612,14 @@ fn decide(
             return Decision::create(Vec::new(), false, Some("it was not read".to_owned()));
         }
     };
-    let records: Vec<&Map<String, Value>> =
-        records.into_iter().flatten().flat_map(|record| [&record.attributes, &record.live]).collect();
+    let unsure = may_hold_unrecorded(input, &resource.id, records, live);
+    let records: Vec<&Map<String, Value>> = records.into_iter().flatten().flat_map(StateResource::objects).collect();
     let comparison = Comparison {
         id: &resource.id,
         kind: resource.kind,
         prior: prior.map(|prior| &prior.attributes),
         records: &records,
+        unsure,
         desired: resolved,
         live,
         keys: input.keys,
@@ -642,6 +650,18 @@ fn decide(
         Some(_) | None => Vec::new(),
     };
     Decision { changes, drift, unverified, takes_over, taken, imported, ..Decision::new(action) }
+}
+
+/// Whether a call of which no record tells may have set fields of an object, from sensitive values among others: it is ours, and
+/// nothing is recorded but which it is, or nobody knows what came of a call.
+fn may_hold_unrecorded(
+    input: &PlanInput<'_>,
+    id: &ResourceId,
+    records: [Option<&StateResource>; 2],
+    live: &Map<String, Value>,
+) -> bool {
+    let is_open = || input.state.open.iter().any(|call| call.id == *id);
+    input.owner.has(live) && (records.into_iter().flatten().any(StateResource::is_only_found) || is_open())
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It

@@ -10,9 +10,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::cluster::CLUSTER;
+use crate::diff::still_sensitive;
 use crate::document::Document;
 use crate::import::IMPORT_ID;
-use crate::masks::DigestKeys;
+use crate::masks::{DigestKeys, only_masks};
 use crate::object::{KubernetesObject, ObjectRef, named, split_api_version, uid_of, without_bookkeeping};
 use crate::plan::Action;
 use crate::resolve::Resolved;
@@ -58,6 +60,10 @@ pub struct StateResource {
     /// It was there before, and was taken over: what is in it may have been there before, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// Where its fields were sensitive that are not recorded any more ([`as_found`](Self::as_found)): the attributes and what was
+    /// live, with masks there, and little else. What is live in these places is still not shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<Map<String, Value>>,
 }
 
 /// What came of one resource.
@@ -273,29 +279,54 @@ impl StateResource {
     /// What to record of a resource that was applied as `resolved` and is live as told; an empty
     /// map for runtimes that report nothing.
     pub fn applied(resource: &Resource, resolved: &Resolved<'_>, live: Map<String, Value>, keys: &DigestKeys) -> Self {
+        Self::applied_over(&[], resource, resolved, live, keys)
+    }
+
+    /// The same where this was recorded before: what was sensitive then stays so for as long as it is live, which it may be
+    /// though nobody wants it any more.
+    pub fn applied_over(
+        records: &[Self],
+        resource: &Resource,
+        resolved: &Resolved<'_>,
+        live: Map<String, Value>,
+        keys: &DigestKeys,
+    ) -> Self {
         let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         sensitive.extend(&Sensitive::of(&live, &resolved.sensitive));
+        let mut sensitive_live = sensitive.clone();
+        let objects = records.iter().flat_map(Self::objects);
+        sensitive_live.extend(&still_sensitive(resource.kind, objects, &resolved.attributes, &live));
         Self {
             id: resource.id.clone(),
             kind: resource.kind,
             attributes: sensitive.recorded(&resource.id, &resolved.attributes, keys),
-            live: sensitive.recorded(&resource.id, &without_bookkeeping(live), keys),
+            live: sensitive_live.recorded(&resource.id, &without_bookkeeping(live), keys),
             depends_on: Vec::new(),
             extensions: resource.kept_extensions(),
             cluster: String::new(),
             unknown: false,
             adopted: false,
+            masked: Vec::new(),
         }
     }
 
-    /// What was applied, as if it were wanted; in place of sensitive values are their digests.
+    /// All that is recorded of its fields, with masks wherever something was sensitive.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Map<String, Value>> {
+        [&self.attributes, &self.live].into_iter().chain(&self.masked)
+    }
+
+    /// What was applied, as if it were wanted where it is recorded; in place of sensitive values are their digests.
     pub fn as_applied(&self) -> Resource {
+        let mut extensions = self.extensions.clone();
+        if !self.cluster.is_empty() {
+            extensions.insert(CLUSTER.to_owned(), self.cluster.as_str().into());
+        }
         Resource {
             id: self.id.clone(),
             kind: self.kind,
             attributes: self.attributes.clone(),
             depends_on: self.depends_on.clone(),
-            extensions: self.extensions.clone(),
+            extensions,
         }
     }
 
@@ -331,6 +362,7 @@ impl StateResource {
             cluster: cluster.to_owned(),
             unknown: false,
             adopted: false,
+            masked: Vec::new(),
         })
     }
 
@@ -343,14 +375,15 @@ impl StateResource {
     }
 
     /// The same, found live after a call whose result was lost. Of the object only its identity is kept: which of its
-    /// values are sensitive is known only to whoever applies it.
+    /// values are sensitive is known only to whoever applies it. Where they were before stays known.
     #[must_use]
     pub fn found(self, live: &Map<String, Value>, cluster: String) -> Self {
         let metadata = live.get("metadata").and_then(Value::as_object);
         let kept = FOUND.iter().filter_map(|key| metadata?.get_key_value(*key));
         let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
         let live = (!kept.is_empty()).then(|| ("metadata".to_owned(), kept.into()));
-        Self { live: live.into_iter().collect(), cluster, ..self }
+        let masked = with_masks(&self.masked, &self.live);
+        Self { live: live.into_iter().collect(), cluster, masked, ..self }
     }
 
     /// The same with the uid of the object that is meant.
@@ -368,7 +401,8 @@ impl StateResource {
             return self;
         }
         let (attributes, live, cluster) = (named(&self.attributes), self.live.clone(), self.cluster.clone());
-        Self { attributes, ..self }.found(&live, cluster)
+        let masked = with_masks(&self.masked, &self.attributes);
+        Self { attributes, masked, ..self }.found(&live, cluster)
     }
 
     /// Whether nothing is recorded but which object it is.
@@ -421,6 +455,15 @@ impl StateResource {
     }
 }
 
+/// Where fields were sensitive, those of an object among them that is not kept.
+fn with_masks(masked: &[Map<String, Value>], object: &Map<String, Value>) -> Vec<Map<String, Value>> {
+    let (mut masked, more) = (masked.to_vec(), only_masks(object));
+    if !more.is_empty() && !masked.contains(&more) {
+        masked.push(more);
+    }
+    masked
+}
+
 impl State {
     /// What is recorded under an id.
     pub fn get(&self, id: &ResourceId) -> Option<&StateResource> {
@@ -431,6 +474,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::FieldPath;
 
     #[test]
     fn an_intent_says_where_its_call_goes_and_one_of_before_that_reads_as_it_was() {
@@ -463,6 +507,88 @@ mod tests {
             None,
             "it says so itself"
         );
+    }
+
+    fn config_map(data: serde_json::Value) -> Resource {
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "shop"}, "data": data});
+        let resource = serde_json::json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": object});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    #[test]
+    fn where_something_was_sensitive_stays_known_for_as_long_as_it_is_live() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let resource = config_map(serde_json::json!({"pw": "hunter2", "plain": "x"}));
+        let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
+        let resolved = Resolved { sensitive, ..Resolved::plain(&resource.attributes) };
+        let mut live = resource.attributes.clone();
+        live["metadata"]["uid"] = "u".into();
+        let record = StateResource::applied(&resource, &resolved, live.clone(), &keys);
+        let found = record.clone().as_found();
+        assert!(found.is_only_found() && found.uid() == Some("u"));
+        let masked = serde_json::json!([{"data": {"pw": {"$sensitive": ""}}}]);
+        assert_eq!(serde_json::to_value(&found.masked).unwrap(), masked);
+        assert_eq!(found.clone().as_found(), found);
+        let again = record.clone().found(&live, String::new());
+        assert_eq!(again.masked, found.masked, "also where what was applied stays on record");
+
+        // It is not wanted any more, and left to others or theirs, too.
+        let wanted = config_map(serde_json::json!({"plain": "x"}));
+        let over = |record: &StateResource, wanted: &Resource, live: &Map<String, Value>| {
+            let records = std::slice::from_ref(record);
+            let resolved = Resolved::plain(&wanted.attributes);
+            StateResource::applied_over(records, wanted, &resolved, live.clone(), &keys)
+        };
+        for record in [&record, &found] {
+            let left = over(record, &wanted, &live);
+            assert_eq!(left.live["data"]["pw"], keys.mask(&resource.id, &"hunter2".into()));
+            assert_eq!(left.live["data"]["plain"], "x");
+            assert_eq!(over(&left, &wanted, &live), left);
+        }
+        // It is wanted in clear.
+        let plain = config_map(serde_json::json!({"pw": "none", "plain": "x"}));
+        assert_eq!(over(&record, &plain, &plain.attributes).live["data"]["pw"], "none");
+        // As it was kept before.
+        let mut kept = serde_json::to_value(&found).unwrap();
+        kept.as_object_mut().unwrap().remove("masked");
+        assert!(serde_json::from_value::<StateResource>(kept).unwrap().masked.is_empty());
+    }
+
+    #[test]
+    fn what_was_left_in_an_item_of_a_list_is_told_by_where_it_is_live() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let pod = |env: serde_json::Value| -> Resource {
+            let object = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+                "spec": {"containers": [{"name": "web", "env": env}]}});
+            let resource = serde_json::json!({"id": "v1:Pod:a", "type": "Kubernetes", "attributes": object});
+            serde_json::from_value(resource).unwrap()
+        };
+        let [password, rest] =
+            [["PW", "hunter2"], ["B", "b"]].map(|[name, value]| serde_json::json!({"name": name, "value": value}));
+        let (both, one) = (pod(serde_json::json!([password, rest])), pod(serde_json::json!([rest])));
+        let variable = FieldPath::of_keys(["spec", "containers"]).index(0).key("env").index(0).key("value");
+        let resolved = Resolved { sensitive: [variable].into(), ..Resolved::plain(&both.attributes) };
+        let record = StateResource::applied(&both, &resolved, both.attributes.clone(), &keys);
+        // Somebody else has it, who put another value there.
+        let mut live = both.attributes.clone();
+        live["spec"]["containers"][0]["env"][0]["value"] = "rotated".into();
+        for record in [record.clone(), record.as_found()] {
+            let plain = Resolved::plain(&one.attributes);
+            let left = StateResource::applied_over(&[record], &one, &plain, live.clone(), &keys);
+            let env = &left.live["spec"]["containers"][0]["env"];
+            assert_eq!(env[0]["value"], keys.mask(&both.id, &"rotated".into()), "{env}");
+            assert_eq!(env[1], rest);
+        }
+    }
+
+    #[test]
+    fn what_was_applied_is_as_if_it_were_wanted_where_it_is_recorded() {
+        let named = StateResource::named_by(&"v1:ConfigMap:shop:a".into()).unwrap();
+        assert!(named.as_applied().extensions.is_empty());
+        let mut record = named.in_cluster("east".to_owned());
+        record.extensions.insert(CLUSTER.to_owned(), "main".into());
+        assert_eq!(record.as_applied().extensions[CLUSTER], "east");
     }
 
     #[test]

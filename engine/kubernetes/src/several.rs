@@ -111,13 +111,17 @@ impl Deployment {
     }
 
     async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
+        self.planned_to(spec, false).await
+    }
+
+    async fn planned_to(&self, spec: &Spec, refresh: bool) -> Result<Planned, PlanError> {
         let state = self.state();
         let planning = Planning {
             spec,
             spec_digest: "digest",
             state: &state,
             destroy: false,
-            refresh: false,
+            refresh,
             keys: &self.keys,
             forget_clusters: &self.forget,
         };
@@ -275,6 +279,26 @@ async fn an_object_that_is_to_be_in_another_cluster_goes_where_it_was() {
     let both = spec(vec![in_cluster("", "web", "a", false), in_cluster("main", "web", "b", true)]);
     let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
     assert!(problems[0].message.contains("the same object as"), "{problems:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_where_the_release_has_it_is_looked_at_where_it_is() {
+    let deployment = Deployment::new();
+    let released = spec(vec![in_cluster("", "web", "a", false)]);
+    deployment.brings(&released).await;
+    // As a run does that fails after that.
+    deployment.brings(&spec(vec![in_cluster("east", "web", "b", false)])).await;
+    let looked = async || {
+        let planned = deployment.planned_to(&released, true).await.unwrap();
+        let action = &planned.plan.actions[0];
+        (action.action, action.drift, action.unverified.is_some())
+    };
+    assert_eq!(looked().await, (Action::Unchanged, false, false));
+    deployment.east.be_away(true);
+    assert_eq!(looked().await, (Action::Update, false, true));
+    deployment.east.be_away(false);
+    deployment.east.remove("shop", "web");
+    assert_eq!(looked().await, (Action::Create, true, false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stoa_engine::{Spec, ignore::IGNORE_FIELDS, problem::reason};
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Stack, config_map, id, names, spec};
+use crate::support::{Stack, config_map, id, names, secret, spec};
 
 /// A ConfigMap that leaves `data.theirs` to others, and one with what it is.
 fn wanted(ours: &str, theirs: &str) -> Spec {
@@ -44,6 +44,26 @@ async fn an_ignored_field_is_written_once_and_then_left_to_others() {
     stack.cloud.remove(&id("a"));
     stack.bring(&wanted("2", "again")).await;
     assert_eq!(data(&stack, "a"), json!({"ours": "2", "theirs": "again"}), "what is made anew has all that is written");
+}
+
+#[tokio::test]
+async fn what_came_from_a_secret_and_is_left_to_others_since_is_neither_recorded_nor_shown() {
+    let stack = Stack::default();
+    let wanted = |data: Value, ignored: Value| {
+        let mut map = config_map("a", &[], data);
+        map["extensions"] = json!({ IGNORE_FIELDS: ignored });
+        spec(vec![secret("db", json!({"password": "hunter2"})), map])
+    };
+    let password = "$kusion_path.v1:Secret:shop:db.stringData.password";
+    stack.bring(&wanted(json!({"x": "1", "pw": password}), json!([]))).await;
+    for x in ["2", "3"] {
+        stack.bring(&wanted(json!({ "x": x }), json!(["data.pw"]))).await;
+        assert_eq!(data(&stack, "a"), json!({"x": x, "pw": "hunter2"}));
+        let record = format!("{:?}", stack.keeper.record(&id("a")));
+        assert!(!record.contains("hunter2"), "{record}");
+    }
+    let table = stack.plan(&wanted(json!({"x": "4", "pw": "y"}), json!([]))).await.unwrap().table;
+    assert!(table.contains("(sensitive)") && !table.contains("hunter2"), "{table}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
 
 use crate::import::{named, planned};
-use crate::support::{Stack, config_map, id, maps, spec, unplaced};
+use crate::support::{Stack, config_map, id, maps, secret, spec, unplaced};
 
 fn unavailable() -> RuntimeError {
     RuntimeError::Unavailable { message: "connection reset".to_owned() }
@@ -296,6 +296,33 @@ async fn what_was_found_and_then_failed_is_recorded() {
     assert!(stack.open().is_empty());
     assert!(stack.destroy().await.succeeded);
     assert!(stack.cloud.ids().is_empty(), "it was on record");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_call_set_from_a_secret_is_not_shown_once_it_is_dropped() {
+    let (a, password) = (id("a"), "$kusion_path.v1:Secret:shop:db.stringData.password");
+    let wanted = |data: Value| spec(vec![secret("db", json!({"password": "hunter2"})), config_map("a", &[], data)]);
+    let refusal = || RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false };
+    let dropped = wanted(json!({"x": "3"}));
+    for was_recorded in [true, false] {
+        let stack = Stack::default();
+        stack
+            .bring(&match was_recorded {
+                true => wanted(json!({"x": "1", "pw": password})),
+                false => spec(vec![secret("db", json!({"password": "hunter2"}))]),
+            })
+            .await;
+        stack.lose(&a, &wanted(json!({"x": "2", "pw": password}))).await;
+        let table = stack.plan(&dropped).await.unwrap().table;
+        assert!(table.contains("(sensitive)") && !table.contains("hunter2"), "{table}");
+
+        stack.cloud.fail(Operation::Apply, &a, refusal());
+        assert!(!stack.apply(&wanted(json!({"x": "3", "pw": password}))).await.succeeded);
+        let record = stack.keeper.record(&a);
+        assert!(record.is_only_found() && record.masked.is_empty() != was_recorded, "{record:?}");
+        let table = stack.plan(&dropped).await.unwrap().table;
+        assert!(table.contains("(sensitive)") && !table.contains("hunter2"), "{table}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,18 +21,42 @@ pub(super) fn by_record(
     want: &Map<String, Value>,
     have: &Map<String, Value>,
 ) -> Sensitive {
-    let mut search = Search { schema, at: FieldPath::default(), found: Sensitive::default() };
-    search.map(record, Some(want), Some(have));
-    search.found
+    Search::new(schema, false).found_by(record, want, have)
+}
+
+/// What is left in `have` of what a record has masks for, by where it is in that: all but what is there as it is wanted.
+pub(super) fn left(
+    schema: Option<&Schema>,
+    record: &Map<String, Value>,
+    want: &Map<String, Value>,
+    have: &Map<String, Value>,
+) -> Sensitive {
+    Search::new(schema, true).found_by(record, want, have)
 }
 
 struct Search<'a> {
     schema: Option<&'a Schema>,
+    /// Whether only what is left is looked for, and is told by where it is live.
+    is_left: bool,
     at: FieldPath,
     found: Sensitive,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(schema: Option<&'a Schema>, is_left: bool) -> Self {
+        Self { schema, is_left, at: FieldPath::default(), found: Sensitive::default() }
+    }
+
+    fn found_by(
+        mut self,
+        record: &Map<String, Value>,
+        want: &Map<String, Value>,
+        have: &Map<String, Value>,
+    ) -> Sensitive {
+        self.map(record, Some(want), Some(have));
+        self.found
+    }
+
     fn map(
         &mut self,
         record: &Map<String, Value>,
@@ -47,7 +71,7 @@ impl Search<'_> {
 
     fn value(&mut self, record: &Value, want: Option<&Value>, have: Option<&Value>) {
         match record {
-            _ if is_masked(record) => self.found.add(self.at.clone(), have),
+            _ if is_masked(record) => self.find(want, have),
             Value::Object(record) => {
                 self.map(record, want.and_then(Value::as_object), have.and_then(Value::as_object));
             }
@@ -75,17 +99,22 @@ impl Search<'_> {
         let [in_record, in_want, in_have] = [record, want, have].map(|items| lists::places(items, keys));
         for (text, at) in &in_record {
             let (wanted, had) = (in_want.get(text).copied(), in_have.get(text).copied());
-            // As a comparison counts: what is only live comes behind what is wanted.
-            let Some(index) = wanted.or(had.map(|had| want.len() + had)) else { continue };
+            let index = match self.is_left {
+                true => had,
+                // As a comparison counts: what is only live comes behind what is wanted.
+                false => wanted.or(had.map(|had| want.len() + had)),
+            };
+            let Some(index) = index else { continue };
             let (wanted, had) = (wanted.map(|at| &want[at]), had.map(|at| &have[at]));
             self.within(Segment::Index(index), |search| search.value(&record[*at], wanted, had));
         }
         // Items that a sensitive value tells apart are recorded without it.
         let left = record.iter().filter(|item| lists::key_of(item, keys).is_none()).collect();
+        let is_left = self.is_left;
         let others = have.iter().enumerate().filter_map(|(at, had)| {
             let text = lists::key_of(had, keys)?;
             let wanted = in_want.get(&text).copied();
-            let index = wanted.unwrap_or(want.len() + at);
+            let index = if is_left { at } else { wanted.unwrap_or(want.len() + at) };
             (!in_record.contains_key(&text)).then(|| Other { index, want: wanted.map(|at| &want[at]), had })
         });
         self.unnamed(left, others.collect());
@@ -96,12 +125,18 @@ impl Search<'_> {
         let is_one_for_one = left.len() == others.len();
         if !is_one_for_one && left.iter().any(|item| contains_mask(item)) {
             for other in others {
-                self.within(Segment::Index(other.index), |search| search.found.add(search.at.clone(), Some(other.had)));
+                self.within(Segment::Index(other.index), |search| search.find(other.want, Some(other.had)));
             }
         } else if is_one_for_one {
             for (item, other) in left.into_iter().zip(others) {
                 self.within(Segment::Index(other.index), |search| search.value(item, other.want, Some(other.had)));
             }
+        }
+    }
+
+    fn find(&mut self, want: Option<&Value>, have: Option<&Value>) {
+        if !self.is_left || (have.is_some() && want != have) {
+            self.found.add(self.at.clone(), have);
         }
     }
 
@@ -114,7 +149,7 @@ impl Search<'_> {
 
 /// A live item that is not in the record by what names it, and what is wanted of it.
 struct Other<'v> {
-    /// Where a comparison has it.
+    /// Where it is told to be.
     index: usize,
     want: Option<&'v Value>,
     had: &'v Value,

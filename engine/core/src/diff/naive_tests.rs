@@ -135,6 +135,7 @@ fn compared(
         kind: ResourceType::Kubernetes,
         prior: prior.as_ref(),
         records: &[],
+        unsure: false,
         desired: &resolved,
         live: &live,
         keys: &keys(),
@@ -224,7 +225,8 @@ fn a_long_list_all_of_whose_items_are_renamed_is_compared() {
         let (id, desired, schema) = ("x.dev/v1:Web:a".into(), Resolved::plain(&new), Some(&schema(&said)));
         let (kind, keys) = (ResourceType::Kubernetes, &keys());
         let (id, desired) = (&id, &desired);
-        let comparison = Comparison { id, kind, prior: Some(prior), records: &[], desired, live, keys, schema };
+        let (prior, unsure) = (Some(prior), false);
+        let comparison = Comparison { id, kind, prior, records: &[], unsure, desired, live, keys, schema };
         let changes = if strict { against_preview(&comparison, &new) } else { three_way(&comparison) };
         assert_eq!(changes.len(), expected, "{said}");
         changes

@@ -37,7 +37,7 @@ fn show_along(
 ) -> String {
     let (id, kind, keys) = (&"x".into(), ResourceType::Kubernetes, &keys());
     let records = prior.as_slice();
-    let comparison = Comparison { id, kind, prior, records, desired, live, keys, schema };
+    let comparison = Comparison { id, kind, prior, records, unsure: false, desired, live, keys, schema };
     match preview {
         Some(preview) => lines(&against_preview(&comparison, preview)),
         None => lines(&three_way(&comparison)),
@@ -587,6 +587,21 @@ fn what_was_sensitive_in_a_list_without_keys_is_not_what_is_there_as_it_was_reco
 }
 
 #[test]
+fn what_a_call_may_have_set_of_which_nothing_is_recorded_is_not_shown() {
+    let map = |value: Value| value.as_object().cloned().unwrap();
+    let wanted = map(json!({"data": {"a": "2"}}));
+    let (desired, live) = (Resolved::plain(&wanted), map(json!({"data": {"a": "1", "pw": "hunter2"}})));
+    let check = |prior: Value, expected: &str| {
+        let (id, kind, keys, prior) = (&"x".into(), ResourceType::Kubernetes, &keys(), map(prior));
+        let (prior, desired, live) = (Some(&prior), &desired, &live);
+        let comparison = Comparison { id, kind, prior, records: &[], unsure: true, desired, live, keys, schema: None };
+        assert_eq!(lines(&against_preview(&comparison, &wanted)), expected);
+    };
+    check(json!({}), "data.a: \"(sensitive)\" > \"2\"\ndata.pw: \"(sensitive)\" > -");
+    check(json!({"data": {"a": "1"}}), "data.a: \"1\" > \"2\"\ndata.pw: \"(sensitive)\" > -");
+}
+
+#[test]
 fn unknown_values_are_told_as_such() {
     let desired = Resolved {
         attributes: owned(json!({"data": {"uid": null}})),
@@ -622,6 +637,7 @@ fn resources_that_are_no_objects_have_no_server_fields() {
         kind: ResourceType::Terraform,
         prior: None,
         records: &[],
+        unsure: false,
         desired: &desired,
         live: &live,
         keys: &keys(),
@@ -668,7 +684,14 @@ fn applied(attributes: Value, made: Value) -> StateResource {
 }
 
 fn check_moved(record: &StateResource, live: Value, expected: &str) {
-    assert_eq!(lines(&moved(record, live.as_object().unwrap(), &keys(), None)), expected);
+    check_moved_from(None, record, live, expected);
+}
+
+/// The same where the last release has it like this.
+fn check_moved_from(released: Option<&Resolved<'_>>, record: &StateResource, live: Value, expected: &str) {
+    let (live, keys) = (live.as_object().unwrap(), &keys());
+    let deployed = Deployed { record, released, unsure: false, live, keys, schema: None };
+    assert_eq!(lines(&moved(&deployed)), expected);
 }
 
 #[test]
@@ -729,6 +752,26 @@ fn what_is_sensitive_is_not_shown_where_it_moved_within_a_list() {
     let expected =
         format!("!spec.args[0]: {hidden} > {hidden}\n!spec.args[1]: {hidden} > {hidden}\n!spec.args[2]: {hidden} > -");
     check_moved(&record, args(json!(["--quiet", "--login", "hunter2"])).into(), &expected);
+}
+
+#[test]
+fn what_the_last_release_says_to_be_sensitive_is_not_shown_where_it_is_live_again() {
+    let web = |env: Value| pod(json!({"containers": [{"name": "web", "env": env}]}));
+    let (rest, password) = (json!({"name": "A", "value": "a"}), |text: &str| json!({"name": "PW", "value": text}));
+    let run = web(json!([rest, password("plain")]));
+    let record = applied(run.clone(), run);
+    let variable = FieldPath::of_keys(["spec", "containers"]).index(0).key("env").index(0).key("value");
+    let released = Resolved {
+        attributes: owned(web(json!([password("hunter2"), rest]))),
+        sensitive: [variable].into(),
+        ..Resolved::default()
+    };
+    // Also once the Secret has another value.
+    for text in ["hunter2", "before"] {
+        let live = web(json!([rest, password(text)]));
+        let expected = "!spec.containers[name=web].env[name=PW].value: \"(sensitive)\" > \"(sensitive)\"";
+        check_moved_from(Some(&released), &record, live, expected);
+    }
 }
 
 #[test]

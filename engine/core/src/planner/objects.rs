@@ -16,8 +16,9 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
     let clusters = input.clusters;
     let mut objects: HashMap<&Identity, &Resource> = HashMap::with_capacity(outline.wanted.len());
     let mut uids: HashMap<&str, &Resource> = HashMap::new();
-    // Of what is in one cluster the names tell enough.
-    let are_several = clusters.names().len() > 1;
+    // Of what is in one cluster the names tell enough. What is only looked at is so where it is recorded, and may be wanted there
+    // under another id.
+    let are_several = clusters.names().len() > 1 && !input.refresh;
     let mut problems = Vec::new();
     let mut tell = |resource: &Resource, message: String, field: &str| {
         problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));

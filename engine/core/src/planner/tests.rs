@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::dependencies::written;
+use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
     let object = json!({
@@ -44,6 +45,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         cluster: String::new(),
         unknown: false,
         adopted: false,
+        masked: Vec::new(),
     }
 }
 
@@ -530,6 +532,67 @@ fn a_refresh_tells_who_has_what_was_applied_and_what_is_said_of_that() {
         "+ create   v1:ConfigMap:n:x  (it was recorded, and is gone)  (an apply would be refused: flux has it)\n\n\
          Plan: 1 to create.\n"
     );
+}
+
+#[test]
+fn a_refresh_tells_from_whom_an_apply_would_take_what_was_applied() {
+    let found = |from: &Owner, is_wanted: bool| {
+        let mut desired = wanted("x", "a", &[]);
+        desired.extensions.insert(crate::owner::TAKE_OVER_FROM.to_owned(), "/api/".into());
+        let live = Live::Present(from.marked(&object("x", "c")));
+        let found = refreshed(is_wanted.then_some(desired), Some(recorded("x", "a", &[])), live, None);
+        assert!(found.drift && found.refused.is_none(), "{found:?}");
+        (found.action, found.owned_by.unwrap_or_default())
+    };
+    let api = Owner { stack: "api".to_owned(), ..Owner::default() };
+    assert_eq!(found(&api, true), (Action::Adopt, "/api/".to_owned()));
+    // Of our name, and no more.
+    let before = Owner { stack: "web".to_owned(), stack_uid: "before".to_owned(), ..Owner::default() };
+    assert_eq!(found(&before, true), (Action::Adopt, before.mark()));
+    assert_eq!(found(&before, false), (Action::Forget, before.mark()), "it would be left alone");
+}
+
+#[test]
+fn a_refresh_looks_at_what_is_recorded_elsewhere_where_that_is() {
+    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
+    let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
+    let record = recorded("x", "b", &[]).in_cluster("east".to_owned());
+    let state = State { resources: vec![record], ..State::default() };
+    let (owner, keys) = (Owner::default(), keys());
+    for (live, action, drift) in [
+        (Live::Present(object("x", "b")), Action::Unchanged, false),
+        (Live::Present(object("x", "c")), Action::Update, true),
+        (Live::Absent, Action::Create, true),
+        (Live::Unverified("it does not answer".to_owned()), Action::Update, false),
+    ] {
+        let is_seen = !matches!(live, Live::Unverified(_));
+        let live = BTreeMap::from([(id("x"), live)]);
+        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let input = PlanInput { live: &live, refresh: true, clusters: &clusters, ..blind };
+        let found = plan(&input).unwrap().actions[0].clone();
+        assert_eq!((found.action, found.drift, found.unverified.is_none()), (action, drift, is_seen), "{found:?}");
+    }
+}
+
+#[test]
+fn what_a_lost_call_may_have_set_is_not_shown() {
+    let owner = Owner { stack: "web".to_owned(), ..Owner::default() };
+    let (spec, keys) = (Spec { resources: vec![wanted("x", "b", &[])], ..Spec::default() }, keys());
+    let before = |record: StateResource, open: Vec<OpenCall>, live: Map<String, Value>| {
+        let state = State { resources: vec![record], open };
+        let live = BTreeMap::from([(id("x"), Live::Present(live))]);
+        let found = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+        found.actions[0].changes[0].before.clone().unwrap()
+    };
+    let place = crate::state::Place::default();
+    let call = OpenCall { id: id("x"), action: Action::Update, run: "run".to_owned(), place, retry: false };
+    let (record, marked) = (recorded("x", "a", &[]), |value: &str| owner.marked(&object("x", value)));
+    assert_eq!(before(record.clone(), Vec::new(), marked("hunter2")), "hunter2");
+    assert_eq!(before(record.clone(), vec![call.clone()], marked("hunter2")), crate::sensitive::MASK);
+    assert_eq!(before(record.clone(), vec![call], marked("a")), "a", "it is as it was recorded");
+    assert_eq!(before(record.clone().as_found(), Vec::new(), marked("hunter2")), crate::sensitive::MASK);
+    // As after an import: nobody of ours was there.
+    assert_eq!(before(record.as_found(), Vec::new(), object("x", "theirs")), "theirs");
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         cluster: "main".to_owned(),
         unknown: false,
         adopted: false,
+        masked: Vec::new(),
     }
 }
 

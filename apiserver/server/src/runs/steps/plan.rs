@@ -260,12 +260,20 @@ pub(super) fn unreadable(run: &str, error: &DocumentError) -> Halt {
 fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
     let phase = if operation.is_mutating() { "Pending" } else { "Planned" };
     let changing = plan.actions.iter().filter(|planned| planned.action != Action::Unchanged).take(100);
+    // Whose it is by now is what moved where nothing is to be changed.
+    let owned = |planned: &PlannedAction| {
+        let owner = planned.owned_by.as_ref().filter(|_| planned.drift && !operation.is_mutating())?;
+        Some(format!("it belongs to {owner} now"))
+    };
     changing
         .map(|planned| RunResource {
             id: planned.id.0.clone(),
             action: planned.action.to_string(),
             phase: phase.to_owned(),
-            message: planned.refused.iter().flat_map(|why| why.chars()).take(LONGEST_MESSAGE).collect(),
+            message: {
+                let told = planned.refused.clone().or_else(|| owned(planned)).unwrap_or_default();
+                told.chars().take(LONGEST_MESSAGE).collect()
+            },
         })
         .collect()
 }
