@@ -13,7 +13,8 @@ use stoa_engine::{
     problem::reason,
 };
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Live, Preview, ReadRequest, Runtime,
+    RuntimeError,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -297,17 +298,39 @@ impl Caller {
             cluster: self.cluster(&ready.desired, prior),
             ..prior.clone()
         };
-        let place = ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
-            cluster: record.cluster.clone(),
-            uid: record.uid().unwrap_or_default().to_owned(),
-            group: object.group,
-            version: object.version,
-            kind: object.kind,
-            namespace: record.default_namespace().map_or(object.namespace, str::to_owned),
-            name: object.name,
-        });
+        let place = place(&record);
         let is_told = record != *prior || self.open.contains(&planned.id);
         is_told.then(|| done(planned, Some(record), place))
+    }
+
+    /// Looks for what is to be left alone and is on no record any more, as where an earlier try brought another object to the id
+    /// that it was recorded under.
+    pub(crate) async fn find(&self, planned: &PlannedAction) -> ResourceResult {
+        let ready = match self.values.ready(&planned.id) {
+            Ok(ready) => ready,
+            Err(problem) => return failed(planned, problem),
+        };
+        let request = [ReadRequest { desired: Some(&ready.desired), prior: None }];
+        let found = match self.runtime.read(&request).await {
+            Ok(mut found) => found.pop().unwrap_or(Ok(Live::Absent)),
+            Err(error) => Err(error),
+        };
+        let live = match found {
+            Ok(Live::Present(live)) if self.runtime.owner().has(&live) => live,
+            Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) => {
+                let message =
+                    "what was planned to stay is on no record any more, and nothing that is ours is there; plan again";
+                return failed(planned, Problem::new(reason::STALE_PLAN, message).of(&planned.id));
+            }
+            Err(error) => return failed(planned, problem(&planned.id, &error, &ready.sensitive)),
+        };
+        self.values.settle(&planned.id, live.clone());
+        let cluster = self.runtime.clusters().of_wanted(&ready.desired).to_owned();
+        let record = StateResource::applied(&ready.desired, &ready.resolved, live, &self.keys);
+        // Nobody knows any more whether it was there before it was applied.
+        let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster).adopted(true);
+        let place = place(&record);
+        done(planned, Some(record), place)
     }
 
     /// Why an object is left alone that is a wanted resource's by now, or always was, as where two names of clusters lead to
@@ -553,6 +576,26 @@ fn done(
         depends_on: planned.depends_on.clone(),
         problem: None,
     }
+}
+
+/// What Kubernetes calls what a record is of.
+fn place(record: &StateResource) -> Option<KubernetesObject> {
+    ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
+        cluster: record.cluster.clone(),
+        uid: record.uid().unwrap_or_default().to_owned(),
+        group: object.group,
+        version: object.version,
+        kind: object.kind,
+        namespace: record.default_namespace().map_or(object.namespace, str::to_owned),
+        name: object.name,
+    })
+}
+
+/// The result of what is only to be on record from now on.
+pub(crate) fn noted(record: StateResource) -> ResourceResult {
+    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
+    let (place, depends_on) = (place(&record), record.depends_on.clone());
+    ResourceResult { depends_on, ..done(&planned, Some(record), place) }
 }
 
 /// The result of what was to be removed and is left as it is.

@@ -16,7 +16,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
+    Action, DigestKeys, Plan, PlannedAction, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource,
     owner::LeftAlone, problem::reason, state::Place,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
@@ -24,6 +24,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     call::{Caller, finish, left, skipped},
+    early,
     lost::{self, Undecided},
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
@@ -49,7 +50,7 @@ pub struct Execution<'a> {
     pub plan: &'a Plan,
     /// What is recorded now, results of an earlier try included.
     pub state: &'a State,
-    /// What an earlier try of the same run finished.
+    /// What an earlier try of the same run finished. What is left as it is need not be among it, and is looked at again.
     pub done: &'a [ResourceId],
     /// What was not healthy after it was last changed, or nobody has looked since: it has to be, though it stays as it
     /// is now.
@@ -154,14 +155,23 @@ pub async fn execute(
     let imported: HashSet<&ResourceId> =
         execution.plan.actions.iter().filter(|it| it.action == Action::Import).map(|it| &it.id).collect();
     let is_import = !imported.is_empty() && imported.len() == execution.plan.actions.len();
-    let state = if is_import { lost::for_import(state, |id| imported.contains(id)) } else { state };
+    let mut state = if is_import { lost::for_import(state, |id| imported.contains(id)) } else { state };
     let problems = lost::unknown(&state);
     if !problems.is_empty() {
         return Ok(Outcome { problems, ..Outcome::default() });
     }
+    let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
+    let open: HashSet<ResourceId> =
+        state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect();
+    if !deferred {
+        let early = early::records(&execution, runtime.clusters(), &state, &finished);
+        early::tell(&*observer, &early).await?;
+        let told: HashSet<ResourceId> = early.iter().map(|record| record.id.clone()).collect();
+        state.resources.retain(|record| !told.contains(&record.id));
+        state.resources.extend(early);
+    }
     let recorded: HashMap<&ResourceId, &StateResource> =
         state.resources.iter().map(|resource| (&resource.id, resource)).collect();
-    let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
     let called: HashSet<&ResourceId> = execution
         .plan
         .actions
@@ -192,7 +202,7 @@ pub async fn execute(
         grace: options.grace,
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
-        open: state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect(),
+        open,
         made_anew: lost::made_anew(runtime.clusters(), execution.spec, &state, execution.state),
         on_the_way: Arc::default(),
     };
@@ -247,7 +257,10 @@ pub async fn execute(
     }
     if problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
-        let is_owed = |planned: &PlannedAction| planned.recorded_id().is_some_and(|id| owed.contains(id));
+        // It may be on record under its own id since an earlier try.
+        let is_owed = |planned: &PlannedAction| {
+            [planned.recorded_id(), Some(&planned.id)].into_iter().flatten().any(|id| owed.contains(id))
+        };
         // How something fares that was only recorded is not this run's doing; the one that applies it waits for it.
         let kept = |planned: &&PlannedAction| planned.action.keeps() && planned.action != Action::Import;
         let kept = execution.plan.actions.iter().filter(kept);
@@ -359,12 +372,16 @@ impl Walk<'_> {
             let mut batch: Vec<&PlannedAction> = Vec::new();
             while let Some(id) = ready.front().copied() {
                 let action = planned[id];
-                let is_free = action.action == Action::Unchanged || finished.contains(id);
-                if is_free {
+                // What is left as it is can be left again: a try before may have had its record told before it was its turn.
+                let is_left = action.action == Action::Unchanged;
+                if is_left || finished.contains(id) {
                     ready.pop_front();
-                    self.leave(action, finished.contains(id)).await;
                     ended.insert(id.clone());
-                    release(&later, &mut waits, &mut ready, id);
+                    if self.leave(action, !is_left).await {
+                        release(&later, &mut waits, &mut ready, id);
+                    } else {
+                        self.skip_after(id, "was not done", &planned, &later, &mut ended).await;
+                    }
                     continue;
                 }
                 let waited_for = self.caller.permits.given_back().min(WAITED_FOR);
@@ -418,32 +435,42 @@ impl Walk<'_> {
         records.copied().filter(move |record| !self.is_of_another(planned, record))
     }
 
-    /// Whether a record is of another wanted object: by the plan, which leaves that to the other, or since an earlier try
-    /// brought another to that id.
+    /// Whether a record is of another wanted object: by the plan, which leaves that to the other, or since another was brought
+    /// to that id, or put on record under it.
     fn is_of_another(&self, planned: &PlannedAction, record: &StateResource) -> bool {
+        let wanted = self.caller.values.wanted(&record.id);
+        let is_in_place = |wanted: &Resource| self.caller.runtime.clusters().is_in_place(record, wanted);
         if record.id != planned.id {
             let settled = record.uid().and_then(|uid| self.caller.values.of_uid(uid));
-            return settled.is_some_and(|id| id != planned.id);
+            return wanted.is_some_and(is_in_place) || settled.is_some_and(|id| id != planned.id);
         }
         let is_given = planned.kept_as.is_some() && planned.action.keeps();
-        let wanted = self.caller.values.wanted(&planned.id).filter(|_| is_given);
-        wanted.is_some_and(|wanted| !self.caller.runtime.clusters().is_in_place(record, wanted))
+        is_given && wanted.is_some_and(|wanted| !is_in_place(wanted))
     }
 
-    /// What is left alone: only its record may have to be brought up to date.
-    async fn leave(&mut self, planned: &PlannedAction, is_finished: bool) {
+    /// What is left alone: only its record may have to be brought up to date. Whether there is one.
+    async fn leave(&mut self, planned: &PlannedAction, is_finished: bool) -> bool {
         let own = self.recorded.get(&planned.id).copied();
         let prior = if is_finished { own } else { self.prior(planned) };
-        self.caller.values.settle_left(&planned.id, prior);
-        if is_finished {
-            return;
-        }
-        let Some(result) = self.caller.leave(planned, prior) else { return };
+        let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
+        let result = if is_lost {
+            Some(self.caller.find(planned).await)
+        } else {
+            self.caller.values.settle_left(&planned.id, prior);
+            if is_finished {
+                return true;
+            }
+            self.caller.leave(planned, prior)
+        };
+        let Some(result) = result else { return true };
+        let is_done = result.outcome == ResourceOutcome::Done;
+        self.problems.extend(result.problem.clone());
         if self.deferred {
             self.held.push(result);
         } else if self.observer.result(result).await.is_err() {
             self.abandoned = true;
         }
+        is_done
     }
 
     /// Begins a batch: one intent for all resources of the same action.

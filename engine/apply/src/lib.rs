@@ -6,6 +6,7 @@
 mod call;
 mod custom;
 mod destination;
+mod early;
 mod execute;
 mod health;
 mod importing;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use stoa_engine::{
     Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
-    ResourceType, Sensitive, Spec, State, StateResource, import::IMPORT_ID, planner::unknown_state, problem::reason,
-    state::Place,
+    ResourceType, Sensitive, Spec, State, StateResource, cluster::id_in, import::IMPORT_ID, planner::unknown_state,
+    problem::reason, state::Place,
 };
 use stoa_runtime::{Applied, Found, LostCall, Runtime, RuntimeError};
 
@@ -33,6 +33,8 @@ struct Sought<'a> {
     others: Vec<StateResource>,
     /// Where nobody can look: a cluster that the workspace does not have.
     beyond: Option<String>,
+    /// Its id may be of several objects.
+    is_unclear: bool,
 }
 
 /// What was found there.
@@ -78,7 +80,7 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     for sought in &sought {
         let own = sought.own.as_ref().and_then(|_| found.next());
         let looked = Looked { own, others: found.by_ref().take(sought.others.len()).collect() };
-        problems.extend(take(runtime, &mut known, sought, looked)?);
+        problems.extend(take(runtime, spec, &mut known, sought, looked)?);
     }
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
@@ -105,10 +107,10 @@ fn sought<'a>(
         return None;
     }
     let named = recorded.map_or_else(|| unrecorded(call, wanted), |recorded| vec![recorded.clone()]);
-    let first = named.first()?;
+    let (first, is_unclear) = (named.first()?, named.len() > 1);
     if clusters.is_empty() {
         let (own, others) = if recorded.is_some() { (Some(first.clone()), Vec::new()) } else { (None, named) };
-        return Some(Sought { call, own, others, beyond: None });
+        return Some(Sought { call, own, others, beyond: None, is_unclear });
     }
     let home = clusters.of_recorded(first);
     let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
@@ -136,7 +138,8 @@ fn sought<'a>(
     let is_there = |cluster: &str| named.iter().map(|named| named.clone().anew_in_cluster(cluster)).collect::<Vec<_>>();
     let others: Vec<StateResource> = moved.into_iter().chain(places).flat_map(is_there).collect();
     // Nobody can look where it is recorded: whoever plans says so.
-    (own.is_some() || !others.is_empty() || beyond.is_some()).then_some(Sought { call, own, others, beyond })
+    let is_sought = own.is_some() || !others.is_empty() || beyond.is_some();
+    is_sought.then_some(Sought { call, own, others, beyond, is_unclear })
 }
 
 /// What a call may have made that is not recorded: several objects where its id does not tell which, and its resource, which
@@ -159,6 +162,7 @@ fn unrecorded(call: &OpenCall, wanted: Option<&Resource>) -> Vec<StateResource> 
 /// Decides about one call; what is wrong with it, if anything.
 fn take(
     runtime: &dyn Runtime,
+    spec: &Spec,
     known: &mut Known,
     sought: &Sought<'_>,
     looked: Looked,
@@ -166,7 +170,12 @@ fn take(
     let id = &sought.call.id;
     let is_recorded = known.resources.contains_key(id);
     let may_have_made = sought.call.may_have_made(is_recorded);
-    let mut others = sought.others.iter().zip(looked.others);
+    let mut others: Vec<(&StateResource, Result<Found, RuntimeError>)> =
+        sought.others.iter().zip(looked.others).collect();
+    if sought.is_unclear {
+        known.leave_out(runtime.clusters(), spec, &mut others);
+    }
+    let mut others = others.into_iter();
     let (own, own_place) = match (looked.own, &sought.own) {
         (Some(found), Some(place)) => (found, place.clone()),
         // It is recorded nowhere: what there is of it decides, and the first of what there is not.
@@ -178,8 +187,12 @@ fn take(
     // As long as it is where it is recorded, it was not removed there, and so not made elsewhere: but for what is left there
     // to another id.
     let is_left = is_recorded && may_have_made && known.has_as_another(runtime.clusters(), &own_place);
+    let is_own = matches!(own, Ok(Found::Ours(_))) && !is_left;
+    // Something else was to be made, and what is on record was to stay as it was: both may be there.
+    let is_beside = is_own && is_recorded && sought.call.action == Action::Create;
     if let Ok(Found::Ours(applied)) = &own
-        && !is_left
+        && is_own
+        && !is_beside
     {
         known.keep(runtime, own_place, applied);
         return Ok(None);
@@ -187,6 +200,9 @@ fn take(
     let mut failed = None;
     for (place, found) in others {
         match found {
+            Ok(Found::Ours(applied)) if is_beside => {
+                known.keep_beside(runtime.clusters(), sought.call, place, &applied);
+            }
             Ok(Found::Ours(applied)) => {
                 known.keep(runtime, place.clone(), &applied);
                 return Ok(None);
@@ -227,12 +243,69 @@ impl Known {
         self.resources.values().any(|other| other.id != record.id && is_same(clusters, other, record))
     }
 
+    /// Of what may be of a call, since its id does not tell, leaves out what other ids have on record; and what they want,
+    /// unless nothing else can be it.
+    fn leave_out(
+        &self,
+        clusters: &Clusters,
+        spec: &Spec,
+        candidates: &mut [(&StateResource, Result<Found, RuntimeError>)],
+    ) {
+        for (place, found) in &mut *candidates {
+            if matches!(&*found, Ok(Found::Ours(applied)) if self.is_of_another(clusters, place, applied)) {
+                *found = Ok(Found::Absent);
+            }
+        }
+        let is_wanted = |place: &StateResource, applied: &Applied| {
+            let found = found_at(place, applied);
+            let mut wanted = spec.resources.iter();
+            wanted.any(|it| names_another(&it.id, &found.id) && is_wanted_as(clusters, it, &found))
+        };
+        let may_be_it = |place: &StateResource, found: &Result<Found, RuntimeError>| match found {
+            Ok(Found::Ours(applied)) => !is_wanted(place, applied),
+            Ok(Found::Absent | Found::Foreign | Found::Unknowable) => false,
+            Err(_) => true,
+        };
+        if !candidates.iter().any(|(place, found)| may_be_it(place, found)) {
+            return;
+        }
+        for (place, found) in candidates {
+            if matches!(&*found, Ok(Found::Ours(_))) && !may_be_it(place, found) {
+                *found = Ok(Found::Absent);
+            }
+        }
+    }
+
+    /// Whether what was found is on record under the id of another object.
+    fn is_of_another(&self, clusters: &Clusters, place: &StateResource, applied: &Applied) -> bool {
+        let found = found_at(place, applied);
+        let is_it = |record: &StateResource| match (record.uid(), found.uid()) {
+            (Some(recorded), Some(uid)) => recorded == uid,
+            (None, _) | (_, None) => is_same(clusters, record, &found),
+        };
+        self.resources.values().any(|record| names_another(&record.id, &found.id) && is_it(record))
+    }
+
+    /// Records what a call made elsewhere than what is on record under its id, which is there, too: under the id that it has by
+    /// where it is, unless it is on record under another already.
+    fn keep_beside(&mut self, clusters: &Clusters, call: &OpenCall, place: &StateResource, applied: &Applied) {
+        let found = found_at(place, applied).as_found();
+        let is_it = |record: &StateResource| {
+            (record.uid().is_some() && record.uid() == found.uid()) || is_same(clusters, record, &found)
+        };
+        if !self.resources.values().any(is_it) {
+            let id = id_in(&call.id, &found.cluster);
+            let extensions = call.place.extensions();
+            let record = StateResource { id: id.clone(), extensions, adopted: false, ..found };
+            self.resources.entry(id).or_insert(record);
+        }
+    }
+
     /// Records what was found, unless it is what is recorded.
     fn keep(&mut self, runtime: &dyn Runtime, place: StateResource, applied: &Applied) {
         self.ours.insert(place.id.clone(), applied.kubernetes.clone());
         let resources = &mut self.resources;
-        let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-        let found = place.clone().found(&applied.live, cluster);
+        let found = found_at(&place, applied);
         if found.uid() == place.uid() && resources.contains_key(&place.id) {
             return;
         }
@@ -242,6 +315,28 @@ impl Known {
         others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
         resources.insert(place.id, found);
     }
+}
+
+/// The record of what was found at a place.
+fn found_at(place: &StateResource, applied: &Applied) -> StateResource {
+    let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+    place.clone().found(&applied.live, cluster)
+}
+
+/// Whether two ids name different objects, whatever their versions and clusters.
+fn names_another(one: &ResourceId, other: &ResourceId) -> bool {
+    let [one, other] = [one, other].map(|id| {
+        let object = ObjectRef::of(&StateResource::named_by(id)?.attributes)?;
+        Some(ObjectRef { version: String::new(), ..object })
+    });
+    one.is_none() || one != other
+}
+
+/// Whether a resource wants the object that a record is of.
+fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
+    let Some(object) = clusters.wanted_object(wanted) else { return false };
+    let place = clusters.place(clusters.of_wanted(wanted), &object);
+    self::object(clusters, record) == Some((place, ObjectRef { version: String::new(), ..object }))
 }
 
 /// The replacements whose objects seem to have been made anew already: one of ours that nobody has recorded is where it is

@@ -41,6 +41,11 @@ pub(crate) fn split(id: &ResourceId) -> (&str, &str) {
     }
 }
 
+/// The id of what has the object of an id in a cluster, beside another that is elsewhere.
+pub fn id_in(id: &ResourceId, cluster: &str) -> ResourceId {
+    ResourceId(format!("{}{SEPARATOR}{cluster}", split(id).0))
+}
+
 /// The clusters of a workspace, the first of which is where resources go that name none. None where resources do not go to
 /// clusters, but to one place that something else deploys from.
 ///
@@ -162,7 +167,7 @@ impl Clusters {
     }
 
     /// What a wanted object is called, and the namespace that it goes to.
-    fn wanted_object(&self, resource: &Resource) -> Option<ObjectRef> {
+    pub fn wanted_object(&self, resource: &Resource) -> Option<ObjectRef> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         Some(self.in_namespace(self.of_wanted(resource), object))
     }
@@ -211,6 +216,7 @@ mod tests {
             ),
         ] {
             assert_eq!(split(&id.into()), (object, cluster));
+            assert_eq!(id_in(&id.into(), "west").0, format!("{object}/west"));
         }
     }
 

@@ -38,6 +38,10 @@ struct Keeper {
     results: Mutex<Vec<(String, Action, ResourceOutcome)>>,
     /// It keeps no result any more.
     is_gone: AtomicBool,
+    /// How many results it keeps before it is gone.
+    left: Mutex<Option<usize>>,
+    /// What is done, without what was left as it is.
+    done: Mutex<Vec<ResourceId>>,
 }
 
 #[async_trait]
@@ -52,6 +56,12 @@ impl Observer for Keeper {
     async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Err(Abandoned);
+        }
+        if let Some(left) = &mut *self.left.lock().unwrap() {
+            *left = left.checked_sub(1).ok_or(Abandoned)?;
+        }
+        if result.outcome == ResourceOutcome::Done && result.action != Action::Unchanged {
+            self.done.lock().unwrap().push(result.id.clone());
         }
         let mut records = self.records.lock().unwrap();
         match (result.outcome, result.resource) {
@@ -175,13 +185,18 @@ impl Deployment {
     }
 
     async fn execute(&self, spec: &Spec, planned: &Planned) -> Result<Outcome, Interrupted> {
+        self.resume(spec, planned, &[]).await
+    }
+
+    /// Carries out a plan of which an earlier try did something.
+    async fn resume(&self, spec: &Spec, planned: &Planned, done: &[ResourceId]) -> Result<Outcome, Interrupted> {
         let state = self.state();
         let execution = Execution {
             spec,
             spec_digest: "digest",
             plan: &planned.plan,
             state: &state,
-            done: &[],
+            done,
             owed: &[],
             keys: &self.keys,
         };

@@ -159,20 +159,22 @@ impl State {
         self.entries().filter(|e| e.is_there() || e.intent.is_some()).count()
     }
 
-    /// The ids whose results of this run are recorded.
+    /// The ids whose results of this run are recorded. What was left as it is can be left again, and what was only put on
+    /// record before its call has that to come.
     pub(crate) fn done_by(&self, run: &str) -> Vec<String> {
-        self.results_of(run).map(|(id, _)| id.0.clone()).collect()
+        self.changes_by(run).map(|id| id.0.clone()).collect()
     }
 
-    /// How many of them were changes.
+    /// How many they are.
     pub(crate) fn changed_by(&self, run: &str) -> usize {
-        self.results_of(run).filter(|(_, result)| result.action != Action::Unchanged).count()
+        self.changes_by(run).count()
     }
 
-    fn results_of(&self, run: &str) -> impl Iterator<Item = (&ResourceId, &Outcome)> {
+    fn changes_by(&self, run: &str) -> impl Iterator<Item = &ResourceId> {
         self.entries().filter_map(move |entry| {
             let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Done)?;
-            entry.intent.is_none().then_some((&entry.id, result))
+            let is_change = result.action != Action::Unchanged && entry.intent.is_none();
+            is_change.then_some(&entry.id)
         })
     }
 
@@ -472,6 +474,17 @@ mod tests {
         assert_eq!(load(&log).await.unwrap().entry(&entry.id), entry);
         let document: Value = serde_json::from_slice(&state.document()).unwrap();
         assert_eq!((&document["schemaVersion"], &document["resources"][0]["id"]), (&json!(1), &json!(entry.id)));
+    }
+
+    #[tokio::test]
+    async fn what_a_run_left_as_it_is_or_put_on_record_before_its_call_is_not_done() {
+        for (action, done) in [("Update", 1), ("Forget", 1), ("Unchanged", 0)] {
+            let result = json!({"run": "r1", "action": action, "outcome": "Done"});
+            let record = json!({"id": "v1:ConfigMap:shop:a", "result": result});
+            let state = load(&log_of(&[(A, record)]).await).await.unwrap();
+            assert_eq!((state.done_by("r1").len(), state.changed_by("r1")), (done, done), "{action}");
+            assert!(state.done_by("r2").is_empty());
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use stoa_engine::{Action, OpenCall, ResourceId, State, StateResource};
 pub(crate) struct Store {
     records: BTreeMap<ResourceId, StateResource>,
     open: BTreeMap<ResourceId, OpenCall>,
-    /// The run that last had a resource done.
+    /// The run that last had a resource done, but for what it left as it is.
     done: BTreeMap<ResourceId, String>,
     owed: BTreeSet<ResourceId>,
     /// Intents of this try where there were none before.
@@ -56,7 +56,7 @@ impl Store {
         if result.outcome != ResourceOutcome::Unknown && !(is_failed_import && is_of_another_call) {
             self.open.remove(id);
         }
-        if result.outcome == ResourceOutcome::Done {
+        if result.outcome == ResourceOutcome::Done && result.action != Action::Unchanged {
             self.done.insert(id.clone(), run.to_owned());
             if result.action.is_call() {
                 self.owed.insert(id.clone());

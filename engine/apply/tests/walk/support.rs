@@ -149,10 +149,11 @@ impl Keeper {
         self.kept.lock().results.iter().rfind(|result| result.id.0 == id).cloned().unwrap()
     }
 
-    /// The ids whose results are kept as done.
+    /// The ids whose results are kept as done, without what was left as it is.
     pub(crate) fn done(&self) -> Vec<ResourceId> {
         let kept = self.kept.lock();
-        kept.results.iter().filter(|it| it.outcome == ResourceOutcome::Done).map(|it| it.id.clone()).collect()
+        let is_done = |it: &&ResourceResult| it.outcome == ResourceOutcome::Done && it.action != Action::Unchanged;
+        kept.results.iter().filter(is_done).map(|it| it.id.clone()).collect()
     }
 
     pub(crate) fn clear(&self) {

@@ -1,5 +1,7 @@
 //! Ids that go elsewhere while others want the objects on record under them where these are.
 
+use tokio::time::timeout;
+
 use super::namespaces::unplaced;
 use super::*;
 
@@ -13,6 +15,23 @@ impl Deployment {
         let deployment = Self::new();
         deployment.brings(&spec(vec![in_cluster("main", "web", "a", false)])).await;
         deployment
+    }
+
+    /// Where what names no namespace goes to `shop`.
+    fn in_shop() -> Self {
+        let deployment = Self::new();
+        [&deployment.main, &deployment.east].iter().for_each(|server| server.default_to("shop"));
+        deployment
+    }
+
+    /// The uids of the widgets in `main` and `east`.
+    fn uids(&self) -> [Value; 2] {
+        [&self.main, &self.east].map(|server| server.object("shop", "web").unwrap()["metadata"]["uid"].clone())
+    }
+
+    /// The uid on record under an id.
+    fn recorded(&self, id: &ResourceId) -> Value {
+        json!(self.state().get(id).unwrap().uid())
     }
 
     /// Records an object under another id, too, as a run does that ends before it is through.
@@ -55,27 +74,141 @@ async fn an_object_stays_though_what_wants_it_depends_on_the_id_that_goes() {
     assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
 }
 
+/// The object of an id that goes elsewhere, and of the id that wants it where it is, depending on the first and on `z`.
+fn in_a_cycle() -> Spec {
+    let mut wanted = both();
+    let z = in_cluster("main", "z", "a", false);
+    let ids = [wanted.resources[0].id.clone(), z.id.clone()];
+    wanted.resources[1].depends_on.extend(ids);
+    wanted.resources.push(z);
+    wanted
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_on_record_under_its_new_id_before_its_turn_comes() {
+    const Z: &str = "APPLY /apis/example.com/v1/namespaces/shop/widgets/z";
+    let wanted = in_a_cycle();
+    let [goes, stays] = [0, 1].map(|position| wanted.resources[position].id.clone());
+    // What comes first is never done.
+    let deployment = Deployment::with_web().await;
+    let uid = deployment.uid("web");
+    deployment.main.refuse(Z, 403);
+    let (outcome, results) = deployment.apply(&wanted).await;
+    assert!(!outcome.succeeded, "{outcome:?}");
+    assert_eq!(results[0], ("web/main".to_owned(), Action::Unchanged, ResourceOutcome::Done), "{results:?}");
+    assert_eq!((deployment.recorded(&stays), deployment.state().get(&goes).unwrap().cluster.as_str()), (uid, "east"));
+    deployment.main.refuse_nothing();
+    deployment.brings(&spec(vec![wanted.resources[0].clone()])).await;
+    assert_eq!(deployment.values("web"), [None, Some(json!("b"))], "it is not left behind");
+
+    // It is still being done when the run is interrupted.
+    let deployment = Deployment::with_web().await;
+    let uid = deployment.uid("web");
+    let planned = deployment.plan(&wanted).await.unwrap();
+    deployment.keeper.done.lock().unwrap().clear();
+    deployment.main.hold(Some("widgets/z"));
+    timeout(Duration::from_secs(10), deployment.execute(&wanted, &planned)).await.unwrap_err();
+    deployment.main.hold(None);
+    let done = deployment.keeper.done.lock().unwrap().clone();
+    assert!(done.contains(&goes) && !done.contains(&stays), "{done:?}");
+    let outcome = deployment.resume(&wanted, &planned, &done).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!((deployment.uid("web"), deployment.recorded(&stays)), (uid.clone(), uid));
+    assert_eq!(deployment.state().get(&stays).unwrap().depends_on.len(), 2, "it is as it is wanted");
+    assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
+    deployment.brings(&spec(Vec::new())).await;
+    assert_eq!((deployment.values("web"), deployment.values("z")), ([None, None], [None, None]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_elsewhere_without_an_answer_is_found_beside_what_is_on_record() {
+    let deployment = Deployment::with_web().await;
+    let [goes, stays] = [0, 1].map(|position| both().resources[position].id.0.clone());
+    let made = async || {
+        deployment.record_as(&goes, &stays);
+        deployment.crash(&both()).await;
+        assert_eq!(deployment.open(), ["east"]);
+        deployment.keeper.records.lock().unwrap().remove(stays.as_str());
+    };
+    made().await;
+    // As long as nobody can look there it may be there.
+    deployment.east.be_away(true);
+    let Err(PlanError::Runtime(error)) = deployment.plan(&spec(Vec::new())).await else { panic!("it may be there") };
+    assert!(error.is_retryable(), "{error}");
+    deployment.east.be_away(false);
+    // What is where it is on record stays under its id.
+    let actions = deployment.brings(&spec(vec![in_cluster("main", "web", "a", false)])).await;
+    assert!(actions.contains(&("web/east".to_owned(), Action::Delete)), "{actions:?}");
+    assert!(actions.contains(&("web".to_owned(), Action::Unchanged)), "{actions:?}");
+    assert_eq!(deployment.values("web"), [Some(json!("a")), None]);
+    made().await;
+    deployment.brings(&spec(Vec::new())).await;
+    assert_eq!(deployment.values("web"), [None, None]);
+}
+
+/// A widget that names no namespace, and one of its name that does, in these clusters; the one at a position may depend on `z`.
+fn two(of_bare: &str, of_full: &str, waits: Option<usize>) -> Spec {
+    let value = |cluster: &str| if cluster == "main" { "a" } else { "b" };
+    let mut bare = unplaced("web");
+    bare.attributes.insert("spec".to_owned(), json!({"value": value(of_bare)}));
+    bare.extensions.insert("cluster".to_owned(), of_bare.into());
+    let mut wanted = spec(vec![bare, in_cluster(of_full, "web", value(of_full), false)]);
+    if let Some(position) = waits {
+        let z = in_cluster("main", "z", "a", false);
+        wanted.resources[position].depends_on.push(z.id.clone());
+        wanted.resources.push(z);
+    }
+    wanted
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_ids_change_places_though_one_waits_for_what_fails() {
+    for position in [0, 1] {
+        let deployment = Deployment::in_shop();
+        deployment.brings(&two("main", "east", None)).await;
+        let [of_main, of_east] = deployment.uids();
+        let swapped = two("east", "main", Some(position));
+        deployment.main.refuse("APPLY /apis/example.com/v1/namespaces/shop/widgets/z", 403);
+        assert!(!deployment.apply(&swapped).await.0.succeeded);
+        let recorded = || [0, 1].map(|position| deployment.recorded(&swapped.resources[position].id));
+        assert_eq!(recorded(), [of_east.clone(), of_main.clone()]);
+        deployment.main.refuse_nothing();
+        deployment.brings(&swapped).await;
+        assert_eq!(recorded(), [of_east, of_main]);
+        assert!(deployment.plan(&swapped).await.unwrap().plan.is_unchanged());
+        deployment.brings(&spec(Vec::new())).await;
+        assert_eq!(deployment.values("web"), [None, None]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_ids_change_places_though_the_record_of_one_is_lost_on_the_way() {
+    let deployment = Deployment::in_shop();
+    deployment.brings(&two("main", "east", None)).await;
+    let [of_main, of_east] = deployment.uids();
+    let swapped = two("east", "main", None);
+    let planned = deployment.plan(&swapped).await.unwrap();
+    // By then both are of one object.
+    *deployment.keeper.left.lock().unwrap() = Some(1);
+    assert_eq!(deployment.execute(&swapped, &planned).await, Err(Abandoned.into()));
+    *deployment.keeper.left.lock().unwrap() = None;
+    let recorded = || [0, 1].map(|position| deployment.recorded(&swapped.resources[position].id));
+    assert_eq!(recorded()[0], recorded()[1]);
+    let outcome = deployment.resume(&swapped, &planned, &[]).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!((recorded(), deployment.uids()), ([of_east.clone(), of_main.clone()], [of_main, of_east]));
+    assert!(deployment.plan(&swapped).await.unwrap().plan.is_unchanged());
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_ids_may_change_places() {
-    let deployment = Deployment::new();
-    [&deployment.main, &deployment.east].iter().for_each(|server| server.default_to("shop"));
-    let wanted = |of_bare: &str, of_full: &str| {
-        let value = |cluster: &str| if cluster == "main" { "a" } else { "b" };
-        let mut bare = unplaced("web");
-        bare.attributes.insert("spec".to_owned(), json!({"value": value(of_bare)}));
-        bare.extensions.insert("cluster".to_owned(), of_bare.into());
-        spec(vec![bare, in_cluster(of_full, "web", value(of_full), false)])
-    };
-    deployment.brings(&wanted("main", "east")).await;
-    let uids = || {
-        [&deployment.main, &deployment.east]
-            .map(|server| server.object("shop", "web").unwrap()["metadata"]["uid"].clone())
-    };
-    let before = uids();
-    let swapped = wanted("east", "main");
+    let deployment = Deployment::in_shop();
+    deployment.brings(&two("main", "east", None)).await;
+    let before = deployment.uids();
+    let swapped = two("east", "main", None);
     let actions = deployment.brings(&swapped).await;
     assert!(actions.iter().all(|(_, action)| matches!(action, Action::Unchanged | Action::Update)), "{actions:?}");
-    assert_eq!(uids(), before);
+    assert_eq!(deployment.uids(), before);
     assert!(deployment.plan(&swapped).await.unwrap().plan.is_unchanged());
     let of_bare = deployment.state().get(&unplaced("web").id).unwrap().clone();
     assert_eq!((of_bare.cluster.as_str(), of_bare.uid()), ("east", before[1].as_str()));
@@ -96,7 +229,8 @@ async fn an_object_stays_in_a_namespace_that_is_the_default_no_more_where_that_i
     named.attributes.insert("spec".to_owned(), json!({"value": "a"}));
     let wanted = spec(vec![unplaced("web"), named]);
     let actions: Vec<Action> = deployment.brings(&wanted).await.into_iter().map(|(_, action)| action).collect();
-    assert_eq!(actions, [Action::Unchanged, Action::Create]);
+    // It is on record under its new id first, and then as it is wanted.
+    assert_eq!(actions, [Action::Unchanged, Action::Unchanged, Action::Create]);
     assert_eq!((place("before"), place("after").is_some()), (uid, true));
     assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
 }

@@ -95,6 +95,42 @@ async fn what_a_lost_call_made_is_found_though_its_id_says_that_it_is_in_default
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_lost_call_made_is_not_taken_for_what_another_id_has_in_the_default_namespace() {
+    let shop = || in_cluster("", "web", "a", false);
+    let lost = || widget("default", "web");
+    // The other is on record, or only wanted.
+    for (is_recorded, is_wanted) in [(true, true), (true, false), (false, true)] {
+        let deployment = Deployment::new();
+        deployment.main.default_to("shop");
+        deployment.brings(&spec(vec![shop()])).await;
+        let kept = deployment.state().resources[0].clone();
+        deployment.crash(&spec(vec![shop(), lost()])).await;
+        assert!(deployment.main.object("default", "web").is_some());
+        if !is_recorded {
+            deployment.keeper.records.lock().unwrap().clear();
+        }
+        let uid = deployment.uid("web");
+        deployment.brings(&spec(if is_wanted { vec![shop()] } else { Vec::new() })).await;
+        assert_eq!(deployment.main.object("default", "web"), None, "it is not left behind");
+        let there = deployment.main.object("shop", "web").map(|object| object["metadata"]["uid"].clone());
+        assert_eq!(there, is_wanted.then_some(uid));
+        if is_recorded && is_wanted {
+            assert_eq!(deployment.state().resources, [kept], "nothing is cut from it");
+        }
+    }
+    // The call was never made.
+    let deployment = Deployment::new();
+    deployment.main.default_to("shop");
+    deployment.brings(&spec(vec![shop()])).await;
+    let kept = deployment.state().resources[0].clone();
+    deployment.crash(&spec(vec![shop(), lost()])).await;
+    deployment.main.remove("default", "web");
+    assert_eq!(deployment.planned(&spec(vec![shop()])).await[0].1, Action::Forget);
+    deployment.brings(&spec(vec![shop()])).await;
+    assert_eq!(deployment.state().resources, [kept]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_object_is_not_wanted_with_and_without_its_namespace() {
     let deployment = Deployment::new();
     deployment.main.default_to("shop");
