@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use stoa_engine::{
     Action, Health, ResourceId, ResourceOutcome,
     document::{self, Document, DocumentError},
-    state::{Intent, Outcome, Record},
+    state::{Intent, Record},
 };
 use stoa_machinery::{
     Key, Version,
