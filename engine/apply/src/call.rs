@@ -288,7 +288,12 @@ impl Caller {
     /// `prior` may be recorded under another id.
     pub(crate) fn leave(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceResult> {
         let prior = prior?;
-        let ready = self.values.ready(&planned.id).ok()?;
+        let ready = match self.values.ready(&planned.id) {
+            Ok(ready) => ready,
+            // Under the id that it is recorded under it may be forgotten next.
+            Err(problem) if prior.id != planned.id => return Some(failed(planned, problem)),
+            Err(_) => return None,
+        };
         let record = StateResource {
             id: planned.id.clone(),
             attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes, &self.keys),
@@ -326,8 +331,8 @@ impl Caller {
         };
         self.values.settle(&planned.id, live.clone());
         let cluster = self.runtime.clusters().of_wanted(&ready.desired).to_owned();
-        let record = StateResource::applied(&ready.desired, &ready.resolved, live, &self.keys);
-        // Nobody knows any more whether it was there before it was applied.
+        // Nobody knows any more what was applied of it, nor whether it was there before.
+        let record = StateResource::applied(&ready.desired, &ready.resolved, live, &self.keys).as_found();
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster).adopted(true);
         let place = place(&record);
         done(planned, Some(record), place)

@@ -189,7 +189,14 @@ pub async fn execute(
         .collect();
     let values = Arc::new(Values::new(execution.spec));
     let is_left = |id: &ResourceId| !called.contains(id) && !swapped.contains(id);
-    if let Err(error) = values.read_left(&*runtime, is_left, &recorded).await {
+    // What is waited for is waited for as it is wanted, and what has another id goes on record so.
+    let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
+        || execution
+            .plan
+            .actions
+            .iter()
+            .any(|planned| planned.action == Action::Unchanged && planned.recorded_as.is_some());
+    if let Err(error) = values.read_left(&*runtime, is_left, is_wanted, &recorded).await {
         return Interrupted::before_a_call(&error);
     }
     let parallelism = options.parallelism.max(1);
@@ -265,8 +272,14 @@ pub async fn execute(
         let kept = |planned: &&PlannedAction| planned.action.keeps() && planned.action != Action::Import;
         let kept = execution.plan.actions.iter().filter(kept);
         let brought = kept.filter(|planned| planned.action.is_call() || is_owed(planned));
-        let ready: Vec<_> =
-            brought.filter_map(|planned| Some((planned.id.clone(), values.ready(&planned.id).ok()?))).collect();
+        let mut ready = Vec::new();
+        for planned in brought {
+            match values.ready(&planned.id) {
+                Ok(wanted) => ready.push((planned.id.clone(), wanted)),
+                // Nobody can say how it fares.
+                Err(problem) => problems.push(problem),
+            }
+        }
         let check = verify(&*runtime, &*observer, &ready, options.health_timeout);
         match cancel.run_until_cancelled(check).await {
             Some(found) => problems.extend(found),

@@ -264,7 +264,8 @@ impl Known {
         let may_be_it = |place: &StateResource, found: &Result<Found, RuntimeError>| match found {
             Ok(Found::Ours(applied)) => !is_wanted(place, applied),
             Ok(Found::Absent | Found::Foreign | Found::Unknowable) => false,
-            Err(_) => true,
+            // What will never be seen is no reason to leave out what is.
+            Err(error) => error.is_retryable(),
         };
         if !candidates.iter().any(|(place, found)| may_be_it(place, found)) {
             return;

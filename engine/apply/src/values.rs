@@ -127,15 +127,16 @@ impl Values {
         }
     }
 
-    /// Reads what others want to know of resources that are not called for. The record may be old,
-    /// and holds no sensitive values.
+    /// Reads what others want to know of resources that are not called for, if `is_wanted` by any: nobody has to know what
+    /// becomes of values where nothing is to be done. The record may be old, and holds no sensitive values.
     pub(crate) async fn read_left(
         &self,
         runtime: &dyn Runtime,
         is_left: impl Fn(&ResourceId) -> bool,
+        is_wanted: bool,
         recorded: &HashMap<&ResourceId, &StateResource>,
     ) -> Result<(), RuntimeError> {
-        if self.wanted.keys().all(&is_left) {
+        if !is_wanted && self.wanted.keys().all(&is_left) {
             return Ok(());
         }
         let known = |id: &str| self.wanted.contains_key(id);

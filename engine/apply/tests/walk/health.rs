@@ -8,7 +8,7 @@ use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
 use tokio::time::Instant;
 
-use crate::support::{Stack, config_map, id, maps, spec};
+use crate::support::{Stack, config_map, id, maps, secret, spec};
 
 #[tokio::test]
 async fn health_is_told_as_it_changes() {
@@ -159,4 +159,31 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
     assert_eq!(told, expected);
     let changes = [Operation::Apply, Operation::Delete];
     assert!(changes.iter().all(|change| stack.cloud.called(*change).is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_refers_to_what_the_object_alone_has_is_waited_for_though_nothing_is_left_to_change() {
+    let stack = Stack::default();
+    let secret = secret("s", json!({"user": "ann"}));
+    stack.bring(&spec(vec![secret.clone()])).await;
+    let of_secret = "v1:Secret:shop:s";
+    let mut live = stack.cloud.live(of_secret).unwrap();
+    // As a controller fills in.
+    live.insert("data".to_owned(), json!({"user": "YW5u", "token": "aHVudGVyMg=="}));
+    stack.cloud.put(of_secret, live.into());
+    let wanted = spec(vec![secret, config_map("a", &[], json!({"v": "$kusion_path.v1:Secret:shop:s.data.token"}))]);
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
+    assert!(!stack.apply(&wanted).await.succeeded);
+    for _ in 0..2 {
+        stack.cloud.clear_calls();
+        let planned = stack.plan(&wanted).await.unwrap();
+        assert!(planned.plan.is_unchanged(), "{}", planned.table);
+        let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+        // As a run does that goes on when all is done.
+        let outcome = stack.execute(&wanted, &planned, &[id("a").as_str().into()]).await.unwrap();
+        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+    }
+    stack.cloud.set_health(&id("a"), &[(Health::Current, "1 of 1")]);
+    stack.bring(&wanted).await;
 }
