@@ -20,6 +20,22 @@ const AT_ONCE: usize = 32;
 /// How many objects of a collection are listed at a time.
 const PAGE: u64 = 10_000;
 
+/// Whether an object that is deleted was just listed. Who waits for the other end hears when nothing is left but to have the
+/// log keep it.
+enum Listed {
+    No,
+    Yes(Option<oneshot::Sender<()>>),
+}
+
+/// What becomes of the others once the deletion of one was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterRefusal {
+    /// They stay, as upstream.
+    Stop,
+    /// They are deleted.
+    GoOn,
+}
+
 impl Store {
     /// Deletes an object, or marks it as being deleted while it has finalizers.
     ///
@@ -35,23 +51,28 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        self.remove(context, (namespace, name), name, options, None).await
+        self.remove(context, (namespace, name), name, options, Listed::No).await
     }
 
-    /// [`delete`](Self::delete), which admission knows under a name of its own. Who waits for `admitted` hears when
-    /// nothing is left but to have the log keep it.
+    /// [`delete`](Self::delete), which admission knows under a name of its own.
     async fn remove(
         &self,
         context: &RequestContext,
         (namespace, name): (&str, &str),
         admitted_name: &str,
         options: &DeleteOptions,
-        mut admitted: Option<oneshot::Sender<()>>,
+        mut listed: Listed,
     ) -> Result<Deleted, ApiError> {
         let dry_run = options::check_delete(options)? || context.dry_run;
         let key = self.key(namespace, name);
+        // The log says so if it is another by now, and is asked then, unless nothing is written.
+        let mut is_known = matches!(listed, Listed::Yes(_)) && !dry_run && options.preconditions.is_none();
         loop {
-            let current = match self.current_kept("delete", &key).await? {
+            let current = match std::mem::take(&mut is_known) {
+                true => self.cache.get(&key),
+                false => self.current_kept("delete", &key).await?,
+            };
+            let current = match current {
                 None => return Err(self.not_found(name)),
                 Some(Kept::Object(current)) => current,
                 Some(Kept::Undecodable(found)) => {
@@ -64,7 +85,9 @@ impl Store {
             self.check_preconditions(options, &current)?;
             self.strategy.admit_delete(context, &current.json()).await?;
             self.admit_removal(context, (namespace, admitted_name), &current, options, dry_run).await?;
-            drop(admitted.take());
+            if let Listed::Yes(admitted) = &mut listed {
+                drop(admitted.take());
+            }
             let mut old = current.object();
             old.metadata_mut().remove("resourceVersion");
             let mut new = old.clone();
@@ -116,40 +139,56 @@ impl Store {
         options: &DeleteOptions,
     ) -> Result<List, ApiError> {
         options::check_delete(options)?;
-        let mut page = list.clone();
-        if page.limit.is_none_or(|limit| limit == 0) {
-            page.limit = Some(PAGE);
-        }
-        let mut deleted = self.list(namespace, &page).await?;
-        self.remove_all(context, &deleted.items, options).await?;
-        if list.limit.is_some_and(|limit| limit > 0) {
-            return Ok(deleted);
-        }
-        let mut next = deleted.continue_token.clone();
-        while next.is_some() {
-            let after =
-                ListOptions { continue_token: next, resource_version: None, resource_version_match: None, ..page };
-            let more = self.list(namespace, &after).await?;
-            self.remove_all(context, &more.items, options).await?;
-            deleted.items.extend(more.items);
-            (next, page) = (more.continue_token, after);
-        }
-        // As upstream, which tells what was left after the first page.
+        let deleted = self.selected(namespace, list).await?;
+        self.remove_all(context, &deleted.items, options, AfterRefusal::Stop).await?;
         Ok(deleted)
     }
 
-    /// Deletes objects in this order. One that is refused keeps those behind it from being looked at.
+    /// Deletes all objects of a namespace, for a component of this server: what one of them is kept by keeps no other.
+    ///
+    /// # Errors
+    ///
+    /// The first of all that went wrong.
+    pub async fn delete_each(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        let all = self.list(Some(namespace), &ListOptions::default()).await?;
+        self.remove_all(context, &all.items, options, AfterRefusal::GoOn).await
+    }
+
+    /// What a list selects. Without a limit it is listed in pages, as upstream does it, of which the first says what came
+    /// after it; all are read before anything is deleted, which moves them out of what is remembered.
+    async fn selected(&self, namespace: Option<&str>, list: &ListOptions) -> Result<List, ApiError> {
+        let has_limit = list.limit.is_some_and(|limit| limit > 0);
+        let mut page = ListOptions { limit: if has_limit { list.limit } else { Some(PAGE) }, ..list.clone() };
+        let mut all = self.list(namespace, &page).await?;
+        let mut next = all.continue_token.clone().filter(|_| !has_limit);
+        while next.is_some() {
+            page = ListOptions { continue_token: next, resource_version: None, resource_version_match: None, ..page };
+            let more = self.list(namespace, &page).await?;
+            all.items.extend(more.items);
+            next = more.continue_token;
+        }
+        Ok(all)
+    }
+
+    /// Deletes objects that were just listed, in this order.
     async fn remove_all(
         &self,
         context: &RequestContext,
         items: &[Arc<Stored>],
         options: &DeleteOptions,
+        after_refusal: AfterRefusal,
     ) -> Result<(), ApiError> {
         let mut running = FuturesOrdered::new();
         let mut outcome = Ok(());
         let mut items = items.iter();
         loop {
-            let next = if outcome.is_ok() && running.len() < AT_ONCE { items.next() } else { None };
+            let goes_on = outcome.is_ok() || after_refusal == AfterRefusal::GoOn;
+            let next = if goes_on && running.len() < AT_ONCE { items.next() } else { None };
             let Some(item) = next else {
                 match running.next().await {
                     Some(removed) => outcome = outcome.and(removed),
@@ -159,12 +198,16 @@ impl Store {
             };
             let (admitted, is_admitted) = oneshot::channel();
             running.push_back(async move {
-                match self.remove(context, (item.namespace(), item.name()), "", options, Some(admitted)).await {
+                let place = (item.namespace(), item.name());
+                match self.remove(context, place, "", options, Listed::Yes(Some(admitted))).await {
                     Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
                     removed => removed.map(drop),
                 }
             });
-            // The others go on meanwhile.
+            if after_refusal == AfterRefusal::GoOn {
+                continue;
+            }
+            // The next is not looked at before nothing is left of this but to have it kept; the others go on meanwhile.
             let mut is_admitted = pin!(is_admitted.fuse());
             while !is_admitted.is_terminated() {
                 tokio::select! {

@@ -73,8 +73,7 @@ async fn remove_content(registry: &Registry, namespace: &str) -> Result<Findings
     let (list, options) = (ListOptions::default(), DeleteOptions::default());
     let mut found = Findings::default();
     for store in registry.stores().filter(|s| s.definition().scope == Scope::Namespaced) {
-        // What one object is kept by keeps no other.
-        if let Err(error) = store.delete_collection(&context, Some(namespace), &list, &options).await {
+        if let Err(error) = store.delete_each(&context, namespace, &options).await {
             found.failures.push(error.message().to_owned());
         }
         let left = store.list(Some(namespace), &list).await?.items;

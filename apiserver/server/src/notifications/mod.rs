@@ -132,6 +132,11 @@ impl Manager {
 
     /// Removes what is kept of sinks that are gone.
     async fn clean(&self) {
+        // What does not decode is nowhere to be seen, and not gone: it may be repaired.
+        let sinks = self.services.lookup.api::<NotificationSink>();
+        if !sinks.is_ok_and(|sinks| sinks.store().undecodable_values().is_empty()) {
+            return;
+        }
         let uids = self.workers.values().filter_map(|running| running.uid.clone()).collect();
         if let Err(error) = records::retain(&*self.services.log, &uids, self.term.fence.as_ref()).await {
             tracing::warn!(error = outbound::causes(&error), "records of deleted notification sinks are left for now");

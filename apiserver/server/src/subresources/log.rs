@@ -90,8 +90,11 @@ async fn kept(services: &Services, run: &Run) -> Result<Option<Vec<Line>>, ApiEr
 /// Whether a run has ended or is gone.
 async fn is_over(services: Services, run: Run) -> bool {
     let Ok(runs) = services.lookup.api::<Run>() else { return true };
-    let Ok(now) = runs.get(&run.namespace().unwrap_or_default(), &run.name_any()).await else { return true };
-    now.uid() != run.uid() || status(&now).phase.is_terminal()
+    match runs.get(&run.namespace().unwrap_or_default(), &run.name_any()).await {
+        Ok(now) => now.uid() != run.uid() || status(&now).phase.is_terminal(),
+        // Where it cannot be read nobody knows.
+        Err(error) => error.code() == 404,
+    }
 }
 
 /// New lines, until the one with which a run ends. A run that is deleted may have none, so that it is looked at while there

@@ -29,6 +29,7 @@ use crate::{
         rules, selector,
     },
     object::Object,
+    request::Waits,
     selector::LabelSelector,
     status::ApiError,
 };
@@ -128,6 +129,20 @@ pub(super) struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "round_{}_index_{}", self.round, self.index)
+    }
+}
+
+/// A webhook is waited for, which is noted however that ends: the request may have no time left.
+struct Waiting<'a> {
+    waits: &'a Waits,
+    mutates: bool,
+    began: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        if self.mutates { self.waits.mutating(took) } else { self.waits.validating(took) }
     }
 }
 
@@ -251,14 +266,10 @@ impl Hook {
         let uid = Uuid::new_v4().to_string();
         let body = review::encode(version, &uid, attributes, object);
         let mutates = self.hook_type == HookType::Mutating;
-        let began = Instant::now();
-        let answer = self.client.post(body, self.timeout, attributes.context.end()).await;
-        let waits = attributes.context.waits();
-        if mutates {
-            waits.mutating(began.elapsed())
-        } else {
-            waits.validating(began.elapsed())
-        }
+        let answer = {
+            let _waiting = Waiting { waits: attributes.context.waits(), mutates, began: Instant::now() };
+            self.client.post(body, self.timeout, attributes.context.end()).await
+        };
         let answer = answer.map_err(Failure::Call)?;
         let answer = review::decode(version, &uid, mutates, &answer);
         let answer = answer.map_err(|reason| Failure::Call(CallError::new(503, reason)))?;

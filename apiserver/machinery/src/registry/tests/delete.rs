@@ -178,4 +178,8 @@ async fn collection_is_deleted_in_order_up_to_what_is_refused() {
     assert_eq!(failure(refused).0, 403);
     assert_eq!(names(&fixture.list(&all).await.unwrap()), ["d", "e", "f"]);
     assert_eq!(fixture.head().await.0, since + 3);
+    // A namespace that goes takes with it what it can.
+    let each = fixture.gadgets.delete_each(&fixture.context, "shop", &DeleteOptions::default()).await;
+    assert_eq!(failure(each).0, 403);
+    assert_eq!(names(&fixture.list(&all).await.unwrap()), ["d"]);
 }

@@ -235,6 +235,7 @@ impl Look {
             Err(status) => {
                 return match runner::halt(&status, reason::UNREACHABLE) {
                     Halt::Retry(message) if runner::is_unheard(&status) => Ok(Found::Unseen(message)),
+                    Halt::Retry(message) => Ok(Found::Unhealthy(message)),
                     halt => Err(halt),
                 };
             }
@@ -281,9 +282,9 @@ async fn all(turns: &TurnsOf, looks: Vec<LookIn<'_>>) -> Vec<Found> {
             let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Halt::Failed { message, .. })) => Found::Unhealthy(message),
-                Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
-                    Found::Unhealthy(message)
-                }
+                // Our own log or Backend: that says nothing of the cluster.
+                Ok(Err(Halt::Retry(message))) => Found::Unseen(message),
+                Ok(Err(Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => Found::Unhealthy(message),
                 Ok(Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_))) => {
                     Found::Healthy
                 }
