@@ -178,21 +178,22 @@ impl Patch {
         has_none(patched) && !has_none(object)
     }
 
-    /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error.
+    /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error, which shows
+    /// what the patch `made`.
     ///
     /// # Errors
     ///
     /// 422 `Invalid` when unknown and duplicate fields are errors.
     pub(crate) fn check_strictly(
         &self,
-        patched: &Object,
+        made: impl FnOnce() -> Result<Object, ApiError>,
         unknown: Vec<String>,
         validation: FieldValidation,
     ) -> Result<Vec<String>, ApiError> {
         let all: Vec<String> = self.strict.iter().cloned().chain(unknown).collect();
         match validation {
             FieldValidation::Strict if !all.is_empty() => {
-                Err(self.refuse(patched, &format!("strict decoding error: {}", all.join(", "))))
+                Err(self.refuse(&made()?, &format!("strict decoding error: {}", all.join(", "))))
             }
             FieldValidation::Warn => Ok(all),
             FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),

@@ -109,17 +109,19 @@ impl Call<'_> {
         };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let keeps = context.field_validation == FieldValidation::Strict;
-            let Patched { mut object, mut unknown, mut before } = self.patched(&patch, current, keeps)?;
+            let (mut object, mut unknown) = self.patched(&patch, current)?;
+            let mut from = Cow::Borrowed(current);
             if !unknown.is_empty() && context.field_validation != FieldValidation::Ignore {
                 // Fields that a later version of the server stored are unknown, too, and nothing that the client sent.
                 let mut known = current.clone();
                 if self.written_as().decoder.settle(&mut known).is_ok_and(|dropped| !dropped.is_empty()) {
-                    Patched { object, unknown, before } = self.patched(&patch, &known, keeps)?;
+                    (object, unknown) = self.patched(&patch, &known)?;
+                    from = Cow::Owned(known);
                 }
             }
-            let shown = before.as_ref().unwrap_or(&object);
-            let warnings = patch.check_strictly(shown, unknown.warnings(), context.field_validation)?;
+            // Who is refused is shown what the patch made, with the fields that are unknown.
+            let made = || patch.apply(&from, &self.written_as().definition.schema);
+            let warnings = patch.check_strictly(made, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
             ensure_namespace(self.namespace, &mut object)?;
             registry::check_name(&object, &self.info.name)?;
@@ -139,11 +141,10 @@ impl Call<'_> {
         }
     }
 
-    /// What a patch makes of an object; what it made of it before that was read is kept if somebody is to see it.
-    fn patched(&self, patch: &Patch, current: &Object, keeps: bool) -> Result<Patched, ApiError> {
+    /// What a patch makes of an object, and the unknown fields that were in it.
+    fn patched(&self, patch: &Patch, current: &Object) -> Result<(Object, StrictErrors), ApiError> {
         let written = self.written_as();
         let mut patched = patch.apply(current, &written.definition.schema)?;
-        let before = keeps.then(|| patched.clone());
         // Of no version, upstream reads an object that has no fields.
         let settled = if patch.takes_version(current, &patched) {
             Ok(schema::empty(&mut patched))
@@ -151,7 +152,7 @@ impl Call<'_> {
             written.decoder.settle(&mut patched)
         };
         let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
-        Ok(Patched { object: patched, unknown, before })
+        Ok((patched, unknown))
     }
 
     /// Server-side apply.
@@ -289,15 +290,6 @@ impl Call<'_> {
         };
         response::json(StatusCode::OK, accepted.media, self.headers, body::once(status::encode(&status)))
     }
-}
-
-/// An object that was patched.
-struct Patched {
-    object: Object,
-    /// The unknown fields that were in it, and are not any more.
-    unknown: StrictErrors,
-    /// The object with them.
-    before: Option<Object>,
 }
 
 /// Puts the request's namespace into the object, or refuses one that is another.
