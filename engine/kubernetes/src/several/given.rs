@@ -11,6 +11,18 @@ fn both() -> Spec {
 }
 
 impl Deployment {
+    /// Brings `web` to the default namespace, which is another from then on.
+    async fn brings_to_a_default_that_moves(&self) {
+        self.main.default_to("before");
+        self.brings(&spec(vec![unplaced("web")])).await;
+        self.main.default_to("after");
+    }
+
+    /// The uid of `web` in a namespace of the first cluster.
+    fn main_uid(&self, namespace: &str) -> Option<Value> {
+        self.main.object(namespace, "web").map(|object| object["metadata"]["uid"].clone())
+    }
+
     async fn with_web() -> Self {
         let deployment = Self::new();
         deployment.brings(&spec(vec![in_cluster("main", "web", "a", false)])).await;
@@ -219,11 +231,8 @@ async fn two_ids_may_change_places() {
 #[tokio::test(start_paused = true)]
 async fn an_object_stays_in_a_namespace_that_is_the_default_no_more_where_that_is_named() {
     let deployment = Deployment::new();
-    deployment.main.default_to("before");
-    deployment.brings(&spec(vec![unplaced("web")])).await;
-    deployment.main.default_to("after");
-    let place =
-        |namespace: &str| deployment.main.object(namespace, "web").map(|object| object["metadata"]["uid"].clone());
+    deployment.brings_to_a_default_that_moves().await;
+    let place = |namespace: &str| deployment.main_uid(namespace);
     let uid = place("before");
     let mut named = widget("before", "web");
     named.attributes.insert("spec".to_owned(), json!({"value": "a"}));
@@ -252,11 +261,8 @@ async fn what_was_made_elsewhere_without_an_answer_is_found_though_another_id_ha
 #[tokio::test(start_paused = true)]
 async fn what_turns_out_to_be_wanted_under_another_name_of_its_cluster_is_not_removed_to_be_made_elsewhere() {
     let deployment = Deployment::to_one_server();
-    deployment.main.default_to("before");
-    deployment.brings(&spec(vec![unplaced("web")])).await;
-    deployment.main.default_to("after");
-    let place =
-        |namespace: &str| deployment.main.object(namespace, "web").map(|object| object["metadata"]["uid"].clone());
+    deployment.brings_to_a_default_that_moves().await;
+    let place = |namespace: &str| deployment.main_uid(namespace);
     let uid = place("before");
     let mut twin = widget("before", "web");
     twin.id.0.push_str("/east");
