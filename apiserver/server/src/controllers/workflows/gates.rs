@@ -322,6 +322,18 @@ mod tests {
         assert!((least..=most).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     }
 
+    #[tokio::test]
+    async fn what_keeps_us_from_looking_says_nothing_of_the_cluster() {
+        let look =
+            |name: &'static str, halt: Halt| -> LookIn<'static> { (name, Box::pin(std::future::ready(Err(halt)))) };
+        let away = look("near", Halt::Retry("the backend answered 503".to_owned()));
+        let refused = look("far", Halt::failed(reason::UNREACHABLE, "no such secret"));
+        let turns = Turns::default().of("shop");
+        let found = all(&turns, vec![away, refused]).await;
+        let unseen = Found::Unseen("workspace near: the backend answered 503".to_owned());
+        assert_eq!(found, [unseen, Found::Unhealthy("workspace far: no such secret".to_owned())]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn looks_that_take_long_count_from_the_end_of_the_first_to_the_beginning_of_the_last() {
         let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
