@@ -3,14 +3,15 @@
 //! Start at [`plan`]. Whoever can ask the infrastructure makes an [`Outline`], sketches twice, before and after a look at what is
 //! live, previews what the [`Sketch`] would change, and plans with the answers.
 //!
-//! Elsewhere: `objects` tells which ids are of one object, `drift` what moved away from what was applied, `dependencies` and
-//! `graph` decide the order, `diff` compares fields, `contents` knows what goes with what is deleted.
+//! Elsewhere: `objects` tells which ids are of one object, `drift` what moved away from what was applied, `order` what comes
+//! after what, `diff` compares fields, `contents` knows what goes with what is deleted.
 
 mod drift;
 mod objects;
+mod order;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -18,7 +19,7 @@ use crate::bounds::Budget;
 use crate::cluster::{Clusters, Identity};
 use crate::conflict::{FieldConflict, masked};
 use crate::contents;
-use crate::dependencies::{Before, break_cycles, dependencies};
+use crate::dependencies::{Before, dependencies};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
 use crate::given_up::GivenUp;
 use crate::graph::Graph;
@@ -40,6 +41,7 @@ use crate::state::{State, StateResource};
 use crate::validate::{check_id, reference_problem};
 pub use drift::is_recorded_elsewhere;
 use objects::{Kept, duplicates, given, renamed, superseded};
+use order::ordered;
 
 /// All that a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -697,55 +699,6 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
         imported,
         ..PlannedAction::new(prior.id.clone(), prior.kind, action)
     }
-}
-
-/// Puts the actions into their order: what is kept after what it depends on, what goes after all
-/// that were recorded to depend on it, whether these go too or are only changed. Of `later` the first of each two waits.
-fn ordered(
-    mut before: Before,
-    mut actions: BTreeMap<ResourceId, PlannedAction>,
-    recorded: &BTreeMap<&ResourceId, &StateResource>,
-    moved: &[(&ResourceId, &ResourceId)],
-    superseded: &HashMap<&ResourceId, &ResourceId>,
-    later: &[(&ResourceId, &ResourceId)],
-) -> Vec<PlannedAction> {
-    let mut removable = BTreeSet::new();
-    // What is not wanted comes after nothing by itself, whether it goes or is only looked at.
-    for id in actions.keys() {
-        before.entry(id.clone()).or_default();
-    }
-    // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
-    // no record may be missing. Whoever depends on that id depends on the object.
-    let last_id = |id| superseded.get(id).copied();
-    let goes = |id: &ResourceId| actions.get(id).is_some_and(|action| !action.action.keeps());
-    let after = recorded
-        .values()
-        .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
-        .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
-        .chain(moved.iter().copied())
-        .chain(superseded.iter().map(|(old, last)| (*old, *last)))
-        .filter(|&(gone, _)| goes(gone))
-        .chain(later.iter().copied());
-    for (id, first) in after {
-        if id != first
-            && actions.contains_key(first)
-            && before.get_mut(id).is_some_and(|known| known.insert(first.clone()))
-        {
-            removable.insert((id.clone(), first.clone()));
-        }
-    }
-    // Records of different runs may contradict each other, and what is wanted; all of it still has to happen.
-    break_cycles(&mut before, &removable);
-    let graph = Graph::new(&before).reduced().expect("wanted resources form no cycle, and others were broken");
-    let order = graph.order().expect("a reduced graph has the cycles of the whole one: none");
-    order
-        .into_iter()
-        .filter_map(|id| {
-            let mut action = actions.remove(&id)?;
-            action.after = graph.before(&id);
-            Some(action)
-        })
-        .collect()
 }
 
 /// The attributes that a preview or an apply would send: those wanted, with references replaced.

@@ -314,7 +314,7 @@ fn whether_what_is_not_wanted_any_more_stays_the_infrastructure_is_asked_first()
     let outline = Outline::of(&looked).unwrap();
     for (made, is_told) in [(json!({"x": "1", "y": "3"}), false), (json!({"y": "3"}), true)] {
         let sketch = outline.sketch(&looked).unwrap();
-        assert_eq!(sketch.desired[&id("copy")].unknown, BTreeSet::from([FieldPath::of_keys(["data", "v"])]));
+        assert_eq!(sketch.desired[&id("copy")].unknown, [FieldPath::of_keys(["data", "v"])].into());
         let made = a(made)["attributes"].as_object().cloned().unwrap();
         let previews = BTreeMap::from([(id("a"), Preview::Changed(made))]);
         let planned = outline.plan(&PlanInput { previews: &previews, ..looked }, sketch);

@@ -1,0 +1,58 @@
+//! What comes after what, by what is wanted and by what was recorded.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::dependencies::{Before, break_cycles};
+use crate::graph::Graph;
+use crate::plan::PlannedAction;
+use crate::spec::ResourceId;
+use crate::state::StateResource;
+
+/// Puts the actions into their order: what is kept after what it depends on, what goes after all
+/// that were recorded to depend on it, whether these go too or are only changed. Of `later` the first of each two waits.
+pub(super) fn ordered(
+    mut before: Before,
+    mut actions: BTreeMap<ResourceId, PlannedAction>,
+    recorded: &BTreeMap<&ResourceId, &StateResource>,
+    moved: &[(&ResourceId, &ResourceId)],
+    superseded: &HashMap<&ResourceId, &ResourceId>,
+    later: &[(&ResourceId, &ResourceId)],
+) -> Vec<PlannedAction> {
+    let mut removable = BTreeSet::new();
+    // What is not wanted comes after nothing by itself, whether it goes or is only looked at.
+    for id in actions.keys() {
+        before.entry(id.clone()).or_default();
+    }
+    // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
+    // no record may be missing. Whoever depends on that id depends on the object.
+    let last_id = |id| superseded.get(id).copied();
+    let goes = |id: &ResourceId| actions.get(id).is_some_and(|action| !action.action.keeps());
+    let after = recorded
+        .values()
+        .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
+        .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
+        .chain(moved.iter().copied())
+        .chain(superseded.iter().map(|(old, last)| (*old, *last)))
+        .filter(|&(gone, _)| goes(gone))
+        .chain(later.iter().copied());
+    for (id, first) in after {
+        if id != first
+            && actions.contains_key(first)
+            && before.get_mut(id).is_some_and(|known| known.insert(first.clone()))
+        {
+            removable.insert((id.clone(), first.clone()));
+        }
+    }
+    // Records of different runs may contradict each other, and what is wanted; all of it still has to happen.
+    break_cycles(&mut before, &removable);
+    let graph = Graph::new(&before).reduced().expect("wanted resources form no cycle, and others were broken");
+    let order = graph.order().expect("a reduced graph has the cycles of the whole one: none");
+    order
+        .into_iter()
+        .filter_map(|id| {
+            let mut action = actions.remove(&id)?;
+            action.after = graph.before(&id);
+            Some(action)
+        })
+        .collect()
+}
