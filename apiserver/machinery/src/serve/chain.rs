@@ -221,19 +221,6 @@ impl Chain {
         trail: &Mutex<Option<Arc<Trail>>>,
     ) -> Result<Response<Body>, ApiError> {
         let Passing { info, long_running, mut request, audit_id, received, lines, end } = passing;
-        let recorded = |request: &Request<Body>, user: &UserInfo| {
-            let Some(auditor) = &self.auditor else { return Ok(None) };
-            let recorded = Recorded {
-                audit_id: &audit_id,
-                uri: request.uri(),
-                headers: request.headers(),
-                user,
-                info: &info,
-                source_ips: audit::source_ips(request.headers(), connection.peer),
-                received,
-            };
-            Trail::begin(auditor, recorded)
-        };
         let mut user = match self.authenticate(connection, &mut request).await {
             Ok(user) => user,
             Err(error) => {
@@ -243,9 +230,15 @@ impl Chain {
             }
         };
         let authenticated = Instant::now();
-        let begun = match recorded(&request, &user) {
-            Ok(begun) => begun,
-            Err(NotStored) => return Ok(internal_error(&request, "failed to store audit event")),
+        let begun = match &self.auditor {
+            None => None,
+            Some(auditor) => {
+                let of = (&info, request.uri(), request.headers());
+                match Trail::begin(auditor, recorded(connection, of, &user, &audit_id, received)) {
+                    Ok(begun) => begun,
+                    Err(NotStored) => return Ok(internal_error(&request, "failed to store audit event")),
+                }
+            }
         };
         trail.lock().clone_from(&begun);
         let audited = Instant::now();
@@ -300,20 +293,12 @@ impl Chain {
     fn trail_of_failure(
         &self,
         connection: &Connection,
-        (info, uri, headers): (&RequestInfo, &Uri, &HeaderMap),
+        of: (&RequestInfo, &Uri, &HeaderMap),
         audit_id: &HeaderValue,
         received: Timestamp,
     ) -> Option<Arc<Trail>> {
-        let recorded = Recorded {
-            audit_id,
-            uri,
-            headers,
-            user: &UserInfo::default(),
-            info,
-            source_ips: audit::source_ips(headers, connection.peer),
-            received,
-        };
-        audit::of_unknown_sender(self.auditor.as_ref()?, recorded)
+        let auditor = self.auditor.as_ref()?;
+        audit::of_unknown_sender(auditor, recorded(connection, of, &UserInfo::default(), audit_id, received))
     }
 
     async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
@@ -452,6 +437,18 @@ impl Chain {
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         Ok(response)
     }
+}
+
+/// What a trail is begun with.
+fn recorded<'a>(
+    connection: &Connection,
+    (info, uri, headers): (&'a RequestInfo, &'a Uri, &'a HeaderMap),
+    user: &'a UserInfo,
+    audit_id: &'a HeaderValue,
+    received: Timestamp,
+) -> Recorded<'a> {
+    let source_ips = audit::source_ips(headers, connection.peer);
+    Recorded { audit_id, uri, headers, user, info, source_ips, received }
 }
 
 /// Waits for the filters until the deadline; a panic in them is a 500 that says nothing.
