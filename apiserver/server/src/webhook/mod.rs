@@ -7,8 +7,11 @@
 //! at, which anybody who waits gets, too.
 //!
 //! Any replica takes deliveries: it notes the time in the Source's status, where the controller of sources sees it.
+//!
+//! Anybody may connect, so that who says nothing has a short time, and no place that a delivery needs ([`waiting`]).
 
 mod proof;
+mod waiting;
 
 use std::{collections::HashMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -25,7 +28,8 @@ use rustls::ServerConfig;
 use stoa_machinery::{ApiError, serve::ServingCertificate};
 use stoa_types::Source;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::Semaphore,
     task::JoinSet,
     time::Instant,
@@ -33,13 +37,20 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::proof::{Check, Proof};
+use self::{
+    proof::{Check, Proof},
+    waiting::{Place, Waiting},
+};
 use crate::{controllers::queue::ObjectKey, runs::Services};
 
 /// How long a delivery may take, from the connection to the answer.
 const TIME: Duration = Duration::from_secs(20);
-/// How many connections there may be at once; others wait to be accepted.
-const CONNECTIONS: usize = 64;
+/// How much of that until it has sent its headers.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How many deliveries are worked on at once.
+const AT_ONCE: usize = 64;
+/// How many connections there may be besides.
+const MOST_WAITING: usize = 512;
 /// The largest delivery: GitHub's largest.
 const LARGEST: usize = 25 << 20;
 /// How long a secret is remembered, so that strangers make no more requests to the cluster than this allows.
@@ -73,21 +84,13 @@ impl Webhooks {
 
     /// Takes deliveries until the token ends.
     pub(crate) async fn serve(self, services: Services, end: CancellationToken) {
-        let receiver = Arc::new(Receiver { services, secrets: Mutex::default() });
-        let acceptor = TlsAcceptor::from(self.tls);
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let (shared, waiting) = (Shared::new(services, self.tls), Waiting::new(MOST_WAITING));
         let mut connections = JoinSet::new();
         loop {
-            let place = places.clone().acquire_owned();
-            let Some(Ok(place)) = end.run_until_cancelled(place).await else { return };
             match end.run_until_cancelled(self.listener.accept()).await {
                 None => return,
-                Some(Ok((stream, _))) => {
-                    let (receiver, acceptor) = (receiver.clone(), acceptor.clone());
-                    connections.spawn(async move {
-                        let _place = place;
-                        let _ = tokio::time::timeout(TIME, connection(receiver, acceptor, stream)).await;
-                    });
+                Some(Ok((stream, peer))) => {
+                    connections.spawn(connection(shared.clone(), stream, waiting.enter(peer.ip())));
                 }
                 Some(Err(error)) => {
                     tracing::warn!(%error, "cannot accept a webhook's connection");
@@ -99,11 +102,55 @@ impl Webhooks {
     }
 }
 
-async fn connection(receiver: Arc<Receiver>, acceptor: TlsAcceptor, stream: TcpStream) {
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+/// What all connections need.
+#[derive(Clone)]
+struct Shared {
+    receiver: Arc<Receiver>,
+    acceptor: TlsAcceptor,
+    /// The places of deliveries that are worked on.
+    work: Arc<Semaphore>,
+}
+
+impl Shared {
+    fn new(services: Services, tls: Arc<ServerConfig>) -> Self {
+        let receiver = Arc::new(Receiver { services, secrets: Mutex::default() });
+        Self { receiver, acceptor: TlsAcceptor::from(tls), work: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+/// Takes the delivery of a connection, until its time is over, it has said nothing for too long, or it loses its place.
+async fn connection<S>(shared: Shared, stream: S, place: Place)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (place, heard) = (Arc::new(place), CancellationToken::new());
+    let silent = async {
+        if tokio::time::timeout(SILENCE, heard.cancelled()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(TIME, exchange(shared, stream, place.clone(), heard.clone())) => {}
+        () = silent => {}
+        () = place.lost() => {}
+    }
+}
+
+/// Takes a delivery, and says when its headers were heard.
+async fn exchange<S>(shared: Shared, stream: S, place: Arc<Place>, heard: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Ok(stream) = shared.acceptor.accept(stream).await else { return };
     let service = service_fn(move |request| {
-        let receiver = receiver.clone();
-        async move { Ok::<_, Infallible>(receiver.answer(request).await) }
+        let (receiver, work) = (shared.receiver.clone(), shared.work.clone());
+        let (place, heard) = (place.clone(), heard.clone());
+        async move {
+            heard.cancel();
+            let _work = work.acquire().await.expect("nobody closes it");
+            place.leave();
+            Ok::<_, Infallible>(receiver.answer(request).await)
+        }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).keep_alive(false).max_buf_size(64 << 10);

@@ -10,6 +10,11 @@ use rustls::{
 };
 use serde_json::{Value, json};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    net::TcpStream,
+    task::JoinHandle,
+};
 use tokio_rustls::TlsConnector;
 
 use super::*;
@@ -21,6 +26,7 @@ const TOKEN: &str = "s3cret-s3cret";
 struct Bed {
     world: World,
     address: SocketAddr,
+    tls: Arc<ServerConfig>,
     connector: TlsConnector,
     _directory: tempfile::TempDir,
 }
@@ -34,7 +40,7 @@ impl Bed {
         let issued = ca.issue(&CertificateRequest::server("stoa-apiserver").loopback()).unwrap();
         let certificate = Arc::new(ServingCertificate::from_pem(&issued.certificate_pem, &issued.key_pem).unwrap());
         let webhooks = Webhooks::bind("127.0.0.1:0".parse().unwrap(), certificate).await.unwrap();
-        let address = webhooks.listener.local_addr().unwrap();
+        let (address, tls) = (webhooks.listener.local_addr().unwrap(), webhooks.tls.clone());
         tokio::spawn(webhooks.serve(world.services.clone(), CancellationToken::new()));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap()).unwrap();
@@ -44,7 +50,7 @@ impl Bed {
         world.create("Source", "hooked", hook).await;
         let secret = json!({"metadata": {"name": "hook"}, "stringData": {"token": format!("{TOKEN}\n")}});
         world.create_core("Secret", secret).await;
-        Self { world, address, connector, _directory: directory }
+        Self { world, address, tls, connector, _directory: directory }
     }
 
     /// Sends a request whose body is `pieces`; what is answered.
@@ -64,6 +70,25 @@ impl Bed {
 
     async fn post(&self, path: &str, headers: &[(&str, &str)]) -> u16 {
         self.send("POST", path, headers, vec![Bytes::from_static(b"{}")]).await.as_u16()
+    }
+
+    /// A connection without a network, whose time is the test's, and its task.
+    fn connect(&self, waiting: &Arc<Waiting>) -> (DuplexStream, JoinHandle<()>) {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let shared = Shared::new(self.world.services.clone(), self.tls.clone());
+        let place = waiting.enter("192.0.2.1".parse().unwrap());
+        (near, tokio::spawn(connection(shared, far, place)))
+    }
+
+    /// Begins with TLS and these bytes; after how many seconds the connection is closed.
+    async fn closed_after(&self, said: &[u8]) -> u64 {
+        let (near, task) = self.connect(&Waiting::new(1));
+        let begin = Instant::now();
+        let mut stream = self.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        stream.flush().await.unwrap();
+        task.await.unwrap();
+        begin.elapsed().as_secs()
     }
 
     async fn asked(&self, source: &str) -> Option<MicroTime> {
@@ -130,6 +155,44 @@ async fn deliveries_are_bounded() {
     let asked = bed.asked("hooked").await;
     assert_eq!(send(26).await, 413);
     assert_eq!(bed.asked("hooked").await, asked);
+}
+
+#[tokio::test]
+async fn connection_has_little_time_until_its_headers_are_there() {
+    let bed = Bed::new().await;
+    tokio::time::pause();
+    let (silent, task) = bed.connect(&Waiting::new(1));
+    let begin = Instant::now();
+    task.await.unwrap();
+    assert_eq!(begin.elapsed().as_secs(), SILENCE.as_secs(), "not even a handshake");
+    drop(silent);
+    let head = "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: s3cret-s3cret\r\n";
+    assert_eq!(bed.closed_after(head.as_bytes()).await, SILENCE.as_secs());
+    let whole = format!("{head}content-length: 9\r\n\r\n");
+    assert_eq!(bed.closed_after(whole.as_bytes()).await, TIME.as_secs(), "its body has longer");
+}
+
+#[tokio::test]
+async fn delivery_comes_through_however_many_connections_are_silent() {
+    let bed = Bed::new().await;
+    // So that none of them is closed for its silence meanwhile.
+    tokio::time::pause();
+    let (waiting, begin) = (Waiting::new(2), Instant::now());
+    let mut silent: Vec<_> = (0..3).map(|_| bed.connect(&waiting)).collect();
+    let (near, _task) = bed.connect(&waiting);
+    let mut stream = bed.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
+    let delivery = "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: s3cret-s3cret\r\n\
+        content-length: 2\r\n\r\n{}";
+    stream.write_all(delivery.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 202");
+    let (last, others) = (silent.pop().unwrap(), silent);
+    for (mut near, task) in others {
+        task.await.unwrap();
+        assert_eq!(near.read(&mut [0]).await.unwrap(), 0, "it is closed");
+    }
+    assert!(!last.1.is_finished() && begin.elapsed() < SILENCE, "the last of them was none too many");
 }
 
 impl World {
