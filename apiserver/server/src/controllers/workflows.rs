@@ -3,13 +3,14 @@
 //! A look reads the workflow and the runs that its status names, decides ([`machine`]), starts runs, and writes the
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
-//! finds it. Elsewhere: which commits are deployed is found in [`versions`], whether what was deployed is healthy in
-//! [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
+//! finds it. Elsewhere: runs are created in [`starts`], which commits are deployed is found in [`versions`], whether what was
+//! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
 //! by a task of its own (`controllers::asks`), so that no look waits for them.
 
 mod calls;
 mod gates;
 mod machine;
+mod starts;
 mod templates;
 mod timers;
 mod told;
@@ -30,8 +31,8 @@ use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
     delivery::{
-        HookPhase, HookStatus, PinnedVersion, ResolvedTemplate, RunPhase, RunSpec, StepPhase, WorkflowPhase,
-        WorkflowStatus, WorkflowTemplate,
+        HookPhase, HookStatus, PinnedVersion, ResolvedTemplate, StepPhase, WorkflowPhase, WorkflowStatus,
+        WorkflowTemplate,
     },
     labels, reason,
 };
@@ -40,7 +41,8 @@ use tokio_util::sync::CancellationToken;
 use self::{
     calls::Calls,
     gates::Gates,
-    machine::{Seen, Situation, Start, Which},
+    machine::{Seen, Situation, Which},
+    starts::Tries,
     timers::Timers,
 };
 use super::{
@@ -50,8 +52,7 @@ use super::{
 use crate::{
     kinds::{
         check::set_condition,
-        lookup,
-        workflow::{effective, hook, run_of, stack_of, waves},
+        workflow::{effective, hook, stack_of, waves},
     },
     runs::{Halt, Services, status as status_of_run, target},
 };
@@ -104,6 +105,8 @@ struct Memory {
     timers: Timers,
     gates: Gates,
     calls: Calls,
+    /// The runs that could not be created.
+    tries: Tries,
     /// What was found in repositories for those that have not begun, by uid.
     templates: Questions<String, ResolvedTemplate>,
     versions: Questions<String, Vec<PinnedVersion>>,
@@ -134,10 +137,11 @@ impl Memory {
         self.leave(uid);
     }
 
-    /// Looks at nothing and calls nothing any longer for a workflow.
+    /// Looks at nothing, calls nothing and starts nothing any longer for a workflow.
     fn leave(&self, uid: &str) {
         self.gates.forget(uid);
         self.calls.forget(uid);
+        self.tries.forget(uid);
         self.leave_repositories(uid);
     }
 
@@ -156,7 +160,7 @@ struct Ending {
     message: String,
 }
 
-/// How a workflow ends, as far as its steps do not tell.
+/// How a workflow ends and what it waits for, as far as its steps do not tell.
 struct Ends {
     ending: Option<Ending>,
     /// Whether the steps have ended, and the hooks after all of them.
@@ -164,6 +168,8 @@ struct Ends {
     /// Which hook of the whole failed, and which did without harm.
     failure: Option<String>,
     ignored: Option<String>,
+    /// Which runs cannot be created yet, and why.
+    uncreated: Vec<String>,
 }
 
 async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
@@ -254,26 +260,15 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
         elapsed: &elapsed,
     };
     let decided = machine::advance(&mut state, &situation);
-    let mut again = decided.again.into_iter().chain(until_end).min();
-    let mut failed = FirstError::default();
-    for start in decided.starts {
-        let Some(created) = failed.note(create(services, workflow, &state, &start).await) else { continue };
-        match created {
-            Ok(uid) => note_created(&mut state, &start, uid),
-            Err(refusal) => {
-                again = Some(Duration::ZERO);
-                note_refusal(&mut state, &start, &refusal);
-            }
-        }
-    }
-    // What was made is found again.
-    failed.told()?;
+    let started = starts::create_all(services, &memory.tries, workflow, &mut state, &decided.starts).await;
+    let again = decided.again.into_iter().chain(until_end).chain(started.again).min();
     let is_active = ending.is_some() && cancel_runs(services, workflow, &state).await?;
     let ends = Ends {
         ending,
         is_over: decided.is_over,
         failure: machine::failure_of_whole(&state, whole.as_ref()),
         ignored: machine::ignored_of_whole(&state, whole.as_ref()),
+        uncreated: started.put_off,
     };
     conclude(workflow, &mut state, ends, is_active, &now);
     workflow.status = Some(state);
@@ -421,70 +416,6 @@ async fn waves_of(
     Ok(all)
 }
 
-/// Creates a run as who asked for the workflow, or finds it: its uid, or why that is refused.
-///
-/// # Errors
-///
-/// When it may be tried again.
-async fn create(
-    services: &Services,
-    workflow: &Workflow,
-    state: &WorkflowStatus,
-    start: &Start,
-) -> Result<Result<String, String>, ApiError> {
-    let Some(step) = workflow.spec.steps[start.step].run.as_ref() else { return Ok(Ok(String::new())) };
-    let namespace = workflow.namespace().unwrap_or_default();
-    let commit = versions::of_step(workflow, &state.versions, step);
-    let mut run = run_of(workflow, step, &start.workspace, commit);
-    run.metadata.name = Some(start.name.clone());
-    let context = context(services, state);
-    let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
-    let runs = services.lookup.api::<Run>()?.with_context(context);
-    let created = match may_create {
-        Ok(()) => Box::pin(runs.create(&run)).await,
-        Err(error) => Err(error),
-    };
-    let error = match created {
-        Ok(made) => return Ok(Ok(made.uid().unwrap_or_default())),
-        Err(error) if queue::is_refusal(&error) => error,
-        Err(error) => return Err(error),
-    };
-    // An earlier look may have made it, unless somebody took the name; whoever asked for it may be refused it by now.
-    let there = runs.get_opt(&namespace, &start.name).await?;
-    let is_it = |there: &Run| {
-        let is_asked = is_for_same(&there.spec, &run.spec);
-        is_own(there, workflow) && is_asked && status_of_run(there).requester == state.requester
-    };
-    let uid = there.filter(is_it).map(|there| there.uid().unwrap_or_default());
-    let refusal = || match error.is("AlreadyExists") {
-        true => format!("another run is called {}", start.name),
-        false => error.message().to_owned(),
-    };
-    Ok(uid.ok_or_else(refusal))
-}
-
-/// Whether two runs do the same in the same place. Admission may have changed the rest, such as the timeout.
-fn is_for_same(a: &RunSpec, b: &RunSpec) -> bool {
-    let of = |run: &RunSpec| (run.operation, run.release);
-    (&a.stack, &a.workspace, &a.version) == (&b.stack, &b.workspace, &b.version) && of(a) == of(b)
-}
-
-/// Notes which run was made, so that it is known whatever becomes of what it says.
-fn note_created(state: &mut WorkflowStatus, start: &Start, uid: String) {
-    if let Some(run) = state.steps[start.step].runs.iter_mut().find(|run| run.name == start.name) {
-        run.uid = uid;
-    }
-}
-
-/// Notes that a run was refused, which counts as one that failed.
-fn note_refusal(state: &mut WorkflowStatus, start: &Start, refusal: &str) {
-    let step = &mut state.steps[start.step];
-    if let Some(run) = step.runs.iter_mut().find(|run| run.name == start.name) {
-        (run.phase, run.message) = (RunPhase::Failed, machine::cut(refusal));
-        step.counts.get_or_insert_default().failed += 1;
-    }
-}
-
 /// The runs that have a workflow's name.
 async fn labelled_runs(services: &Services, workflow: &Workflow) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::WORKFLOW, workflow.name_any());
@@ -502,7 +433,7 @@ async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowS
         .filter(|uid| !uid.is_empty())
         .collect();
     let runs = services.lookup.api::<Run>()?;
-    let mut is_active = false;
+    let (mut is_active, mut failed) = (false, FirstError::default());
     for run in labelled_runs(services, workflow).await? {
         let is_known = run.metadata.uid.as_deref().is_some_and(|uid| known.contains(uid));
         if !(is_known || is_own(&run, workflow)) || status_of_run(&run).phase.is_terminal() {
@@ -511,19 +442,22 @@ async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowS
         is_active = true;
         if !run.spec.cancel {
             let (namespace, name) = queue::key_of(&run);
-            match runs.update_with(&namespace, &name, |run: &mut Run| run.spec.cancel = true).await {
-                Ok(_) => {}
+            match runs.update_with(&namespace, &name, |run: &mut Run| run.spec.cancel = true).await.map(drop) {
                 Err(error) if error.code() == 404 => {}
-                Err(error) => return Err(error),
+                // One that cannot be cancelled keeps no other from being.
+                canceled => {
+                    failed.note(canceled);
+                }
             }
         }
     }
+    failed.told()?;
     Ok(is_active)
 }
 
 /// Says how far the workflow is as a whole, and ends it when all steps have.
 fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_active: bool, now: &Time) {
-    let Ends { ending, is_over, failure, ignored } = ends;
+    let Ends { ending, is_over, failure, ignored, uncreated } = ends;
     let generation = workflow.metadata.generation;
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
@@ -569,7 +503,9 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
     tell(reason::PAUSED, reason::PAUSED, paused);
     let message = (!waits.is_empty()).then(|| machine::cut(&waits.join("; ")));
     tell(reason::AWAITING_APPROVAL, reason::AWAITING_APPROVAL, message);
-    tell(reason::WAITING, reason::HOOK_RETRIED, again);
+    let why = if uncreated.is_empty() { reason::HOOK_RETRIED } else { reason::WAITING };
+    let waiting: Vec<String> = uncreated.into_iter().chain(again).collect();
+    tell(reason::WAITING, why, (!waiting.is_empty()).then(|| machine::cut(&waiting.join("; "))));
 }
 
 /// How it ended well: `all 3 steps succeeded`, or how many of them were skipped.

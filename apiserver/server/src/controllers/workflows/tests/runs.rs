@@ -1,5 +1,7 @@
 //! Which runs a workflow starts, and that they stay its own whatever becomes of the server and of them.
 
+use stoa_types::delivery::RunSpec;
+
 use super::*;
 
 #[tokio::test]
@@ -80,6 +82,49 @@ async fn another_run_of_that_name_is_not_taken_for_ones_own() {
 }
 
 #[tokio::test]
+async fn a_run_that_cannot_be_created_yet_keeps_nothing_but_its_step_waiting() {
+    let world = World::new().await;
+    let run =
+        |workspaces: Value| json!({"operation": "Apply", "workspaces": workspaces, "maxParallel": 10, "timeout": "1h"});
+    let steps = json!([{"name": "prod", "run": run(json!(["eu", "us"]))}, {"name": "dev", "run": run(json!(["dev"]))}]);
+    world.create(json!({"stack": "web", "steps": steps})).await;
+    world.look().await;
+    let uid = world.workflow().await.uid().unwrap();
+    let look = async |away: &'static str| {
+        *world.authorizer.1.lock() = away;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_mins(1)).await;
+        tokio::time::resume();
+        let again = world.look().await;
+        (again, status(&world.workflow().await))
+    };
+    // How many runs of the step are started, with one that cannot be in this workspace.
+    for (away, others) in [("eu", 0_usize), ("us", 1)] {
+        let (again, waiting) = look(away).await;
+        let name = machine::run_name("w", &uid, "prod", away);
+        let why = format!("run {name} in workspace {away} cannot be created yet: the authorizer is away");
+        let prod = step_of(&waiting, "prod");
+        assert_eq!((prod.phase, &prod.message, prod.runs.len()), (StepPhase::Running, &why, others));
+        assert_eq!(prod.counts.map(|counts| (counts.started, counts.failed)), Some((others as i64, 0)));
+        assert_eq!(told(&waiting, reason::WAITING), (reason::WAITING, format!("step prod: {why}").as_str()));
+        assert!(again.is_some_and(|wait| !wait.is_zero()), "{again:?}");
+        assert_eq!(step_of(&waiting, "dev").runs[0].uid, world.run_in("dev").await.uid().unwrap());
+        assert_eq!(world.all_runs().await.len(), 1 + others);
+        world.look().await;
+        assert_eq!(status(&world.workflow().await), waiting, "the look that follows says the same");
+    }
+    let (_, going_on) = look("").await;
+    let prod = step_of(&going_on, "prod");
+    assert_eq!((prod.message.as_str(), prod.runs.len(), world.all_runs().await.len()), ("", 2, 3));
+    assert!(condition(&going_on.conditions, reason::WAITING).is_none());
+    for workspace in ["dev", "eu", "us"] {
+        world.end(workspace, RunPhase::Succeeded).await;
+    }
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Succeeded);
+}
+
+#[tokio::test]
 async fn a_run_that_admission_changed_is_found_again() {
     let world = World::new().await;
     world.create(chain()).await;
@@ -106,7 +151,7 @@ async fn a_run_that_admission_changed_is_found_again() {
     let with = |change: fn(&mut RunSpec)| {
         let mut other = made.spec.clone();
         change(&mut other);
-        is_for_same(&other, &made.spec)
+        starts::is_for_same(&other, &made.spec)
     };
     assert!(with(|spec| spec.cancel = true));
     for change in [
