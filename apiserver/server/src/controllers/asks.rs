@@ -15,7 +15,7 @@ use std::{
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, mpsc},
+    sync::{Notify, Semaphore, SemaphorePermit, mpsc},
     time::Instant,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -28,9 +28,11 @@ use crate::runs::Halt;
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);
 /// How long a repository may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many are asked at once, and so many for one namespace.
+/// So many are asked at once, unless it is said otherwise, and so many for one namespace.
 const AT_ONCE: usize = 64;
 const AT_ONCE_IN_NAMESPACE: usize = 16;
+/// A namespace gets no more once it has one in so many of the turns that are free.
+const SHARE: usize = 3;
 
 /// Has objects looked at about which something was found out.
 #[derive(Clone, Debug)]
@@ -63,20 +65,29 @@ impl Poke {
 }
 
 /// Whose turn it is to ask.
+///
+/// A namespace has at most [`AT_ONCE_IN_NAMESPACE`] turns, and none is given to one that has a third of what is free. So what one
+/// may have becomes less the more of them ask, and whoever has none finds one free though many others have theirs for long.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    all: Arc<Semaphore>,
+    places: Arc<Places>,
     /// Of the namespaces for which something is asked.
     in_namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(AT_ONCE)), in_namespaces: Mutex::default() }
+        Self::new(AT_ONCE)
     }
 }
 
 impl Turns {
+    /// So many at once.
+    pub(crate) fn new(at_once: usize) -> Self {
+        let places = Places { at_once, taken: Mutex::default(), given_back: Notify::new() };
+        Self { places: Arc::new(places), in_namespaces: Mutex::default() }
+    }
+
     /// Those of a namespace.
     pub(crate) fn of(&self, namespace: &str) -> TurnsOf {
         let mut all = self.in_namespaces.lock();
@@ -86,20 +97,85 @@ impl Turns {
             all.insert(namespace.to_owned(), Arc::downgrade(&own));
             own
         });
-        TurnsOf([own, self.all.clone()])
+        TurnsOf { namespace: namespace.to_owned(), own, places: self.places.clone() }
     }
 }
 
-/// The turns of a namespace: among its own first, so that no more of it than may ask wait among all.
+/// The turns of all namespaces.
+#[derive(Debug)]
+struct Places {
+    at_once: usize,
+    taken: Mutex<Taken>,
+    given_back: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// Of the namespaces that have any.
+    in_namespaces: HashMap<String, usize>,
+}
+
+impl Places {
+    /// Takes a turn for a namespace, if one is free for it.
+    fn take(&self, namespace: &str) -> bool {
+        let mut taken = self.taken.lock();
+        let free = self.at_once - taken.all;
+        let own = taken.in_namespaces.get(namespace).copied().unwrap_or_default();
+        let is_free = own * SHARE < free;
+        if is_free {
+            taken.all += 1;
+            taken.in_namespaces.insert(namespace.to_owned(), own + 1);
+        }
+        is_free
+    }
+
+    fn give_back(&self, namespace: &str) {
+        let mut taken = self.taken.lock();
+        taken.all -= 1;
+        if let Some(own) = taken.in_namespaces.get_mut(namespace) {
+            *own -= 1;
+        }
+        taken.in_namespaces.retain(|_, own| *own > 0);
+        drop(taken);
+        // It may be one more for somebody else than who has waited longest.
+        self.given_back.notify_waiters();
+    }
+}
+
+/// The turns of a namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct TurnsOf([Arc<Semaphore>; 2]);
+pub(crate) struct TurnsOf {
+    namespace: String,
+    own: Arc<Semaphore>,
+    places: Arc<Places>,
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    of: &'a TurnsOf,
+    _own: SemaphorePermit<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.of.places.give_back(&self.of.namespace);
+    }
+}
 
 impl TurnsOf {
-    /// Waits for a turn, which lasts until what is returned is dropped.
-    pub(crate) async fn take(&self) -> [SemaphorePermit<'_>; 2] {
-        let [own, all] = &self.0;
-        let why = "nobody closes it";
-        [own.acquire().await.expect(why), all.acquire().await.expect(why)]
+    /// Waits for a turn: among its own first, so that no more of it than may ask wait among all.
+    pub(crate) async fn take(&self) -> Turn<'_> {
+        let own = self.own.acquire().await.expect("nobody closes it");
+        loop {
+            // What is given back from here on is heard.
+            let given_back = self.places.given_back.notified();
+            if self.places.take(&self.namespace) {
+                return Turn { of: self, _own: own };
+            }
+            given_back.await;
+        }
     }
 
     /// What a repository answers to a question, which is asked in its turn.
@@ -226,15 +302,46 @@ mod tests {
             });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(turns.all.available_permits(), AT_ONCE - AT_ONCE_IN_NAMESPACE);
+        assert_eq!(turns.places.taken.lock().all, AT_ONCE_IN_NAMESPACE);
         assert!(turns.of("slow").take().now_or_never().is_none(), "they are those of all who ask for the namespace");
-        let taken = join_all((0..AT_ONCE_IN_NAMESPACE).map(|_| quick.take())).now_or_never();
-        assert_eq!(taken.map(|taken| taken.len()), Some(AT_ONCE_IN_NAMESPACE));
+        // A third of the 36 that are free then.
+        assert_eq!(take_all(&quick).len(), 12);
         asking.shutdown().await;
         assert!(slow.take().now_or_never().is_some(), "they are given back");
         drop((slow, quick));
         turns.of("another");
         assert_eq!(turns.in_namespaces.lock().len(), 1, "nobody asks for the others any more");
+    }
+
+    /// All the turns that a namespace may take now.
+    fn take_all(turns: &TurnsOf) -> Vec<Turn<'_>> {
+        std::iter::from_fn(|| turns.take().now_or_never()).collect()
+    }
+
+    #[test]
+    fn several_namespaces_that_take_all_they_may_leave_something_to_others() {
+        let turns = Turns::default();
+        let slow: Vec<TurnsOf> = (0..8).map(|i| turns.of(&format!("slow-{i}"))).collect();
+        let held: Vec<Vec<Turn<'_>>> = slow.iter().map(take_all).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts, [16, 12, 9, 7, 5, 4, 3, 2], "each has less than the one before");
+        let quick = turns.of("quick");
+        assert!(!take_all(&quick).is_empty());
+        drop(held);
+        assert_eq!(take_all(&quick).len(), AT_ONCE_IN_NAMESPACE, "what is given back is there for all");
+        assert!(turns.places.taken.lock().in_namespaces.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turn_that_is_given_back_is_taken_by_who_waits() {
+        let turns = Turns::new(1);
+        let (first, second) = (turns.of("first"), turns.of("second"));
+        let held = first.take().await;
+        let waits = second.take();
+        tokio::pin!(waits);
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(held);
+        assert!(waits.now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,10 @@
 //!
 //! Each has a task of its own, which tries until it is decided. What came of it is in memory until a look has noted it; whoever goes on after a crash finds in the status that it is called, and calls it again under
 //! the same id.
+//!
+//! A call may take minutes and costs next to nothing meanwhile, so that there are many turns. What is waited for one counts for
+//! no limit of the hook: its time begins with the first try. After a restart that is when it was noted that it is to be called, if
+//! any try was noted, too, since nothing tells how much of the time it waited; it is tried once more in any case.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -39,6 +43,8 @@ use crate::{
 const TYPE: &str = "dev.stoa.workflow.hook";
 /// So many characters of what is answered are kept.
 const LONGEST: usize = 200;
+/// So many hooks are called at once.
+const AT_ONCE: usize = 512;
 /// So many runs are named to a hook.
 const MOST_NAMED: usize = 1_000;
 
@@ -46,10 +52,16 @@ const MOST_NAMED: usize = 1_000;
 type Of = (String, Which);
 
 /// The hooks that are called, and those that were and of which that is not noted yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Calls {
     asks: Asks<Of, Called>,
     turns: Turns,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { asks: Asks::default(), turns: Turns::new(AT_ONCE) }
+    }
 }
 
 impl Calls {
@@ -83,6 +95,7 @@ impl Calls {
                     let place = Place { step, of_step, hook, status, is_pre };
                     let waves = waves.get(&step.name).map_or(&[][..], Vec::as_slice);
                     let key = queue::key_of(workflow);
+                    let was_tried = noted.lock().attempts > 0;
                     let call = Call {
                         services: services.clone(),
                         context: context(services, state),
@@ -90,7 +103,7 @@ impl Calls {
                         key,
                         hook: hook.clone(),
                         event: event(workflow, state, &place, waves),
-                        age: age(status, &which),
+                        age: if was_tried { age(status, &which) } else { Duration::ZERO },
                         called: noted,
                         poke: poke.clone(),
                     };
@@ -205,7 +218,7 @@ struct Call {
     turns: TurnsOf,
     hook: Hook,
     event: Event,
-    /// How long ago it was to be called first.
+    /// How long ago it was tried first, before this server did.
     age: Duration,
     called: Arc<Mutex<Called>>,
     poke: Poke,
@@ -214,7 +227,7 @@ struct Call {
 impl Call {
     /// Calls until it is decided, and says so each time.
     async fn run(self) {
-        let begin = Instant::now();
+        let (begin, mut waited) = (Instant::now(), Duration::ZERO);
         // Its strategy has seen to it that they can be read.
         let read = |text: &DurationString| text.parse().unwrap_or_default();
         let bundle = self.hook.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
@@ -227,7 +240,11 @@ impl Call {
         let retry = &self.hook.retry;
         let (most_age, range) = (read(&retry.max_age), read(&retry.min_backoff)..=read(&retry.max_backoff));
         loop {
+            let due = Instant::now();
+            let turn = self.turns.take().await;
+            waited += due.elapsed();
             let answer = self.attempt(&endpoint).await;
+            drop(turn);
             let attempts = self.called.lock().attempts + 1;
             let (phase, message, wait) = match answer {
                 Answer::Passed(message) => (HookPhase::Succeeded, message, None),
@@ -235,7 +252,7 @@ impl Call {
                 Answer::Later(why, retry_after) => {
                     let wait = backoff(range.clone(), u32::try_from(attempts).unwrap_or(u32::MAX));
                     let wait = wait.max(retry_after.unwrap_or_default());
-                    let is_late = self.age + begin.elapsed() + wait > most_age;
+                    let is_late = self.age + begin.elapsed().saturating_sub(waited) + wait > most_age;
                     match is_late || retry.max_attempts.is_some_and(|most| attempts >= most) {
                         true => (HookPhase::Failed, why, None),
                         false => (HookPhase::Running, why, Some(wait)),
@@ -251,7 +268,6 @@ impl Call {
 
     /// One try, for whoever asked for the workflow and as far as they may.
     async fn attempt(&self, endpoint: &Endpoint) -> Answer {
-        let _turn = self.turns.take().await;
         let namespace = &self.key.0;
         match hook::require(&self.context, namespace, &self.hook).await {
             Ok(()) => {}
@@ -351,11 +367,72 @@ fn has_key(text: &str, secret: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use http::{HeaderMap, Response};
 
     use super::*;
+    use crate::controllers::runs::tests::World;
 
     const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    /// A call that has two minutes and whose key is missing.
+    fn call(services: &Services, turns: &TurnsOf, age: Duration) -> Call {
+        let hook = json!({"name": "ask", "url": "https://hooks.example.com", "timeout": "10s",
+            "secretRef": {"name": "hooks", "key": "key"},
+            "retry": {"maxAge": "2m", "minBackoff": "1s", "maxBackoff": "10s"}});
+        let event = Event {
+            specversion: "1.0".to_owned(),
+            id: "1".to_owned(),
+            source: String::new(),
+            event_type: TYPE.to_owned(),
+            subject: String::new(),
+            time: jiff::Timestamp::UNIX_EPOCH,
+            datacontenttype: "application/json".to_owned(),
+            data: Value::Null,
+        };
+        Call {
+            services: services.clone(),
+            context: RequestContext::internal("test"),
+            key: ("shop".to_owned(), "w".to_owned()),
+            turns: turns.clone(),
+            hook: serde_json::from_value(hook).unwrap(),
+            event,
+            age,
+            called: Arc::default(),
+            poke: Poke::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn time_of_a_hook_begins_with_its_first_try_and_not_with_the_wait_for_a_turn() {
+        let world = World::with_secrets().await;
+        tokio::time::pause();
+        let turns = Turns::default().of("shop");
+        let held: Vec<_> = std::iter::from_fn(|| turns.take().now_or_never()).collect();
+        let call = call(&world.services, &turns, Duration::ZERO);
+        let called = call.called.clone();
+        let calling = tokio::spawn(call.run());
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert_eq!(*called.lock(), Called::default(), "it waits");
+        drop(held);
+        let begin = Instant::now();
+        calling.await.unwrap();
+        assert_eq!(called.lock().phase, HookPhase::Failed);
+        let took = begin.elapsed();
+        assert!((Duration::from_mins(1)..=Duration::from_mins(2)).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn hook_whose_time_was_over_before_a_restart_is_tried_once_more() {
+        let world = World::with_secrets().await;
+        let turns = Turns::default().of("shop");
+        let call = call(&world.services, &turns, Duration::from_mins(3));
+        let called = call.called.clone();
+        call.run().await;
+        let Called { attempts, phase, message } = called.lock().clone();
+        let why = "key \"key\" of Secret hooks does not exist";
+        assert_eq!((attempts, phase, message.as_str()), (1, HookPhase::Failed, why));
+    }
 
     #[test]
     fn answers_say_whether_a_hook_passed() {
