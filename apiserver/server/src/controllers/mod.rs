@@ -1,7 +1,7 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, and [`asks`] asks those who may not answer.
+//! objects belong to which others, [`asks`] asks those who may not answer, and [`needed`] knows what is not to be removed yet.
 
 mod asks;
 pub(crate) mod backends;
@@ -10,6 +10,7 @@ pub(crate) mod events;
 mod groups;
 mod members;
 pub(crate) mod namespaces;
+mod needed;
 pub(crate) mod organizations;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;

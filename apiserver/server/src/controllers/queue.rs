@@ -57,16 +57,17 @@ pub(crate) fn as_read<K: Kind>(object: &K) -> DeleteOptions {
     DeleteOptions { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteOptions::default() }
 }
 
-/// Deletes an object as it was read; what changed or went meanwhile is left.
+/// Deletes an object as it was read, and leaves what changed meanwhile; whether it goes.
 ///
 /// # Errors
 ///
 /// When it cannot be deleted.
-pub(crate) async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiError> {
+pub(crate) async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<bool, ApiError> {
     let (namespace, name) = key_of(object);
     match api.delete(&namespace, &name, &as_read(object)).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == 404 => Ok(true),
+        Err(error) if error.code() == 409 => Ok(false),
         Err(error) => Err(error),
     }
 }

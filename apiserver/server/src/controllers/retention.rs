@@ -2,7 +2,8 @@
 //!
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, or a step of
 //! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
-//! workflows, and runs that a stack's status names. Plans of pull requests do not count: who made them removes them, and
+//! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before a
+//! preview or a release goes ([`needed`]). Plans of pull requests do not count: who made them removes them, and
 //! would make them again. The documents of what went are removed by `garbage`.
 
 use std::{
@@ -17,20 +18,18 @@ use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
     Release, Resource, Run, Stack, Workflow, Workspace,
-    delivery::{Operation, RunPhase, RunStep},
+    delivery::{Operation, RunPhase},
     labels,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     groups::{GATHER, Member},
+    needed::{self, gone_back_to},
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
-use crate::{
-    kinds::workflow::effective,
-    runs::{Services, status},
-};
+use crate::runs::{Services, status};
 
 /// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -86,14 +85,17 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
     let all_releases = releases.list_with(None, &of_workspace).await?;
     let all_resources = resources.list_with(None, &of_workspace).await?;
     let all_runs = runs.list_with(None, &of_workspace).await?;
-    let workflows = under_way(&services).await?;
+    // They have to see how their runs did.
+    let workflows = needed::workflows_under_way(&services.lookup, None).await?;
     // One that cannot be deleted keeps no other.
     let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
         let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
-        let gone: HashSet<ObjectKey> = excess.iter().map(|release| queue::key_of(*release)).collect();
+        let mut gone = HashSet::new();
         for release in excess {
-            failed.note(queue::delete(&releases, release).await);
+            if failed.note(remove_release(&services, release).await) == Some(true) {
+                gone.insert(queue::key_of(release));
+            }
         }
         let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
         for resource in excess_resources(&all_resources, left) {
@@ -107,18 +109,27 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
             workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
         };
         for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            failed.note(queue::delete(&runs, run).await);
+            failed.note(remove_run(&services, run).await);
         }
     }
     failed.told()?;
     Ok(Some(AGAIN))
 }
 
-/// The workflows that have not ended: they have to see how their runs did.
-async fn under_way(services: &Services) -> Result<Vec<Workflow>, ApiError> {
-    let mut workflows = services.lookup.api::<Workflow>()?.list(None, "").await?;
-    workflows.retain(|workflow| workflow.status.as_ref().is_none_or(|status| !status.phase.is_terminal()));
-    Ok(workflows)
+/// Removes a release as it was read, unless somebody goes back to it by now; whether it goes.
+async fn remove_release(services: &Services, release: &Release) -> Result<bool, ApiError> {
+    if needed::is_gone_back_to(&services.lookup, release).await? {
+        return Ok(false);
+    }
+    queue::delete(&services.lookup.api::<Release>()?, release).await
+}
+
+/// Removes a run as it was read, unless somebody carries out its plan by now; whether it goes.
+async fn remove_run(services: &Services, run: &Run) -> Result<bool, ApiError> {
+    if needed::is_to_be_carried_out(&services.lookup, run).await? {
+        return Ok(false);
+    }
+    queue::delete(&services.lookup.api::<Run>()?, run).await
 }
 
 fn kept_of(kept: i64) -> usize {
@@ -172,7 +183,6 @@ fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], workflows: &[Workf
         runs.iter().filter(|run| run.spec.planned() == Operation::Rollback && !status(run).phase.is_terminal());
     let needed: HashSet<(Deployment, i64)> =
         under_way.filter_map(|run| Some((deployment_of(run), run.spec.release?))).collect();
-    // In which workspaces a step is to go back may be found out when it begins alone.
     let planned: HashSet<(String, String, i64)> = workflows.iter().flat_map(gone_back_to).collect();
     // Another stack of the same name has a history of its own.
     let mut histories: HashMap<(Deployment, &str), Vec<&Release>> = HashMap::new();
@@ -195,16 +205,6 @@ fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], workflows: &[Workf
     });
     excess.sort_by_key(|release| (queue::key_of(*release).0, release.spec.stack.clone(), release.spec.revision));
     excess
-}
-
-/// Namespace, stack and number of the releases that the steps of a workflow go back to.
-fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
-    let spec = effective(workflow);
-    let of_step = |step: &RunStep| {
-        let stack = if step.stack.is_empty() { &spec.stack } else { &step.stack };
-        Some((workflow.namespace().unwrap_or_default(), stack.clone(), step.release?))
-    };
-    spec.steps.iter().filter_map(|step| step.run.as_ref()).filter_map(of_step).collect()
 }
 
 fn deployed_by(release: &Release) -> Deployment {
@@ -230,8 +230,9 @@ fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::lookup::Kind;
+    use crate::{controllers::runs::tests::World, kinds::lookup::Kind, runs::runner};
     use serde_json::{Value, json};
+    use stoa_types::delivery::WorkflowPhase;
 
     fn object<K: Kind>(kind: &str, name: &str, spec: Value, status: Value) -> K {
         let metadata = json!({"name": name, "namespace": "shop"});
@@ -338,5 +339,49 @@ mod tests {
         let left = [release(2, "u"), release(3, "u")];
         assert_eq!(names(&excess_resources(&resources, left.iter())), ["gone-long-ago"]);
         assert_eq!(names(&excess_resources(&resources, [].iter())), [""; 0]);
+    }
+
+    async fn end(world: &World, run: &str) {
+        let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
+        world.registry.api::<Run>().update_status_with("shop", run, end).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn preview_that_somebody_was_given_since_it_was_read_stays() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let runs = world.registry.api::<Run>();
+        world.create("Run", "preview", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
+        end(&world, "preview").await;
+        let read = runs.get("shop", "preview").await.unwrap();
+        let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview"});
+        world.create("Run", "apply", apply).await;
+        assert!(!remove_run(&world.services, &read).await.unwrap());
+        assert_eq!(runs.get("shop", "preview").await.unwrap(), read);
+        end(&world, "apply").await;
+        assert!(remove_run(&world.services, &read).await.unwrap());
+        assert!(runs.get("shop", "preview").await.unwrap().metadata.deletion_timestamp.is_some());
+    }
+
+    #[tokio::test]
+    async fn release_that_somebody_goes_back_to_since_it_was_read_stays() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid();
+        let spec = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
+            "planDigest": "", "specDigest": "", "stateDigest": ""});
+        world.create("Release", "web.dev.1", spec).await;
+        let releases = world.registry.api::<Release>();
+        let read = releases.get("shop", "web.dev.1").await.unwrap();
+        let back = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 1});
+        world.create("Run", "back", back).await;
+        assert!(!remove_release(&world.services, &read).await.unwrap());
+        end(&world, "back").await;
+        let step = json!({"name": "back", "run": {"operation": "Rollback", "release": 1, "workspaces": ["dev"],
+            "maxParallel": 10, "timeout": "1h"}});
+        world.create("Workflow", "goes-back", json!({"stack": "web", "steps": [step]})).await;
+        assert!(!remove_release(&world.services, &read).await.unwrap());
+        let end = |workflow: &mut Workflow| workflow.status.get_or_insert_default().phase = WorkflowPhase::Succeeded;
+        world.registry.api::<Workflow>().update_status_with("shop", "goes-back", end).await.unwrap();
+        assert!(remove_release(&world.services, &read).await.unwrap());
+        assert!(releases.get_opt("shop", "web.dev.1").await.unwrap().is_none());
     }
 }

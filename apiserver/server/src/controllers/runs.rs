@@ -32,7 +32,7 @@ use stoa_failpoint::reached;
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
-    delivery::{OnConflict, Operation, PullRequestStatus, RunPhase},
+    delivery::{OnConflict, PullRequestStatus, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
@@ -43,7 +43,10 @@ use self::{
     places::Places,
     waiting::{Cause, Told},
 };
-use super::queue::{self, ObjectKey};
+use super::{
+    needed,
+    queue::{self, ObjectKey},
+};
 use crate::runs::{
     Services, awaits_approval, awaits_merge,
     drive::{self, Stops, Tries},
@@ -565,22 +568,6 @@ impl Scheduler {
         }
     }
 
-    /// Whether a run that has not ended names this one as the Preview whose plan it carries out.
-    async fn is_to_be_carried_out(&self, preview: &Run) -> bool {
-        if preview.spec.operation != Operation::Preview {
-            return false;
-        }
-        let Ok(runs) = self.services.lookup.api::<Run>() else { return false };
-        let (namespace, name) = queue::key_of(preview);
-        let of_stack = format!("{}={}", labels::STACK, preview.spec.stack);
-        match runs.list(Some(&namespace), &of_stack).await {
-            Ok(found) => {
-                found.iter().any(|run| run.spec.plan.as_ref() == Some(&name) && !status(run).phase.is_terminal())
-            }
-            Err(_) => true,
-        }
-    }
-
     /// Looks at what was put off.
     async fn sweep(&mut self) {
         let now = Instant::now();
@@ -612,7 +599,7 @@ impl Scheduler {
                 self.later.insert(key, now + wait);
                 continue;
             }
-            if self.is_to_be_carried_out(&run).await {
+            if needed::is_to_be_carried_out(&self.services.lookup, &run).await.unwrap_or(true) {
                 self.later.insert(key, now + NEEDED);
                 continue;
             }

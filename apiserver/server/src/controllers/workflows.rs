@@ -47,6 +47,7 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
+    needed,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
@@ -554,6 +555,12 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
         let left = ttl.saturating_sub(services.now().duration_since(end).as_secs());
         if left > 0 {
             return Ok(Some(Duration::from_secs(u64::try_from(left).unwrap_or(1).min(3600))));
+        }
+        // Its runs go with it.
+        for run in labelled_runs(services, workflow).await? {
+            if is_own(&run, workflow) && needed::is_to_be_carried_out(&services.lookup, &run).await? {
+                return Ok(Some(AGAIN));
+            }
         }
         return match workflows.delete(&namespace, &name, &queue::as_read(workflow)).await {
             Ok(_) => Ok(None),

@@ -137,14 +137,18 @@ pub(super) async fn refusal(
     {
         let release = release::name(&run.spec.stack, &name, number);
         let found = lookup.api::<Release>()?.get_opt(&namespace, &release).await?;
-        if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack) {
+        let is_going = found.as_ref().is_some_and(|release| release.metadata.deletion_timestamp.is_some());
+        let going = || is_going.then(|| format!("release {release} is being deleted"));
+        if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack).or_else(going) {
             return Ok(Some(FieldError::invalid("spec.release", number, obstacle)));
         }
     }
     if let Some(plan) = &run.spec.plan {
-        let preview = lookup.api::<Run>()?.get_opt(&namespace, plan).await?;
-        if preview.is_none() {
+        let Some(preview) = lookup.api::<Run>()?.get_opt(&namespace, plan).await? else {
             return Ok(Some(FieldError::not_found("spec.plan", plan)));
+        };
+        if preview.metadata.deletion_timestamp.is_some() {
+            return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
         }
     }
     Ok(None)

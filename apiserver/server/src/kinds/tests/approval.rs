@@ -183,6 +183,35 @@ async fn approval_is_asked_for_where_something_changes() {
 }
 
 #[tokio::test]
+async fn what_is_being_deleted_is_neither_carried_out_nor_gone_back_to() {
+    let world = World::with_stack().await;
+    let all = [
+        "create stacks/preview web-dev",
+        "create stacks/apply web-dev",
+        "create stacks/rollback web-dev",
+        "use workspaces dev",
+        "use backends default",
+    ];
+    let preview = world.run(&all, json!({ "stack": "web-dev", "operation": "Preview" })).await.unwrap();
+    let apply = json!({ "stack": "web-dev", "operation": "Apply", "plan": preview.name() });
+    world.run(&all, apply.clone()).await.unwrap();
+    // Its finalizer holds it, as nobody looks after runs here.
+    world.registry.api::<stoa_types::Run>().delete("shop", preview.name(), &Default::default()).await.unwrap();
+    let told = format!("spec.plan: Invalid value: {:?}: the run is being deleted", preview.name());
+    assert_eq!(causes(&world.run(&all, apply).await.unwrap_err()), [told]);
+    let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid;
+    let released = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
+        "planDigest": "p", "specDigest": "s", "stateDigest": "t" });
+    let held = json!({ "metadata": { "name": "web-dev.dev.1", "finalizers": ["example.com/held"] }, "spec": released });
+    world.make("delivery.stoa.dev/v1alpha1", "Release", "shop", held).await.unwrap();
+    let releases = world.registry.api::<stoa_types::Release>();
+    releases.delete("shop", "web-dev.dev.1", &Default::default()).await.unwrap();
+    let back = json!({ "stack": "web-dev", "operation": "Rollback", "release": 1 });
+    let told = "spec.release: Invalid value: 1: release web-dev.dev.1 is being deleted";
+    assert_eq!(causes(&world.run(&all, back).await.unwrap_err()), [told]);
+}
+
+#[tokio::test]
 async fn a_preview_is_of_an_operation_that_carries_out_plans() {
     let world = World::with_stack().await;
     let all = [

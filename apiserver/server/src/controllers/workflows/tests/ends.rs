@@ -168,6 +168,27 @@ async fn it_goes_when_its_time_to_be_kept_is_over() {
 }
 
 #[tokio::test]
+async fn it_stays_as_long_as_somebody_carries_out_the_plan_of_one_of_its_runs() {
+    let world = World::new().await;
+    let run = json!({"operation": "Preview", "workspaces": ["dev"], "maxParallel": 10, "timeout": "1h"});
+    let steps = json!([{"name": "dev", "run": run}]);
+    world.create(json!({"stack": "web", "steps": steps, "ttlSecondsAfterFinished": 0})).await;
+    world.look().await;
+    world.look().await;
+    let preview = world.end("dev", RunPhase::Succeeded).await.name_any();
+    let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": preview});
+    world.runs.create("Run", "apply", apply).await;
+    world.look().await;
+    assert!(status(&world.workflow().await).phase.is_terminal());
+    assert_eq!(world.look().await, Some(AGAIN));
+    assert!(world.workflow().await.metadata.deletion_timestamp.is_none());
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
+    world.runs.registry.api::<Run>().update_status_with("shop", "apply", end).await.unwrap();
+    world.look().await;
+    assert!(world.workflow().await.metadata.deletion_timestamp.is_some());
+}
+
+#[tokio::test]
 async fn clock_that_was_set_back_keeps_what_is_to_be_kept() {
     let world = World::new().await;
     let mut spec = chain();
