@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDequ
 use std::fmt;
 
 use petgraph::Direction;
-use petgraph::algo::tarjan_scc;
+use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::spec::ResourceId;
@@ -128,7 +128,8 @@ impl Graph {
 
     /// One cycle, as short as can be, for every group of resources that depend on each other.
     pub fn cycles(&self) -> Vec<Cycle> {
-        let mut cycles: Vec<_> = tarjan_scc(&self.graph)
+        let mut cycles: Vec<_> = self
+            .groups()
             .into_iter()
             .filter_map(|group| {
                 let first = *group.iter().min()?;
@@ -137,6 +138,12 @@ impl Graph {
             .collect();
         cycles.sort_by(|a, b| a.path.cmp(&b.path));
         cycles
+    }
+
+    /// Those that reach each other, together. Who writes a Spec says how long a chain is, so that nothing here calls itself
+    /// once for each of its links, as Tarjan's algorithm does.
+    fn groups(&self) -> Vec<Vec<NodeIndex>> {
+        kosaraju_scc(&self.graph)
     }
 
     /// The shortest way from `start` back to itself within its group.
@@ -179,7 +186,7 @@ impl Graph {
             return Vec::new();
         }
         let mut group = vec![0; self.len()];
-        for (number, nodes) in tarjan_scc(&self.graph).iter().enumerate() {
+        for (number, nodes) in self.groups().iter().enumerate() {
             nodes.iter().for_each(|node| group[node.index()] = number);
         }
         // No cycle leads out of a group.
@@ -357,6 +364,27 @@ mod tests {
         let two: &[(&str, &[&str])] =
             &[("a1", &["m"]), ("a2", &["m"]), ("b1", &["n"]), ("m", &["b1"]), ("n", &["a1", "a2"])];
         check_contradicting(two, &[("a1", "m"), ("a2", "m"), ("b1", "n")], "b1→n");
+    }
+
+    #[test]
+    fn a_long_chain_takes_no_stack() {
+        const LENGTH: usize = 200_000;
+        let mut edges: Vec<_> = (1..LENGTH).map(|n| (n - 1, n)).collect();
+        let chain = numbered(&edges, LENGTH);
+        // Threads of a runner have 2 MiB, and these have less.
+        let check = || {
+            assert_eq!(chain.order().unwrap().len(), LENGTH);
+            let (first, second) = (ResourceId::from("00000"), ResourceId::from("00001"));
+            assert_eq!(chain.contradicting(&[(first.clone(), second)].into()), []);
+            assert!(chain.reaches(&first, &ResourceId(format!("{}", LENGTH - 1))));
+            edges.push((LENGTH - 1, 0));
+            let cycles = numbered(&edges, LENGTH).order().unwrap_err();
+            assert_eq!(cycles.iter().map(|cycle| cycle.path.len()).collect::<Vec<_>>(), [LENGTH]);
+        };
+        std::thread::scope(|scope| {
+            let small = std::thread::Builder::new().stack_size(512 << 10);
+            small.spawn_scoped(scope, check).expect("there is room for it").join().expect("it has stack enough");
+        });
     }
 
     #[test]
