@@ -36,6 +36,9 @@ use crate::{
 /// How many changes a deferred runtime is given at once.
 const GATHERED: usize = 512;
 
+/// How many records of what is left alone are brought up to date at once.
+const TOLD: usize = 1024;
+
 /// How many resources may be waited for at once in whose place others are begun: each takes some memory.
 const WAITED_FOR: usize = 1024;
 
@@ -345,7 +348,9 @@ async fn tell_held(
 }
 
 type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
-type Running = FuturesUnordered<BoxFuture<'static, (ResourceId, ResourceResult, Result<(), Abandoned>)>>;
+/// What came of a resource, and whether somebody heard of it.
+type Ended = (ResourceId, ResourceResult, Result<(), Abandoned>);
+type Running = FuturesUnordered<BoxFuture<'static, Ended>>;
 
 struct Walk<'a> {
     plan: &'a Plan,
@@ -381,25 +386,35 @@ impl Walk<'_> {
             plan.actions.iter().map(|p| &p.id).filter(|id| waits[*id] == 0).collect();
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
+        // What is left alone and whose record is brought up to date.
+        let mut telling: HashSet<ResourceId> = HashSet::new();
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
             while let Some(id) = ready.front().copied() {
                 let action = planned[id];
+                if self.is_stopped() || self.abandoned {
+                    break;
+                }
                 // What is left as it is can be left again: a try before may have had its record told before it was its turn.
                 let is_left = action.action == Action::Unchanged;
                 if is_left || finished.contains(id) {
+                    if telling.len() >= TOLD {
+                        break;
+                    }
                     ready.pop_front();
                     ended.insert(id.clone());
-                    if self.leave(action, !is_left).await {
-                        release(&later, &mut waits, &mut ready, id);
-                    } else {
-                        self.skip_after(id, "was not done", &planned, &later, &mut ended).await;
+                    match self.leave(action, !is_left).await {
+                        None => release(&later, &mut waits, &mut ready, id),
+                        // So that many records are kept together, and others are begun meanwhile.
+                        Some(result) => {
+                            telling.insert(id.clone());
+                            running.push(self.tell(result));
+                        }
                     }
                     continue;
                 }
                 let waited_for = self.caller.permits.given_back().min(WAITED_FOR);
-                let is_full = running.len() + batch.len() >= self.window + waited_for;
-                if is_full || self.is_stopped() || self.abandoned {
+                if running.len() - telling.len() + batch.len() >= self.window + waited_for {
                     break;
                 }
                 ready.pop_front();
@@ -414,6 +429,7 @@ impl Walk<'_> {
             };
             let Some((id, result, told)) = ended_next else { break };
             self.abandoned |= told.is_err();
+            telling.remove(&id);
             let why = match (result.outcome, &result.problem) {
                 (ResourceOutcome::Done, None) => None,
                 (ResourceOutcome::Done, Some(_)) => Some("is not healthy"),
@@ -461,29 +477,26 @@ impl Walk<'_> {
         is_given && wanted.is_some_and(|wanted| !is_in_place(wanted))
     }
 
-    /// What is left alone: only its record may have to be brought up to date. Whether there is one.
-    async fn leave(&mut self, planned: &PlannedAction, is_finished: bool) -> bool {
+    /// What is left alone: only its record may have to be brought up to date, of which somebody has to be told then.
+    async fn leave(&self, planned: &PlannedAction, is_finished: bool) -> Option<ResourceResult> {
         let own = self.recorded.get(&planned.id).copied();
         let prior = if is_finished { own } else { self.prior(planned) };
         let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
-        let result = if is_lost {
-            Some(self.caller.find(planned).await)
-        } else {
-            self.caller.values.settle_left(&planned.id, prior);
-            if is_finished {
-                return true;
-            }
-            self.caller.leave(planned, prior)
-        };
-        let Some(result) = result else { return true };
-        let is_done = result.outcome == ResourceOutcome::Done;
-        self.problems.extend(result.problem.clone());
-        if self.deferred {
-            self.held.push(result);
-        } else if self.observer.result(result).await.is_err() {
-            self.abandoned = true;
+        if is_lost {
+            return Some(self.caller.find(planned).await);
         }
-        is_done
+        self.caller.values.settle_left(&planned.id, prior);
+        if is_finished { None } else { self.caller.leave(planned, prior) }
+    }
+
+    /// Tells of what was not called for.
+    fn tell(&self, result: ResourceResult) -> BoxFuture<'static, Ended> {
+        let (observer, deferred) = (self.observer.clone(), self.deferred);
+        async move {
+            let told = if deferred { Ok(()) } else { observer.result(result.clone()).await };
+            (result.id.clone(), result, told)
+        }
+        .boxed()
     }
 
     /// Begins a batch: one intent for all resources of the same action.

@@ -1,9 +1,13 @@
 //! What is recorded.
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::{Map, Value, json};
 use stoa_engine::masks::is_masked;
+use stoa_engine::spec::FILE;
 use stoa_engine::{Action, DigestKeys, StateResource, digest::digest_bytes};
 use stoa_runtime::fake::Operation;
+use tokio::{sync::Barrier, time::timeout};
 
 use crate::support::{Keys, Stack, config_map, id, maps, secret, spec};
 
@@ -70,6 +74,22 @@ async fn what_is_gone_and_unwanted_is_forgotten_without_a_call() {
     assert!(stack.apply(&maps(&[("a", &[])])).await.succeeded);
     assert!(stack.cloud.called(Operation::Delete).is_empty());
     assert_eq!(stack.keeper.state().resources.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_are_behind_are_brought_up_to_date_together() {
+    const MAPS: usize = 100;
+    let stack = Stack::default();
+    let names: Vec<String> = (0..MAPS).map(|number| format!("m{number}")).collect();
+    let all: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    let mut wanted = maps(&all);
+    stack.bring(&wanted).await;
+    for resource in &mut wanted.resources {
+        resource.extensions.insert(FILE.to_owned(), json!("moved.yaml"));
+    }
+    *stack.keeper.together.lock() = Some(Arc::new(Barrier::new(MAPS)));
+    assert!(timeout(Duration::from_secs(60), stack.apply(&wanted)).await.expect("nobody waits for another").succeeded);
+    assert!(names.iter().all(|name| stack.keeper.record(&id(name)).extensions[FILE] == "moved.yaml"));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use stoa_apply::{
 use stoa_engine::{Action, DigestKeys, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{Health, Runtime};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Barrier, Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// Keeps what it is told, in memory.
@@ -23,6 +23,8 @@ pub(crate) struct Keeper {
     kept: Mutex<Kept>,
     /// Every intent waits for a permit here, when there is one.
     pub(crate) gate: Mutex<Option<Arc<Semaphore>>>,
+    /// Results are kept once so many are told, when there is one.
+    pub(crate) together: Mutex<Option<Arc<Barrier>>>,
     pub(crate) changed: Notify,
 }
 
@@ -61,6 +63,10 @@ impl Observer for Keeper {
     }
 
     async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
+        let together = self.together.lock().clone();
+        if let Some(together) = together {
+            together.wait().await;
+        }
         let mut kept = self.kept.lock();
         if let Some(left) = &mut kept.results_left {
             *left = left.checked_sub(1).ok_or(Abandoned)?;
