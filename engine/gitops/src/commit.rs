@@ -1,5 +1,6 @@
 //! Makes one commit of what a run gathered.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
+use crate::content::Content;
 use crate::held;
 use crate::manifest;
 use crate::place::{Advance, Place, found};
@@ -18,12 +20,37 @@ use crate::place::{Advance, Place, found};
 /// What becomes of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// It holds these bytes; `from` is the deployment from which it may be taken over.
-    Write { bytes: Vec<u8>, from: Option<String> },
+    /// It holds this.
+    Write(Write),
     /// It goes: the file of this resource, as it is recorded.
     Remove(Box<StateResource>),
     /// It goes if it is this deployment's: where something was that is elsewhere now.
     Leave,
+}
+
+/// What a file is to hold, and how it comes there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Write {
+    pub(crate) content: Content,
+    /// Where the object was formerly, if it was elsewhere.
+    pub(crate) former: Option<String>,
+    /// The deployment from which it may be taken over.
+    pub(crate) from: Option<String>,
+}
+
+impl Write {
+    /// The bytes for a file of this tree.
+    fn bytes_in(
+        &self,
+        repository: &Repository,
+        tree: &Tree<'_>,
+        path: &str,
+        owner: &Owner,
+    ) -> Result<Cow<'_, [u8]>, RuntimeError> {
+        let object_at = |path: &str| object_in(repository, path, &tree.get_path(Path::new(path)).ok()?);
+        let former = || self.former.as_deref().and_then(object_at).filter(|object| owner.has(object));
+        self.content.beside(|| object_at(path).or_else(former), owner)
+    }
 }
 
 /// Changes by path.
@@ -191,7 +218,7 @@ pub(crate) fn draft<'c>(
         let entry = found(base.get_path(Path::new(path)))?;
         if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
             // A folder, whose files are not this deployment's, or not by this name.
-            if matches!(change, Change::Write { .. }) {
+            if matches!(change, Change::Write(_)) {
                 draft.blocked = Some(path.clone());
                 return Ok(draft);
             }
@@ -224,14 +251,21 @@ pub(crate) fn draft<'c>(
                 update.remove(path.as_str());
                 draft.files.insert(path, FileChange::Deleted);
             }
-            (Change::Write { bytes, from }, there) => {
-                let blob = Oid::hash_object(ObjectType::Blob, bytes)?;
+            (Change::Write(write), there) => {
+                let bytes = match write.bytes_in(repository, base, path, &run.owner) {
+                    Ok(bytes) => bytes,
+                    Err(error) => {
+                        draft.refused.get_or_insert(error);
+                        continue;
+                    }
+                };
+                let blob = Oid::hash_object(ObjectType::Blob, &bytes)?;
                 if there == Some(blob) {
                     continue;
                 }
                 // It counts all the same: an earlier try of this run may have written it before.
                 if let Some(object) = object()
-                    && let Err(error) = RuntimeError::unless_owned(&run.owner, from.as_deref(), &object)
+                    && let Err(error) = RuntimeError::unless_owned(&run.owner, write.from.as_deref(), &object)
                 {
                     draft.refused.get_or_insert(error);
                 }
@@ -239,7 +273,7 @@ pub(crate) fn draft<'c>(
                     draft.blocked = Some(path.clone());
                     return Ok(draft);
                 }
-                repository.blob(bytes)?;
+                repository.blob(&bytes)?;
                 update.upsert(path.as_str(), blob, FileMode::Blob);
                 draft.files.insert(path, if there.is_some() { FileChange::Updated } else { FileChange::Created });
             }
@@ -277,7 +311,7 @@ fn prepare(
     // What an earlier try of this run wrote may have been changed by somebody else since; it was
     // written all the same, and is not written twice.
     for commit in &earlier {
-        if holds(&commit.tree()?, changes, &draft.others)? {
+        if holds(repository, &commit.tree()?, &run.owner, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
@@ -322,11 +356,20 @@ fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
 }
 
 /// Whether a tree has the changes, but for those of these files.
-pub(crate) fn holds(tree: &Tree<'_>, changes: &Gathered, others: &BTreeSet<&str>) -> Result<bool, git2::Error> {
+pub(crate) fn holds(
+    repository: &Repository,
+    tree: &Tree<'_>,
+    owner: &Owner,
+    changes: &Gathered,
+    others: &BTreeSet<&str>,
+) -> Result<bool, git2::Error> {
     for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
         let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
         let wanted = match change {
-            Change::Write { bytes, .. } => Some(Oid::hash_object(ObjectType::Blob, bytes)?),
+            Change::Write(write) => match write.bytes_in(repository, tree, path, owner) {
+                Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
+                Err(_) => return Ok(false),
+            },
             Change::Remove(_) | Change::Leave => None,
         };
         if there != wanted {

@@ -14,6 +14,7 @@
 
 mod commit;
 mod compliance;
+mod content;
 mod held;
 mod manifest;
 mod place;
@@ -36,8 +37,9 @@ use stoa_runtime::{
     KubernetesObject, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
 };
 
-use crate::commit::{Change, Gathered, Written};
+use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
+use crate::content::Content;
 use crate::manifest::Manifest;
 use crate::place::Place;
 pub use crate::proposal::Proposing;
@@ -167,8 +169,7 @@ impl GitOpsRuntime {
     }
 
     /// What is wanted, with those fields as the file has them that are left to others, if there is a file.
-    async fn with_ignored(&self, desired: &Resource) -> Result<Resource, RuntimeError> {
-        let ignored = Ignored::of(desired).map_err(|problem| invalid(&problem.to_string(), "attributes"))?;
+    async fn with_ignored(&self, desired: &Resource, ignored: &Ignored) -> Result<Resource, RuntimeError> {
         if ignored.is_empty() {
             return Ok(desired.clone());
         }
@@ -346,12 +347,14 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let desired = self.with_ignored(request.desired).await?;
+        let ignored = Ignored::of(request.desired).map_err(|problem| invalid(&problem.to_string(), "attributes"))?;
+        let desired = self.with_ignored(request.desired, &ignored).await?;
         let Manifest { object, reference } = Manifest::of(&desired, &self.run.owner)?;
-        let path = self.path(&reference);
+        let former = self.former_path(&reference);
+        let content = Content::of(&desired, ignored, &self.run.owner)?;
         let from = taken_from(request.desired).map(str::to_owned);
-        self.gather(path, Change::Write { bytes: manifest::render(&object)?, from });
-        if let Some(former) = self.former_path(&reference) {
+        self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from }));
+        if let Some(former) = former {
             self.gather(former, Change::Leave);
         }
         let ObjectRef { group, version, kind, namespace, name } = reference;

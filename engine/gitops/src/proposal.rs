@@ -297,7 +297,7 @@ impl Branching {
         }
         if let Some(foreign) = &unmerged.foreign {
             let there = repository.find_commit(branch)?.tree()?;
-            if unmerged.has_own && commit::holds(&there, &self.changes, &draft.others)? {
+            if unmerged.has_own && self.is_in(repository, &there, &draft)? {
                 // What is proposed is still there. Whoever pushed to the branch can bring it to what the base is now.
                 let blocked = format!(
                     "{} changed the same files, and branch {} has commits of others, which are not overwritten: {foreign}; \
@@ -326,6 +326,11 @@ impl Branching {
         Ok(Decision::Push { commit, text })
     }
 
+    /// Whether a tree has the changes.
+    fn is_in(&self, repository: &Repository, tree: &git2::Tree<'_>, draft: &Draft<'_>) -> Result<bool, git2::Error> {
+        commit::holds(repository, tree, &self.run.owner, &self.changes, &draft.others)
+    }
+
     /// The commit by which the changes came into the base, though it may have moved on from them.
     fn merged(&self, repository: &Repository, tip: Oid, draft: &Draft<'_>) -> Result<Option<Oid>, git2::Error> {
         let by_server = match &self.earlier {
@@ -337,7 +342,7 @@ impl Branching {
             by_server.filter(|of| of.id() == tip || repository.graph_descendant_of(tip, of.id()).unwrap_or_default());
         let own = commit::commits_of(repository, tip, &self.run.uid)?;
         for commit in by_server.into_iter().chain(own) {
-            if commit::holds(&commit.tree()?, &self.changes, &draft.others)? {
+            if self.is_in(repository, &commit.tree()?, draft)? {
                 return Ok(Some(commit.id()));
             }
         }
@@ -386,7 +391,7 @@ impl Branching {
             }
         }
         let there = repository.find_commit(branch)?.tree()?;
-        if unmerged.has_own && commit::holds(&there, &self.changes, &draft.others)? {
+        if unmerged.has_own && self.is_in(repository, &there, draft)? {
             return Ok(true);
         }
         let wanted = commit::draft(repository, &forked, &self.run, &self.changes)?.tree;

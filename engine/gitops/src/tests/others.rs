@@ -1,6 +1,7 @@
 //! Who else writes to the repository meanwhile.
 
 use futures_util::future::join_all;
+use stoa_engine::ignore::IGNORE_FIELDS;
 
 use super::*;
 
@@ -42,6 +43,38 @@ async fn a_commit_that_comes_between_is_built_upon() {
         finish(&runtime).await.unwrap();
         assert_eq!(bed.log().len(), 3);
         assert!(bed.files().contains(&"README.md".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_to_others_is_written_as_they_have_it_by_then() {
+    for bed in Bed::both() {
+        let mut desired = config_map("a", "1");
+        desired.attributes["data"]["image"] = json!("v0");
+        let first = bed.run("u-1");
+        apply(&first, &desired).await;
+        finish(&first).await.unwrap();
+        desired.attributes["data"]["a"] = json!("2");
+        desired.extensions.insert(IGNORE_FIELDS.to_owned(), json!(["data.image"]));
+        let file = || {
+            let repository = bed.repository();
+            let head = repository.find_reference("refs/heads/main").unwrap().peel_to_tree().unwrap();
+            let entry = head.get_path(Path::new("dev/shop/configmap-a.yaml")).unwrap();
+            String::from_utf8(entry.to_object(&repository).unwrap().as_blob().unwrap().content().to_vec()).unwrap()
+        };
+        let second = bed.run("u-2");
+        apply(&second, &desired).await;
+        // Somebody brings the image up to date after it was read, and before it is written.
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v0", "image: v1"));
+        let commit = finish(&second).await;
+        assert!(commit.is_some());
+        assert_eq!(["a: '2'", "image: v1"].map(|line| file().contains(line)), [true; 2], "{}", file());
+        // A second try of the run finds what the first wrote, whatever became of it since.
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v1", "image: v2"));
+        let again = bed.run("u-2");
+        apply(&again, &desired).await;
+        assert_eq!(finish(&again).await, commit);
+        assert!(file().contains("image: v2"), "{}", file());
     }
 }
 
