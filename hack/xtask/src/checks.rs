@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("each crate alone", each_crate_alone);
     }
     // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
-    phases.run("build", || cargo(&[&["build", "--workspace", "--all-targets"], REAL].concat()));
+    phases.run("build", || cargo(&[&["build", "--workspace", "--all-targets"], &[REAL]].concat()));
     let bed = work.join("cluster");
     let options = cluster::Options {
         stoa: Some(Profile::Debug),
@@ -285,8 +285,8 @@ const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
 /// take about as long.
 const WITH_OTHERS: [&str; 5] = ["history", "operation", "remote", "runners", "suspended"];
 /// The features with the tests that need the test bed.
-const REAL: &[&str] =
-    &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
+pub(crate) const REAL: &str =
+    "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
 
 /// Runs every test. Some wait for processes where others compute, so that two runs of cargo's share the machine: the
 /// tests on the test bed are shown as they go, the others once those are through.
@@ -294,7 +294,7 @@ fn tests(work: &Path, bed: &Path, xtask: &Path, targets: &Targets) -> Result<()>
     let environment = environment(work, bed, xtask)?;
     let environment = borrowed(&environment);
     let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
-    let arguments = [&["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"], REAL].concat();
+    let arguments = [&["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"], &[REAL]].concat();
     let run_of = |selection: &[&str], targets: &[String]| {
         let mut run = command(&arguments, &environment);
         run.args(selection).args(targets.iter().map(|name| format!("--test={name}")));

@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::binaries::Profile;
-use crate::checks;
+use crate::checks::{self, REAL};
 use crate::cluster;
 use crate::paths;
 
@@ -35,8 +35,8 @@ const PROCESSES: [(&str, &str); 6] = [
     ("replicas", "replicas_lose_and_repeat_nothing_whatever_is_killed"),
     ("behaviour", "faults::"),
 ];
-/// What runs the tests of one file.
-const TEST: [&str; 3] = ["cargo", "test", "--package=stoa-e2e"];
+/// What runs the tests of one file. With features as `hack/test` has them, nothing is built a second time.
+const TEST: [&str; 4] = ["cargo", "test", "--workspace", REAL];
 /// How many cases of the model a round is.
 const CASES: usize = 500;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Soak) -> Result<()> {
     let mut failed = Vec::new();
     if args.filter.as_deref().is_none_or(|filter| filter == "model") {
         let cases = (args.rounds * CASES).to_string();
-        let model = ["cargo", "test", "--package=stoa-apply", "--test=model"];
+        let model = [&TEST[..], &["--test=model"]].concat();
         if checks::execute(&model, &[("PROPTEST_CASES", &cases)]).is_err() {
             failed.push("model");
         }
