@@ -164,6 +164,10 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// The open pull request that brings the branch `head` of the repository itself into `base`.
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError>;
 
+    /// The pull request of these two branches of the repository that was closed, and not merged, while `head` was at this commit.
+    /// Of all that were closed in the repository the latest fifty or so are looked through.
+    async fn find_closed(&self, head: &str, base: &str, commit: &str) -> Result<Option<PullRequest>, PullError>;
+
     /// The open pull requests that go to `base`, or to the repository's default branch where that is empty; those of forks too.
     /// Of many the latest thousand are looked through, and what makes no sense is left out.
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError>;

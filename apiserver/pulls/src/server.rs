@@ -359,6 +359,29 @@ impl PullRequests for Server {
         self.find_listed(head, base).await
     }
 
+    async fn find_closed(&self, head: &str, base: &str, commit: &str) -> Result<Option<PullRequest>, PullError> {
+        let query = match self.address.provider {
+            Provider::Gitea => "state=closed&sort=recentupdate&".to_owned(),
+            Provider::GitHub => {
+                let of = escaped(&format!("{}:{head}", self.address.owner));
+                format!("state=closed&sort=updated&direction=desc&head={of}&base={}&", escaped(base))
+            }
+        };
+        let mut left = PAGE;
+        let is_it = |pull: PullRequest| {
+            left = left.saturating_sub(1);
+            let is_at = pull.head_commit.as_deref() == Some(commit);
+            if is_at && pull.state == PullState::Closed && is_between(&pull, head, base) {
+                ControlFlow::Break(Some(pull))
+            } else if left == 0 {
+                ControlFlow::Break(None)
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        Ok(self.each_pull(&query, is_it).await?.and_then(ControlFlow::break_value).flatten())
+    }
+
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError> {
         let query = match self.address.provider {
             Provider::GitHub if !base.is_empty() => format!("state=open&base={}&", escaped(base)),

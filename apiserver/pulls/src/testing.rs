@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 /// The server; ends with the value.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ struct Shared {
     root: PathBuf,
     token: String,
     state: Mutex<State>,
+    /// What is in the paths of calls that are not answered for now; empty: all are.
+    held: watch::Sender<String>,
 }
 
 #[derive(Debug, Default)]
@@ -86,8 +88,9 @@ pub enum Merge {
 impl Forge {
     /// Serves the bare repositories `<root>/<owner>/<name>.git` to who shows this token, who is `bot`; on any port of loopback.
     pub async fn start(root: &Path, token: &str) -> Self {
-        let shared =
-            Arc::new(Shared { root: root.to_owned(), token: token.to_owned(), state: Mutex::new(State::default()) });
+        let (root, token) = (root.to_owned(), token.to_owned());
+        let (state, held) = (Mutex::new(State::default()), watch::Sender::new(String::new()));
+        let shared = Arc::new(Shared { root, token, state, held });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
@@ -107,6 +110,16 @@ impl Forge {
     /// Answers the next call with this status and `Retry-After`.
     pub fn refuse_next(&self, status: u16, retry_after: &'static str) {
         self.shared.state.lock().unwrap().refusals.push((status, retry_after));
+    }
+
+    /// Answers no call whose path has this, until it is [released](Self::release).
+    pub fn hold(&self, part: &str) {
+        self.shared.held.send_replace(part.to_owned());
+    }
+
+    /// Answers all calls again.
+    pub fn release(&self) {
+        self.hold("");
     }
 
     /// The pull requests, as the API has them.
@@ -295,14 +308,16 @@ impl Shared {
         match (method.as_str(), of) {
             ("GET", ["pulls"]) => {
                 let page = query.split('&').find_map(|pair| pair.strip_prefix("page=")).unwrap_or("1").to_owned();
-                let open = state.pulls.iter().filter(|pull| pull.repository == repository && pull.state == "open");
-                let mut open: Vec<&Pull> = open.collect();
+                let wanted = if query.contains("state=closed") { "closed" } else { "open" };
+                let listed = state.pulls.iter().filter(|pull| pull.repository == repository && pull.state == wanted);
+                let mut listed: Vec<&Pull> = listed.collect();
                 if query.contains("sort=recentupdate") {
-                    open.reverse();
+                    listed.reverse();
                 }
                 // Small pages, as administrators may set.
                 let skipped = (page.parse::<usize>().unwrap() - 1) * 2;
-                let of_page: Vec<Value> = open.iter().skip(skipped).take(2).map(|pull| pull.json(&self.root)).collect();
+                let of_page = listed.iter().skip(skipped).take(2);
+                let of_page: Vec<Value> = of_page.map(|pull| pull.json(&self.root)).collect();
                 (StatusCode::OK, of_page.into())
             }
             // The first by base and head, whatever became of it, as at Gitea.
@@ -406,6 +421,9 @@ impl Shared {
             state.requests.push(format!("{} {path}", head.method));
             state.refusals.pop()
         };
+        let mut held = self.held.subscribe();
+        let is_answered = held.wait_for(|part| part.is_empty() || !path.contains(part.as_str())).await.is_ok();
+        assert!(is_answered, "it ends after its calls");
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let mut response = Response::builder();

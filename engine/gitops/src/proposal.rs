@@ -109,18 +109,25 @@ pub(crate) async fn propose(
             let pull = pull.ok_or_else(|| rejected("another run of the deployment has taken the branch".to_owned()))?;
             Ok(proposal(&pull, commit, state, None))
         }
-        Branched::Ready { commit, text, blocked } => {
+        Branched::Ready { commit, text, blocked, was_there } => {
             let pull = match earlier {
                 Some(pull) => Some(pull),
                 None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
             };
+            if pull.is_none() && was_there {
+                // An earlier try may have opened it, and somebody closed it before that was noted. The text names the run:
+                // servers may tell of an older one that the branch is where it is now.
+                let closed = pulls.find_closed(&head_name, &base_name, &commit).await.map_err(|err| explain(&err))?;
+                if let Some(pull) = closed.filter(|pull| has_text(pull, &text)) {
+                    return Ok(proposal(&pull, commit, ProposalState::Closed, None));
+                }
+            }
             grant.check()?;
             let pull = match pull {
                 None => pulls.open(&head_name, &base_name, &text).await.map_err(|err| explain(&err))?,
                 Some(pull) => {
-                    let is_same = pull.title == text.title && pull.body.trim_end() == text.body.trim_end();
                     // One that a person opened has their words.
-                    if !is_same && is_marked(&pull.body, &marker(&runtime.run.owner)) {
+                    if !has_text(&pull, &text) && is_marked(&pull.body, &marker(&runtime.run.owner)) {
                         pulls.update(pull.number, &text).await.map_err(|err| explain(&err))?;
                     }
                     pull
@@ -130,6 +137,10 @@ pub(crate) async fn propose(
             Ok(proposal(&pull, commit, ProposalState::Open, blocked))
         }
     }
+}
+
+fn has_text(pull: &PullRequest, text: &Text) -> bool {
+    pull.title == text.title && pull.body.trim_end() == text.body.trim_end()
 }
 
 /// Closes our pull request, if it is open: there is nothing left to propose.
@@ -172,8 +183,9 @@ enum Branched {
     InBase { finished: Finished, is_stale: bool },
     /// The proposal is no more.
     Ended { commit: String, state: ProposalState },
-    /// The branch has the changes; people are to be asked, who may have something in the way.
-    Ready { commit: String, text: Text, blocked: Option<String> },
+    /// The branch has the changes; people are to be asked, who may have something in the way. `was_there`: it had commits of
+    /// this run before.
+    Ready { commit: String, text: Text, blocked: Option<String>, was_there: bool },
 }
 
 /// What is done with the repository, on a thread that may wait.
@@ -219,7 +231,8 @@ impl Branching {
                 Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {
                     Advance::Done => {
-                        return Ok(Branched::Ready { commit: commit.to_string(), text, blocked: None });
+                        let commit = commit.to_string();
+                        return Ok(Branched::Ready { commit, text, blocked: None, was_there: false });
                     }
                     Advance::Raced(why) => last = why,
                 },
@@ -293,7 +306,8 @@ impl Branching {
             return Ok(Decision::Push { commit, text });
         };
         if self.is_proposed(repository, &base, branch, &draft, &unmerged)? {
-            return Ok(Decision::Done(Branched::Ready { commit: branch.to_string(), text, blocked: None }));
+            let (commit, was_there) = (branch.to_string(), unmerged.has_own);
+            return Ok(Decision::Done(Branched::Ready { commit, text, blocked: None, was_there }));
         }
         if let Some(foreign) = &unmerged.foreign {
             let there = repository.find_commit(branch)?.tree()?;
@@ -306,7 +320,7 @@ impl Branching {
                     head.branch()
                 );
                 let commit = branch.to_string();
-                return Ok(Decision::Done(Branched::Ready { commit, text, blocked: Some(blocked) }));
+                return Ok(Decision::Done(Branched::Ready { commit, text, blocked: Some(blocked), was_there: true }));
             }
             let message = format!(
                 "branch {} has commits of others, which are not overwritten: {foreign}; merge or close its pull request, or \

@@ -121,6 +121,30 @@ async fn pull_request_is_found_without_reading_all_that_are_open() {
 }
 
 #[tokio::test]
+async fn pull_request_that_was_closed_is_found_by_its_commit() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    let head = bed.commit("better", "a", "1").to_string();
+    let number = server.open("better", "main", &text("one")).await.unwrap().number;
+    let closed = async |base: &str, commit: &str| {
+        server.find_closed("better", base, commit).await.unwrap().map(|closed| closed.number)
+    };
+    assert_eq!(closed("main", &head).await, None, "it is open");
+    server.close(number).await.unwrap();
+    assert_eq!(closed("main", &head).await, Some(number));
+    assert_eq!((closed("main", &"a".repeat(40)).await, closed("other", &head).await), (None, None));
+    let again = server.open("better", "main", &text("one")).await.unwrap().number;
+    bed.forge.merge(again, Merge::Squash);
+    assert_eq!(closed("main", &head).await, Some(number), "one that was merged is not closed");
+    bed.commit("others", "b", "1");
+    for _ in 0..PAGE {
+        let number = bed.forge.open("shop/deploy", "others", "main", None);
+        bed.forge.close(number);
+    }
+    assert_eq!(closed("main", &head).await, None, "that was long ago");
+}
+
+#[tokio::test]
 async fn pull_request_that_cannot_be_read_is_in_the_way_of_no_other() {
     let bed = Bed::new().await;
     let server = bed.server();

@@ -7,12 +7,14 @@
 //! that nothing is told twice.
 //!
 //! [`listing`] asks the server which pull requests there are, [`world`] finds out what they change, [`plans`] makes the runs,
-//! [`merges`] keeps them until the merge is deployed, and [`telling`] tells of them what [`report`] puts in words.
+//! and [`merges`] keeps them until the merge is deployed. Apart from that [`teller`] has [`telling`] tell of them what [`report`]
+//! puts in words. Both wait for the turn of the source's namespace (`controllers::asks`).
 
 mod listing;
 mod merges;
 mod plans;
 mod report;
+mod teller;
 mod telling;
 mod world;
 
@@ -21,7 +23,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest};
-use stoa_types::{Project, Run, Source, Stack, labels, reason};
+use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
@@ -29,11 +31,12 @@ pub(crate) use self::plans::USER;
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},
-    telling::{clear, tell},
+    telling::{Told, clear, tell},
     world::{Stop, World},
 };
 pub(crate) use self::{merges::has_followed, plans::is_plan};
 use super::{
+    asks::{Poke, Turns, TurnsOf},
     groups::{GATHER, Member},
     queue::{self, ObjectKey, Trigger},
 };
@@ -41,8 +44,8 @@ use crate::runs::{Services, readiness};
 
 /// How many pull requests of a source are planned: the latest.
 const MOST: usize = 100;
-/// How many sources are looked at at once.
-const AT_ONCE: usize = 4;
+/// How many sources are looked at at once: all, since a look waits for the turn of its namespace.
+const AT_ONCE: usize = usize::MAX;
 /// How long to wait for what may pass by itself.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -70,9 +73,16 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         })
         .within(GATHER),
     ];
-    let known = Known::default();
-    let look = |key| look(services.clone(), known.clone(), key);
-    queue::drive_some("pull-requests", AT_ONCE, triggers, end, look).await;
+    let (poke, poked) = Poke::triggering();
+    let known = Known::with(poke);
+    // Who tells takes no turn of those who look.
+    let (looks, tales) = (Turns::default(), Turns::default());
+    let look = |key: ObjectKey| look(services.clone(), known.clone(), looks.of(&key.0), key);
+    let tell = |key: ObjectKey| teller::look(services.clone(), known.clone(), tales.of(&key.0), key);
+    tokio::select! {
+        () = queue::drive_some("pull-requests", AT_ONCE, triggers, end.clone(), look) => {}
+        () = queue::drive_some("pull-requests-told", AT_ONCE, vec![poked], end, tell) => {}
+    }
 }
 
 /// What of a source's status there is something to do for.
@@ -133,48 +143,76 @@ impl OfRun {
     }
 }
 
-async fn look(services: Services, known: Known, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
-    let found = services.lookup.api::<Source>()?.get_opt(&key.0, &key.1).await?;
-    let found = found.filter(|source| source.metadata.deletion_timestamp.is_none());
-    let plans = found.as_ref().and_then(|source| source.spec.pull_requests.clone());
-    let (Some(source), Some(plans)) = (&found, plans) else {
-        known.forget(&key);
-        remove(&services, plans_of(&services, &key).await?.iter()).await?;
-        if let Some(source) = &found {
-            clear(&services, source).await?;
-        }
-        return Ok(None);
+async fn look(services: Services, known: Known, turns: TurnsOf, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let _turn = match read(&services, &key).await?.1 {
+        Some(_) => Some(turns.take().await),
+        None => None,
     };
-    let client = match known.client(&services, &key, source, &plans).await {
+    // As it is by then.
+    let (source, plans) = match read(&services, &key).await? {
+        (Some(source), Some(plans)) => (source, plans),
+        (found, _) => {
+            known.forget(&key);
+            remove(&services, plans_of(&services, &key).await?.iter()).await?;
+            if let Some(source) = &found {
+                clear(&services, source).await?;
+            }
+            return Ok(None);
+        }
+    };
+    let client = match known.client(&services, &key, &source, &plans).await {
         Ok(client) => client,
         Err((why, message)) => {
-            tell(&services, source, (false, why, message)).await?;
+            conclude(&services, &known, &key, &source, (false, why, message)).await?;
             return Ok(Some(AGAIN));
         }
     };
-    let open = match known.pulls(&key, source, &*client).await {
+    let open = match known.pulls(&key, &source, &*client).await {
         Ok(Due::Later(left)) => return Ok(Some(left)),
         Ok(Due::Now(open)) => open,
-        Err(error) => return refused(&services, &known, &key, source, &error).await.map(Some),
+        Err(error) => return refused(&services, &known, &key, &source, &error).await.map(Some),
     };
     let (pulls, left_out) = wanted(&open, plans.allow_forks);
     let world = World { services: services.clone(), known: known.clone(), key: key.clone(), client };
     match world.bring_about(source.clone(), &pulls).await? {
         Ok(planned) => {
             let message = summary(open.len(), planned, &left_out);
-            tell(&services, source, (true, reason::AVAILABLE, message)).await?;
-            Ok(Some(known.succeeded(&key, source)))
+            conclude(&services, &known, &key, &source, (true, reason::AVAILABLE, message)).await?;
+            Ok(Some(known.succeeded(&key, &source)))
         }
-        Err(Stop::Server(error)) => refused(&services, &known, &key, source, &error).await.map(Some),
+        Err(Stop::Server(error)) => refused(&services, &known, &key, &source, &error).await.map(Some),
         Err(Stop::One((why, message))) => {
-            tell(&services, source, (false, why, message)).await?;
-            Ok(Some(known.succeeded(&key, source).max(AGAIN)))
+            conclude(&services, &known, &key, &source, (false, why, message)).await?;
+            Ok(Some(known.succeeded(&key, &source).max(AGAIN)))
         }
         Err(Stop::Runner(message)) => {
-            tell(&services, source, (false, reason::SOURCE_UNREACHABLE, message)).await?;
+            conclude(&services, &known, &key, &source, (false, reason::SOURCE_UNREACHABLE, message)).await?;
             Ok(Some(AGAIN))
         }
+        Err(Stop::Time) => Ok(Some(Duration::ZERO)),
     }
+}
+
+/// A source that is to stay, and how its pull requests are planned, if they are.
+async fn read(
+    services: &Services,
+    (namespace, name): &ObjectKey,
+) -> Result<(Option<Source>, Option<PullRequestPlans>), ApiError> {
+    let found = services.lookup.api::<Source>()?.get_opt(namespace, name).await?;
+    let found = found.filter(|source| source.metadata.deletion_timestamp.is_none());
+    let plans = found.as_ref().and_then(|source| source.spec.pull_requests.clone());
+    Ok((found, plans))
+}
+
+/// Says what a look came to.
+async fn conclude(
+    services: &Services,
+    known: &Known,
+    key: &ObjectKey,
+    source: &Source,
+    told: Told,
+) -> Result<(), ApiError> {
+    tell(services, source, known.conclude(key, told)).await
 }
 
 /// The server does not do what it is asked: says so, and when to go on.
@@ -186,7 +224,7 @@ async fn refused(
     error: &PullError,
 ) -> Result<Duration, ApiError> {
     let wait = known.failed(key, source, error);
-    tell(services, source, (false, reason::PULL_REQUESTS_UNAVAILABLE, error.to_string())).await?;
+    conclude(services, known, key, source, (false, reason::PULL_REQUESTS_UNAVAILABLE, error.to_string())).await?;
     Ok(wait)
 }
 

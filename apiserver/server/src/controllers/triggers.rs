@@ -3,7 +3,10 @@
 //! A run is started for a *cause*: what the stack is rendered from (its folder in the source, by content) and how (its
 //! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
-//! A task of its own asks the source what the folder is (`controllers::asks`), so that no look waits for that.
+//! A task of its own asks the source what the folder is (`controllers::asks`), so that no look waits for that. On whose behalf
+//! a run is started is found in [`people`].
+
+mod people;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -408,7 +411,7 @@ async fn start(
     run.spec.version = Some(commit.to_owned());
     run.metadata.generate_name = None;
     // The trigger itself, which was given leave when it was set, and by these.
-    let context = trigger::on_behalf_of(COMPONENT, trigger::set_by(&services.lookup, stack).await?);
+    let context = trigger::on_behalf_of(COMPONENT, people::behind(services, stack, workspace).await?);
     let runs = services.lookup.api::<Run>()?.with_context(context);
     loop {
         number += 1;

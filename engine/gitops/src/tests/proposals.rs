@@ -198,6 +198,54 @@ async fn what_is_closed_is_not_done_and_the_next_run_asks_again() {
 }
 
 #[tokio::test]
+async fn what_is_closed_before_it_is_noted_is_not_asked_for_again() {
+    for scene in Scene::both().await {
+        scene.propose("u-0", None, &[("a", "0")]).await;
+        scene.forge.close(1);
+        // This is another one's, though the branch is the same.
+        assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 2);
+        scene.forge.close(2);
+        // It does not know that it opened it.
+        for _ in 0..2 {
+            let ended = scene.propose("u-1", None, &[("a", "1")]).await;
+            assert_eq!((ended.number, ended.state), (2, ProposalState::Closed));
+        }
+        assert_eq!(scene.forge.pulls().len(), 2);
+        assert_eq!(scene.propose("u-2", None, &[("a", "1")]).await.number, 3);
+    }
+}
+
+#[tokio::test]
+async fn run_that_could_not_ask_is_not_ended_by_what_was_closed_before() {
+    let scene = Scene::new(Bed::local()).await;
+    scene.propose("u-0", None, &[("a", "0")]).await;
+    scene.forge.close(1);
+    scene.forge.hold("/pulls");
+    let runtime = scene.runtime("u-1", None);
+    apply(&runtime, &config_map("a", "1")).await;
+    // It is put down once its commit is on the branch, and before it asked.
+    let before = scene.head(BRANCH);
+    let pushed = async {
+        while scene.head(BRANCH) == before {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let grant = Grant::unlimited();
+    tokio::select! {
+        finished = runtime.finish(&grant) => panic!("{finished:?}"),
+        () = pushed => {}
+    }
+    scene.forge.release();
+    // As servers may tell it whose pull requests are where their branches are now.
+    scene.forge.garble(
+        1,
+        json!({"head": {"ref": BRANCH, "label": BRANCH, "sha": scene.head(BRANCH).unwrap().to_string(),
+        "repo": {"full_name": scene.name()}}}),
+    );
+    assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 2);
+}
+
+#[tokio::test]
 async fn nothing_new_is_no_pull_request_and_ends_the_one_that_is_open() {
     for scene in Scene::both().await {
         assert_eq!(scene.done("u-0", None, &[]).await, None);

@@ -14,8 +14,9 @@ use stoa_pulls::{Credentials, Pauses, PullError, PullRequest, PullRequests, Serv
 use stoa_types::{Source, config::PullRequestPlans, reason};
 use tokio::time::Instant;
 
+use super::{teller::News, telling::Told};
 use crate::{
-    controllers::{queue::ObjectKey, sources::wait_after},
+    controllers::{asks::Poke, queue::ObjectKey, sources::wait_after},
     kinds::source::pull_requests_at,
     runs::Services,
 };
@@ -25,6 +26,8 @@ use crate::{
 pub(super) struct Known {
     pauses: Pauses,
     sources: Arc<Mutex<HashMap<ObjectKey, OfSource>>>,
+    /// Hears when there is something to tell.
+    teller: Poke,
 }
 
 /// The paths that a pull request changes; nothing where it is in the branch that it goes to.
@@ -44,6 +47,31 @@ struct OfSource {
     held: HashMap<String, Instant>,
     /// Which of them were told of which run that follows them.
     told: HashSet<[String; 2]>,
+    /// What there is to tell.
+    news: Option<Arc<News>>,
+    /// What keeps some of it from being told.
+    untold: Option<Refusal>,
+    /// How many times the server did not let us, one after the other, and until when it is left alone then.
+    refusals: u32,
+    rests_until: Option<Instant>,
+    /// What the last look came to.
+    concluded: Option<Told>,
+}
+
+impl OfSource {
+    /// What is to be said of a source: what its last look came to, and what keeps that from being told.
+    fn told(&self) -> Option<Told> {
+        let concluded = self.concluded.clone()?;
+        Some(match &self.untold {
+            Some((why, message)) if concluded.0 => (false, *why, message.clone()),
+            _ => concluded,
+        })
+    }
+
+    /// Leaves it open again whether anything can be told.
+    fn begin_to_tell(&mut self) {
+        (self.untold, self.refusals, self.rests_until) = (None, 0, None);
+    }
 }
 
 /// Something that could not be done, and is not tried again before its time.
@@ -97,6 +125,11 @@ pub(super) fn branch(source: &Source) -> &str {
 pub(super) type Refusal = (&'static str, String);
 
 impl Known {
+    /// Nothing is known yet; `teller` hears when there is something to tell.
+    pub(super) fn with(teller: Poke) -> Self {
+        Self { teller, ..Self::default() }
+    }
+
     /// Forgets a source.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.sources.lock().remove(key);
@@ -145,6 +178,7 @@ impl Known {
         known.client = Some((hash, client.clone()));
         // It may be what was mended.
         known.put_off.clear();
+        known.begin_to_tell();
         Ok(client)
     }
 
@@ -179,6 +213,63 @@ impl Known {
         let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, base, pulls };
         self.sources.lock().entry(key.clone()).or_default().asked = Some(asked);
         listed.map(Due::Now)
+    }
+
+    /// Keeps what a look came to; what is to be said of the source now.
+    pub(super) fn conclude(&self, key: &ObjectKey, told: Told) -> Told {
+        let mut sources = self.sources.lock();
+        let known = sources.entry(key.clone()).or_default();
+        known.concluded = Some(told.clone());
+        known.told().unwrap_or(told)
+    }
+
+    /// Has this told, in place of what was to be told before.
+    pub(super) fn note_news(&self, key: &ObjectKey, news: News) {
+        self.sources.lock().entry(key.clone()).or_default().news = Some(Arc::new(news));
+        self.teller.look(key.clone());
+    }
+
+    /// What there is to tell, if anything.
+    pub(super) fn news(&self, key: &ObjectKey) -> Option<Arc<News>> {
+        self.sources.lock().get(key)?.news.clone()
+    }
+
+    /// Whether this is what there is to tell.
+    pub(super) fn is_news(&self, key: &ObjectKey, news: &Arc<News>) -> bool {
+        self.sources.lock().get(key).and_then(|known| known.news.as_ref()).is_some_and(|now| Arc::ptr_eq(now, news))
+    }
+
+    /// How long a source's server is not told anything, since it did not let us list or tell.
+    pub(super) fn rests_for(&self, key: &ObjectKey) -> Option<Duration> {
+        let sources = self.sources.lock();
+        let known = sources.get(key)?;
+        let told = known.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let listed = known.asked.as_ref().filter(|asked| asked.pulls.is_none()).map(Asked::left);
+        told.max(listed).filter(|left| !left.is_zero())
+    }
+
+    /// Notes that all was told but for this; what is to be said of the source now.
+    pub(super) fn note_untold(&self, key: &ObjectKey, untold: Option<Refusal>) -> Option<Told> {
+        let mut sources = self.sources.lock();
+        let known = sources.get_mut(key)?;
+        known.begin_to_tell();
+        known.untold = untold;
+        known.told()
+    }
+
+    /// Notes that the server did not let us tell; how long to leave it alone, and what is to be said of the source now. What is
+    /// listed goes on.
+    pub(super) fn note_refused(&self, key: &ObjectKey, source: &Source, error: &PullError) -> (Duration, Option<Told>) {
+        let mut sources = self.sources.lock();
+        let known = sources.entry(key.clone()).or_default();
+        known.refusals = known.refusals.saturating_add(1);
+        let wait = match error {
+            PullError::Limited { wait, .. } => *wait,
+            _ => wait_after(known.refusals, interval(source)),
+        };
+        known.rests_until = Some(Instant::now() + wait);
+        known.untold = Some((reason::PULL_REQUESTS_UNAVAILABLE, error.to_string()));
+        (wait, known.told())
     }
 
     /// Notes that the server failed us; how long to leave it alone.

@@ -18,6 +18,7 @@ use stoa_types::{
     delivery::{Operation, RunPhase},
     labels, reason,
 };
+use tokio::time::Instant;
 
 use super::{
     listing::branch,
@@ -42,6 +43,8 @@ pub(super) struct Merges {
     held: Vec<Run>,
     /// Why it could not be found out of all.
     pub(super) refused: Option<PullError>,
+    /// Whether some are left to be asked for in another look.
+    pub(super) is_partial: bool,
 }
 
 /// Something to say under a pull request.
@@ -75,12 +78,14 @@ fn number_of(run: &Run) -> Option<u64> {
 }
 
 impl World {
-    /// Finds out which of the pull requests that are not listed were merged.
+    /// Finds out which of the pull requests that are not listed were merged. None is asked for that late, but for the first: of
+    /// those that were asked for it is known from then on, or their plans go.
     pub(super) async fn merges(
         &self,
         source: &Source,
         runs: &[Run],
         pulls: &[(PullRequest, String)],
+        until: Instant,
     ) -> Result<Merges, ApiError> {
         let mut merges = Merges::default();
         let is_listed = |number: &u64| pulls.iter().any(|(pull, _)| pull.number == *number);
@@ -89,6 +94,11 @@ impl World {
         for number in numbers {
             let its = || runs.iter().filter(|run| number_of(run) == Some(number) && is_made(run));
             if !its().any(|run| status(run).merged) {
+                if merges.refused.is_none() && Instant::now() >= until {
+                    merges.kept.extend(its().map(Run::name_any));
+                    merges.is_partial = true;
+                    continue;
+                }
                 let pull = match &merges.refused {
                     None => self.client.get(number).await,
                     Some(error) => Err(error.clone()),
@@ -194,12 +204,15 @@ impl World {
     }
 
     /// Tells a merged pull request what became of its plan. What the server does not take is not told again.
-    pub(super) async fn tell_followed(&self, news: Followed) -> Result<(), Stop> {
+    pub(super) async fn tell_followed(&self, news: &Followed) -> Result<(), Stop> {
         let Followed { number, uids, marker, text } = news;
-        let told = self.client.comment(number, &CommentText { marker: &marker, body: &text, before: None }).await;
+        if self.known.is_told(&self.key, uids) {
+            return Ok(());
+        }
+        let told = self.client.comment(*number, &CommentText { marker, body: text, before: None }).await;
         match told {
             Err(error) if error.is_retryable() => return Err(Stop::Server(error)),
-            Ok(_) | Err(_) => self.known.note_told(&self.key, uids),
+            Ok(_) | Err(_) => self.known.note_told(&self.key, uids.clone()),
         }
         told.map(drop)
             .map_err(|error| Stop::One((reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"))))

@@ -182,6 +182,10 @@ pub(super) async fn note(
         return Ok(source.clone());
     }
     write(services, source, |source| {
+        // Nothing is known of them any more.
+        if source.spec.pull_requests.is_none() {
+            return;
+        }
         let pulls = &mut source.status.get_or_insert_default().pull_requests;
         pulls.retain(|of| of.number != number);
         pulls.extend(entry.cloned());

@@ -1,5 +1,6 @@
 //! What is planned and told, over a log in memory, a server of pull requests on loopback, and a runner that knows commits by heart.
 
+mod apart;
 mod merged;
 
 use bytes::Bytes;
@@ -12,7 +13,6 @@ use stoa_pulls::testing::{Forge, Merge};
 use stoa_types::{
     Condition, SecretReference,
     common::condition,
-    config::PullRequestPlans,
     delivery::{Operation, PlanStatus, PlanSummary, RunPhase},
 };
 use tempfile::TempDir;
@@ -116,7 +116,21 @@ impl Bed {
     }
 
     async fn look_again(&self) -> Option<Duration> {
-        look(self.runs.services.clone(), self.known.clone(), key()).await.unwrap()
+        let again = self.look_only().await;
+        self.tell().await;
+        again
+    }
+
+    /// Looks, and tells nothing.
+    async fn look_only(&self) -> Option<Duration> {
+        let turns = Turns::default().of("shop");
+        look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
+    }
+
+    /// Tells what there is to tell; when to go on.
+    async fn tell(&self) -> Option<Duration> {
+        let turns = Turns::default().of("shop");
+        teller::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 
     /// Has the list answered, and what it leads to refused.
@@ -383,6 +397,7 @@ async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
     let said = bed.said();
     let world = World { services, known: bed.known.clone(), key: key(), client };
     assert_eq!(world.bring_about(bed.source().await, &pulls).await.unwrap().ok(), Some(0));
+    bed.tell().await;
     assert_eq!((bed.forge.comments(number), bed.said()), (told, said));
 }
 

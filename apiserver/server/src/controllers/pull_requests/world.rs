@@ -18,7 +18,8 @@ use super::{
     AGAIN,
     listing::{Changed, Known, Refusal, branch},
     plans::{There, plans_of, remove},
-    telling::{note, note_known},
+    teller::{News, Planned},
+    telling::note_known,
 };
 use crate::{
     controllers::queue::ObjectKey,
@@ -28,8 +29,9 @@ use crate::{
 
 /// How long the comparison of two commits may take.
 const COMPARE: Duration = Duration::from_secs(20);
-/// How long after the beginning of a look a comparison may begin: what is left over is compared in the next one.
-const COMPARE_ALL: Duration = Duration::from_secs(60);
+/// How long after the list a look asks for merges, and begins comparisons: what is left over is for the next one, so that
+/// others of the namespace have their turn.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Why not all was done.
 pub(super) enum Stop {
@@ -39,6 +41,8 @@ pub(super) enum Stop {
     One(Refusal),
     /// The same, and it may soon pass.
     Runner(String),
+    /// There is more to ask for than there was time.
+    Time,
 }
 
 impl Stop {
@@ -63,13 +67,14 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Makes the plans of all pull requests, and tells of them; how many of them change stacks.
+    /// Finds out what was merged, and makes the plans of all pull requests, of which there is something to tell then; how many of
+    /// them change stacks.
     pub(super) async fn bring_about(
         &self,
         mut source: Source,
         pulls: &[(PullRequest, String)],
     ) -> Result<Result<usize, Stop>, ApiError> {
-        let is_open = |number: i64| pulls.iter().any(|(pull, _)| i64::try_from(pull.number) == Ok(number));
+        let of = (source.uid(), source.metadata.generation);
         let base = source.status.as_ref().and_then(|status| status.observed_commit.clone());
         let Some(base) = base else {
             return Ok(Err(Stop::Runner("the commit of the source is not known yet".to_owned())));
@@ -78,11 +83,11 @@ impl World {
         let stacks: Vec<_> = all.iter().filter(|(stack, _)| is_following(&source, stack)).cloned().collect();
         let runs = plans_of(&self.services, &self.key).await?;
         let (mut there, mut kept) = (There::new(&runs), HashSet::new());
-        let (mut told, mut trouble) = (Vec::new(), None);
-        let until = Instant::now() + COMPARE_ALL;
+        let (mut planned, mut trouble) = (Vec::new(), None);
+        let until = Instant::now() + LOOK;
         // First, since runs wait for it.
-        let mut merges = self.merges(&source, &runs, pulls).await?;
-        if merges.refused.is_none() {
+        let mut merges = self.merges(&source, &runs, pulls, until).await?;
+        if merges.refused.is_none() && !merges.is_partial {
             source = note_known(&self.services, &source, &base).await?;
         }
         for (pull, commit) in pulls {
@@ -92,7 +97,7 @@ impl World {
                 Ok(Some(changed)) => {
                     let (plans, left_out) = self.plans(&source, pull, commit, &changed, &mut there).await?;
                     kept.extend(plans.iter().map(|plan| plan.run.clone()));
-                    told.push((pull, commit, plans, left_out));
+                    planned.push(Planned { pull: pull.clone(), commit: commit.clone(), plans, left_out });
                 }
                 Err(stop) => {
                     let number = pull.number.to_string();
@@ -106,34 +111,18 @@ impl World {
         kept.extend(merges.kept);
         // Before anything is told: a server that is away keeps nothing going that is out of date.
         remove(&self.services, runs.iter().filter(|run| !kept.contains(&run.name_any()))).await?;
+        let open: HashSet<u64> = pulls.iter().map(|(pull, _)| pull.number).collect();
+        self.known.retain(&self.key, |number| open.contains(&number));
         if let Some(error) = merges.refused {
             return Ok(Err(Stop::Server(error)));
         }
-        for news in followed {
-            match self.tell_followed(news).await {
-                Ok(()) => {}
-                Err(Stop::Server(error)) => return Ok(Err(Stop::Server(error))),
-                Err(stop) => stop.keep(&mut trouble),
-            }
-        }
-        let planned = told.iter().filter(|(_, _, plans, _)| !plans.is_empty()).count();
-        for (pull, commit, plans, left_out) in told {
-            match self.report(&mut source, pull, commit, &plans, left_out).await? {
-                Ok(()) => {}
-                Err(Stop::Server(error)) => return Ok(Err(Stop::Server(error))),
-                Err(stop) => stop.keep(&mut trouble),
-            }
-        }
-        let gone = source.status.iter().flat_map(|status| &status.pull_requests);
-        for pull in gone.filter(|pull| !is_open(pull.number)).cloned().collect::<Vec<_>>() {
-            if let Err(error) = self.part_with(&pull).await {
-                return Ok(Err(Stop::Server(error)));
-            }
-            source = note(&self.services, &source, pull.number, None).await?;
-        }
-        self.known.retain(&self.key, |number| is_open(i64::try_from(number).unwrap_or(i64::MAX)));
+        let changing = planned.iter().filter(|pull| !pull.plans.is_empty()).count();
+        self.known.note_news(&self.key, News { of, client: self.client.clone(), open, planned, followed });
         there.failed.told()?;
-        Ok(trouble.map_or(Ok(planned), Err))
+        if merges.is_partial {
+            return Ok(Err(Stop::Time));
+        }
+        Ok(trouble.map_or(Ok(changing), Err))
     }
 
     /// The stacks of the source's projects, and where they are in it.
@@ -174,6 +163,9 @@ impl World {
                 if let Some(why) = self.known.put_off(&self.key, number, &what) {
                     return Err(Stop::of_comparison(why));
                 }
+                if self.has_moved(base).await {
+                    return Err(Stop::Time);
+                }
                 if Instant::now() >= until {
                     return Err(Stop::Runner(format!("pull request {number}: its turn to be compared comes later")));
                 }
@@ -194,6 +186,13 @@ impl World {
             stacks.iter().filter(|(_, path)| changed.contains(path)).map(|(stack, _)| stack).collect()
         };
         Ok(changed.map(of))
+    }
+
+    /// Whether the branch is found at another commit by now: what was merged is asked for before anything else.
+    async fn has_moved(&self, base: &str) -> bool {
+        let Ok(sources) = self.services.lookup.api::<Source>() else { return false };
+        let now = sources.get_opt(&self.key.0, &self.key.1).await.ok().flatten();
+        now.is_some_and(|now| now.status.is_some_and(|status| status.observed_commit.as_deref() != Some(base)))
     }
 
     async fn compare(&self, source: &Source, base: &str, commit: &str, paths: Vec<String>) -> Result<Changed, Halt> {

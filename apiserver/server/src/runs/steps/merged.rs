@@ -18,6 +18,7 @@ use stoa_proto::CompareRequest;
 use stoa_types::{
     Run, Source,
     common::condition,
+    config::SourceStatus,
     delivery::{MergedPlan, Operation, RunPhase, RunStatus},
     labels, reason,
 };
@@ -31,8 +32,11 @@ use crate::{
     runs::{Halt, documents, execution::Execution, status, target::Target},
 };
 
-/// How long a run waits until it is known which pull requests are merged.
-const KNOWN: Duration = Duration::from_secs(30);
+/// How long a run keeps its place until it is known which pull requests are merged; and how long it waits for that while the
+/// server is away.
+const KNOWN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+/// What it says when it is not known by then.
+const UNKNOWN_MERGES: &str = "it is not known yet which pull requests were merged";
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long Git is asked about all that are not known to be merged.
@@ -69,7 +73,7 @@ impl Verdict {
 ///
 /// # Errors
 ///
-/// Canceled when the run is, and whatever keeps runs from being read.
+/// Canceled when the run is, Retry while it is not known which were merged, and whatever keeps runs from being read.
 pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<Vec<Shown>, Halt> {
     let run = &execution.run;
     let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && triggers::is_triggered(run);
@@ -79,7 +83,7 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
     let commit = status(run).source.unwrap_or_default().commit;
     let (mut merged, mut others) = candidates(execution, target).await?;
     if !others.is_empty() {
-        await_word(execution, target).await?;
+        await_word(execution, target, &commit).await?;
         (merged, others) = candidates(execution, target).await?;
     }
     if !others.is_empty() {
@@ -151,25 +155,54 @@ fn shown_by(preview: &Run) -> Option<Shown> {
     Some(Shown { plan, document: planned.document, spec_digest: source.spec_digest? })
 }
 
-/// Waits until it is known which pull requests were merged into what the source was last found at, but not for ever: a
-/// server that is away is not to keep anything from being deployed.
-async fn await_word(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+/// Waits until it is known which pull requests were merged into the commit that a run is for. A server that is away, as the
+/// source says then, is waited for no longer than that: it is not to keep anything from being deployed. What nobody has
+/// found out yet is waited for until the run's time is up, with its place given away: a plan that nobody was shown would be
+/// carried out otherwise.
+///
+/// # Errors
+///
+/// Retry when it is not known yet, Canceled when the run is.
+async fn await_word(execution: &mut Execution, target: &Target, commit: &str) -> Result<(), Halt> {
     let name = target.source()?.name_any();
-    let until = Instant::now() + KNOWN;
+    let waiting = condition(&status(&execution.run).conditions, reason::WAITING).cloned();
+    let has_waited = waiting.is_some_and(|waiting| waiting.message.starts_with(UNKNOWN_MERGES));
+    let until = Instant::now() + if has_waited { Duration::ZERO } else { KNOWN };
+    let mut looked_at: Option<String> = None;
     loop {
         let found = execution.services.lookup.api::<Source>()?.get_opt(&target.namespace(), &name).await?;
         let Some(source) = found.filter(|source| source.spec.pull_requests.is_some()) else { return Ok(()) };
-        let status = source.status.unwrap_or_default();
-        if status.merges_known_at.is_some() && status.merges_known_at == status.observed_commit {
-            return Ok(());
+        let now = source.status.unwrap_or_default();
+        if let Some(known) = &now.merges_known_at {
+            if now.merges_known_at == now.observed_commit || known == commit {
+                return Ok(());
+            }
+            // The branch may move on faster than anybody looks.
+            if looked_at.as_ref() != Some(known) {
+                let asked = target.proto_source(&execution.services).await?;
+                if is_in(execution, &asked, [known, commit], Instant::now() + COMPARE).await? == Some(true) {
+                    return Ok(());
+                }
+                looked_at = Some(known.clone());
+            }
         }
         if Instant::now() >= until {
+            if !is_away(&now) {
+                return Err(Halt::Retry(UNKNOWN_MERGES.to_owned()));
+            }
             let message = "it is not known which pull requests were merged, but for what Git says";
             execution.journal.note("Planning", format!("warning: {message}"));
             return Ok(());
         }
         execution.unless_canceled(tokio::time::sleep(LOOK)).await?;
     }
+}
+
+/// Whether a source says that the server of its pull requests cannot be asked.
+fn is_away(source: &SourceStatus) -> bool {
+    let planned = condition(&source.conditions, reason::PULL_REQUESTS_PLANNED);
+    let reasons = [reason::PULL_REQUESTS_UNAVAILABLE, reason::REFERENCE_NOT_FOUND];
+    planned.is_some_and(|planned| planned.status == "False" && reasons.contains(&planned.reason.as_str()))
 }
 
 /// Whether the second commit is in the history of the first; nothing where that cannot be found out in time.

@@ -15,7 +15,7 @@ use super::{
     fenced::{A, Conversation, Planned, Rendered, Scripted, deleting},
     *,
 };
-use crate::controllers::pull_requests::USER;
+use crate::{controllers::pull_requests::USER, kinds::check::set_condition};
 
 const B: &str = "v1:ConfigMap:shop:b";
 const SPEC: &str = r#"{"resources":[]}"#;
@@ -63,6 +63,22 @@ impl World {
     async fn merge(&self, preview: &str) {
         let merged = |run: &mut Run| run.status.get_or_insert_default().merged = true;
         self.registry.api::<Run>().update_status_with("shop", preview, merged).await.unwrap();
+    }
+
+    /// The source, whose pull requests are planned, is found at one commit, and it is known what was merged into another.
+    async fn observe(&self, found: char, known: char) {
+        let sources = self.registry.api::<Source>();
+        let shows = |source: &mut Source| {
+            source.spec.remote = "https://git.example.com/shop/config.git".to_owned();
+            source.spec.pull_requests = Some(stoa_types::config::PullRequestPlans::default());
+        };
+        sources.update_with("shop", "config", shows).await.unwrap();
+        let at = |letter: char| Some(letter.to_string().repeat(40));
+        let observe = |source: &mut Source| {
+            let status = source.status.get_or_insert_default();
+            (status.observed_commit, status.merges_known_at) = (at(found), at(known));
+        };
+        sources.update_status_with("shop", "config", observe).await.unwrap();
     }
 
     fn run_of(&self, name: &str, operation: &str, commit: &str) -> Run {
@@ -187,27 +203,53 @@ async fn plan_of_a_pull_request_counts_once_it_is_merged_which_git_knows_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_is_not_made_before_it_is_known_which_pull_requests_were_merged() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "").await;
-    let sources = world.registry.api::<Source>();
-    let shows = |source: &mut Source| {
-        source.spec.remote = "https://git.example.com/shop/config.git".to_owned();
-        source.spec.pull_requests = Some(stoa_types::config::PullRequestPlans::default());
-    };
-    sources.update_with("shop", "config", shows).await.unwrap();
-    let at = |known: &'static str| {
-        move |source: &mut Source| {
-            let status = source.status.get_or_insert_default();
-            status.observed_commit = Some("m".repeat(40));
-            status.merges_known_at = Some(known.repeat(40));
-        }
-    };
-    sources.update_status_with("shop", "config", at("b")).await.unwrap();
+    world.observe('m', 'b').await;
     let preview = world.show('c', &deleting(&[A]), false).await;
     let world = world.controlled();
     world.follow("one").await;
     world.until("one", |status| status.phase == RunPhase::Planning).await;
     assert!(conversations.try_recv().is_err());
     world.merge(&preview).await;
-    sources.update_status_with("shop", "config", at("m")).await.unwrap();
+    world.observe('m', 'm').await;
     carry_out(&mut conversations, &[A]).await;
     assert!(world.ended("one").await.merged_plans[0].carried_out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away() {
+    let (world, _, mut conversations) = planning(deleting(&[A, B]), "").await;
+    world.observe('m', 'b').await;
+    world.show('c', &deleting(&[A]), false).await;
+    let world = world.controlled();
+    world.follow("one").await;
+    let says = |status: &RunStatus| {
+        let waiting = condition(&status.conditions, reason::WAITING);
+        waiting
+            .is_some_and(|waiting| waiting.message.starts_with("it is not known yet which pull requests were merged"))
+    };
+    world.until("one", says).await;
+    assert!(conversations.try_recv().is_err());
+    let away = |source: &mut Source| {
+        let conditions = &mut source.status.get_or_insert_default().conditions;
+        let (planned, why) = (reason::PULL_REQUESTS_PLANNED, reason::PULL_REQUESTS_UNAVAILABLE);
+        set_condition(conditions, planned, false, why, "it does not answer", None);
+    };
+    world.registry.api::<Source>().update_status_with("shop", "config", away).await.unwrap();
+    carry_out(&mut conversations, &[A, B]).await;
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, ended.merged_plans.len()), (RunPhase::Succeeded, 0), "{ended:?}");
+    assert!(
+        world.journal("one").await.contains("it is not known which pull requests were merged, but for what Git says")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_of_a_later_commit_is_known_of_the_one_that_is_deployed() {
+    let (world, _, mut conversations) = planning(deleting(&[A]), "m").await;
+    world.observe('o', 'n').await;
+    world.show('c', &deleting(&[B]), false).await;
+    let world = world.controlled();
+    world.follow("one").await;
+    carry_out(&mut conversations, &[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
 }
