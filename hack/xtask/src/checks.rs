@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("each crate alone", each_crate_alone);
     }
     // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
-    phases.run("build", || cargo(&[&["build", "--workspace", "--all-targets"], &[REAL]].concat()));
+    phases.run("build", || cargo(&["build", "--workspace", "--all-targets", REAL]));
     let bed = work.join("cluster");
     let options = cluster::Options {
         stoa: Some(Profile::Debug),
@@ -294,7 +294,7 @@ fn tests(work: &Path, bed: &Path, xtask: &Path, targets: &Targets) -> Result<()>
     let environment = environment(work, bed, xtask)?;
     let environment = borrowed(&environment);
     let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
-    let arguments = [&["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast"], &[REAL]].concat();
+    let arguments = ["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast", REAL];
     let run_of = |selection: &[&str], targets: &[String]| {
         let mut run = command(&arguments, &environment);
         run.args(selection).args(targets.iter().map(|name| format!("--test={name}")));
