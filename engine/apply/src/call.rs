@@ -294,14 +294,14 @@ impl Caller {
             Err(problem) if prior.id != planned.id => return Some(failed(planned, problem)),
             Err(_) => return None,
         };
+        let as_told = prior.clone().under(planned.id.clone());
         let record = StateResource {
-            id: planned.id.clone(),
-            attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes, &self.keys),
-            live: self.keys.rekeyed(&planned.id, prior.live.clone()),
+            attributes: ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys),
+            live: self.keys.rekeyed(as_told.digest_id(), prior.live.clone()),
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.kept_extensions(),
             cluster: self.cluster(&ready.desired, prior),
-            ..prior.clone()
+            ..as_told
         };
         let place = place(&record);
         let is_told = record != *prior || self.open.contains(&planned.id);
@@ -601,6 +601,12 @@ pub(crate) fn noted(record: StateResource) -> ResourceResult {
     let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
     let (place, depends_on) = (place(&record), record.depends_on.clone());
     ResourceResult { depends_on, ..done(&planned, Some(record), place) }
+}
+
+/// The result of what is on record under another id, and under this no more. Nobody has to be told of the object again.
+pub(crate) fn dropped(record: &StateResource) -> ResourceResult {
+    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
+    ResourceResult { left: true, ..done(&planned, None, None) }
 }
 
 /// The result of what was to be removed and is left as it is.

@@ -165,10 +165,8 @@ pub async fn execute(
         state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect();
     if !deferred {
         let early = early::records(&execution, runtime.clusters(), &state, &finished);
-        early::tell(&*observer, &early).await?;
-        let told: HashSet<ResourceId> = early.iter().map(|record| record.id.clone()).collect();
-        state.resources.retain(|record| !told.contains(&record.id));
-        state.resources.extend(early);
+        early.tell(&*observer).await?;
+        early.take_effect(&mut state);
     }
     let recorded: HashMap<&ResourceId, &StateResource> =
         state.resources.iter().map(|resource| (&resource.id, resource)).collect();
