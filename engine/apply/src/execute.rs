@@ -471,7 +471,7 @@ impl Walk<'_> {
             if is_finished {
                 return true;
             }
-            self.caller.leave(planned, prior)
+            self.caller.leave(planned, prior).await
         };
         let Some(result) = result else { return true };
         let is_done = result.outcome == ResourceOutcome::Done;

@@ -14,8 +14,9 @@ use crate::cluster::CLUSTER;
 use crate::diff::still_sensitive;
 use crate::document::Document;
 use crate::import::IMPORT_ID;
-use crate::masks::{DigestKeys, contains_mask, only_masks};
+use crate::masks::{DigestKeys, STATE_KEY, contains_mask, only_masks};
 use crate::object::{KubernetesObject, ObjectRef, named, split_api_version, uid_of, without_bookkeeping};
+use crate::path::Segment;
 use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
@@ -314,6 +315,21 @@ impl StateResource {
         }
     }
 
+    /// The same where a call may have set fields that no record tells of, and others may have them by now: these texts are not
+    /// recorded of what is live, wherever they are.
+    #[must_use]
+    pub fn hiding(self, texts: &Sensitive, keys: &DigestKeys) -> Self {
+        let mut anywhere = Sensitive::default();
+        anywhere.extend_texts(texts);
+        let id = self.digest_id();
+        let live = anywhere.replaced(&self.live, &mut |at, value| match at.0.last() {
+            // It is in place of a value already, and may have such a text by chance.
+            Some(Segment::Key(key)) if key == STATE_KEY => value.clone(),
+            Some(_) | None => keys.mask(id, value),
+        });
+        Self { live, ..self }
+    }
+
     /// All that is recorded of its fields, with masks wherever something was sensitive.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Map<String, Value>> {
         [&self.attributes, &self.live].into_iter().chain(&self.masked)
@@ -571,6 +587,24 @@ mod tests {
         let mut kept = serde_json::to_value(&found).unwrap();
         kept.as_object_mut().unwrap().remove("masked");
         assert!(serde_json::from_value::<StateResource>(kept).unwrap().masked.is_empty());
+    }
+
+    #[test]
+    fn texts_that_are_not_to_be_recorded_are_not_and_digests_stay_as_they_are() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let resource = config_map(serde_json::json!({"pw": "hunter2", "plain": "x"}));
+        let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
+        let resolved = Resolved { sensitive, ..Resolved::plain(&resource.attributes) };
+        let mut live = resource.attributes.clone();
+        live["data"]["theirs"] = "login:hunter3".into();
+        let record = StateResource::applied(&resource, &resolved, live, &keys);
+        let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+            "stringData": {"a": "hunter3", "b": "hmac-sha256"}});
+        let texts = Sensitive::of(secret.as_object().unwrap(), &Default::default());
+        let hidden = record.clone().hiding(&texts, &keys);
+        assert_eq!(hidden.live["data"]["theirs"], keys.mask(&resource.id, &"login:hunter3".into()));
+        let rest = |record: &StateResource| (record.live["data"]["pw"].clone(), record.live["data"]["plain"].clone());
+        assert_eq!(rest(&hidden), rest(&record));
     }
 
     #[test]
