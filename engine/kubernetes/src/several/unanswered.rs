@@ -1,6 +1,16 @@
 //! Objects of an API that another server has, while that is away.
 
+use stoa_runtime::RuntimeError;
+
 use super::*;
+
+/// Why there is no plan.
+fn unreadable(planned: Result<Planned, PlanError>) -> RuntimeError {
+    match planned {
+        Err(PlanError::Runtime(error)) => error,
+        other => panic!("{other:?} instead of an error that may pass"),
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn what_is_recorded_of_an_api_that_is_away_is_not_taken_for_gone() {
@@ -11,8 +21,7 @@ async fn what_is_recorded_of_an_api_that_is_away_is_not_taken_for_gone() {
         deployment.brings(&wanted).await;
         deployment.main.be_without_server(Some(code));
         for refresh in [false, true] {
-            let planned = deployment.planned_to(&spec(Vec::new()), refresh).await;
-            let Err(PlanError::Runtime(error)) = planned else { panic!("{code}: {planned:?}") };
+            let error = unreadable(deployment.planned_to(&spec(Vec::new()), refresh).await);
             let told = error.to_string();
             assert!(error.is_retryable() && told.contains("nobody answers for example.com/v1"), "{code}: {told}");
         }
@@ -43,8 +52,7 @@ async fn what_a_lost_call_made_in_an_api_that_is_away_is_not_taken_for_gone() {
     let deployment = Deployment::new();
     deployment.crash(&spec(vec![in_cluster("", "web", "a", false)])).await;
     deployment.main.be_without_server(Some(404));
-    let planned = deployment.plan(&spec(Vec::new())).await;
-    let Err(PlanError::Runtime(error)) = planned else { panic!("{planned:?}") };
+    let error = unreadable(deployment.plan(&spec(Vec::new())).await);
     assert!(error.is_retryable(), "{error}");
     deployment.main.be_without_server(None);
     deployment.brings(&spec(Vec::new())).await;
