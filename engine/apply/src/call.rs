@@ -3,8 +3,10 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use serde_json::{Map, Value};
 use stoa_engine::given_up::left_in;
 use stoa_engine::import::LEFT_AS_IMPORTED;
+use stoa_engine::object::uid_of;
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
@@ -286,7 +288,7 @@ impl Caller {
 
     /// What is to be recorded of a resource that is left alone, if it is not what is recorded.
     /// `prior` may be recorded under another id.
-    pub(crate) fn leave(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceResult> {
+    pub(crate) async fn leave(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceResult> {
         let prior = prior?;
         let ready = match self.values.ready(&planned.id) {
             Ok(ready) => ready,
@@ -294,18 +296,49 @@ impl Caller {
             Err(problem) if prior.id != planned.id => return Some(failed(planned, problem)),
             Err(_) => return None,
         };
+        let as_told = prior.clone().under(planned.id.clone());
+        let recorded = std::slice::from_ref(prior);
+        let record = if !self.runtime.is_deferred() && self.may_hold_unrecorded(planned, recorded) {
+            match self.live_again(&ready, prior).await {
+                Some(live) => {
+                    let (desired, resolved) = (&ready.desired, &ready.resolved);
+                    let record = StateResource::applied_over(recorded, desired, resolved, live, &self.keys);
+                    record.adopted(prior.adopted).hiding(self.values.secrets(), &self.keys)
+                }
+                // It stays unsure what is in it.
+                None => as_told.as_found(),
+            }
+        } else {
+            StateResource {
+                attributes: ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys),
+                live: self.keys.rekeyed(as_told.digest_id(), prior.live.clone()),
+                ..as_told
+            }
+        };
         let record = StateResource {
-            id: planned.id.clone(),
-            attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes, &self.keys),
-            live: self.keys.rekeyed(&planned.id, prior.live.clone()),
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.kept_extensions(),
             cluster: self.cluster(&ready.desired, prior),
-            ..prior.clone()
+            ..record
         };
         let place = place(&record);
         let is_told = record != *prior || self.open.contains(&planned.id);
         is_told.then(|| done(planned, Some(record), place))
+    }
+
+    /// Whether an earlier call may have set fields of an object that no record tells of. What was only imported has none of ours.
+    fn may_hold_unrecorded(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
+        let is_found = || records.iter().any(StateResource::is_only_found);
+        self.open.contains(&planned.id) || (!planned.imported && is_found())
+    }
+
+    /// The recorded object as it is live, if somebody can look and it is the same.
+    async fn live_again(&self, ready: &Ready, prior: &StateResource) -> Option<Map<String, Value>> {
+        let request = [ReadRequest { desired: Some(&ready.desired), prior: Some(prior) }];
+        match self.runtime.read(&request).await.ok()?.pop()? {
+            Ok(Live::Present(live)) if uid_of(&live) == prior.uid() => Some(live),
+            Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) | Err(_) => None,
+        }
     }
 
     /// Looks for what is to be left alone and is on no record any more, as where an earlier try brought another object to the id
@@ -477,6 +510,13 @@ impl Caller {
         let record = StateResource::applied_over(records, desired, resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
         let record = record.adopted(is_adopted(planned, prior));
+        // What is made anew has nothing of what was there.
+        let is_new = match planned.action {
+            Action::Replace => prior.is_none() && !planned.takes_over,
+            action => action == Action::Create,
+        };
+        let is_unsure = !is_new && self.may_hold_unrecorded(planned, records);
+        let record = if is_unsure { record.hiding(self.values.secrets(), &self.keys) } else { record };
         let message = left.map(|why| format!("where it was: {why}")).unwrap_or_default();
         ResourceResult { message, ..done(planned, Some(record), applied.kubernetes) }
     }
@@ -601,6 +641,12 @@ pub(crate) fn noted(record: StateResource) -> ResourceResult {
     let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
     let (place, depends_on) = (place(&record), record.depends_on.clone());
     ResourceResult { depends_on, ..done(&planned, Some(record), place) }
+}
+
+/// The result of what is on record under another id, and under this no more. Nobody has to be told of the object again.
+pub(crate) fn dropped(record: &StateResource) -> ResourceResult {
+    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
+    ResourceResult { left: true, ..done(&planned, None, None) }
 }
 
 /// The result of what was to be removed and is left as it is.

@@ -1,15 +1,30 @@
 //! What is on record before anything is called for: by its turn it may be too late.
+//!
+//! Start at [`records`]. Where the record of one object takes the place of that of another, the other has to be on record
+//! elsewhere by then, whatever comes first. Of two that change places one is put aside, under an id that says where it is.
 
 use std::collections::{HashMap, HashSet};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use stoa_engine::{Clusters, Resource, ResourceId, State, StateResource};
+use stoa_engine::{Clusters, Resource, ResourceId, State, StateResource, cluster::id_in};
 
 use crate::{
-    call::noted,
+    call::{dropped, noted},
     execute::Execution,
-    observer::{Abandoned, Observer},
+    lost,
+    observer::{Abandoned, Observer, ResourceResult},
 };
+
+/// What is told before anything is called for, each part once the one before it is on record.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    /// Where nothing is on record yet, and what is put aside.
+    new: Vec<StateResource>,
+    /// Where something is whose object is on record elsewhere by then.
+    over: Vec<StateResource>,
+    /// What was put aside, by this try or an earlier one, and is on record where it belongs by then.
+    dropped: Vec<StateResource>,
+}
 
 /// The objects of ids that go elsewhere or change places, under the ids that have them from now on, and what lost calls made
 /// beside what is on record. Whatever comes first and does not get to its end, nothing takes the place of the only record of an
@@ -19,11 +34,11 @@ pub(crate) fn records(
     clusters: &Clusters,
     state: &State,
     finished: &HashSet<&ResourceId>,
-) -> Vec<StateResource> {
+) -> Early {
     let before: HashSet<&ResourceId> =
         execution.state.resources.iter().map(|it| &it.id).chain(state.open.iter().map(|it| &it.id)).collect();
     let beside = state.resources.iter().filter(|record| !before.contains(&record.id));
-    let mut early: Vec<StateResource> = beside.cloned().collect();
+    let beside: Vec<StateResource> = beside.cloned().collect();
     let actions = &execution.plan.actions;
     let given: HashMap<&ResourceId, &ResourceId> = actions
         .iter()
@@ -31,15 +46,19 @@ pub(crate) fn records(
         .filter_map(|planned| Some((&planned.id, planned.kept_as.as_ref()?)))
         .collect();
     if given.is_empty() {
-        return early;
+        return Early { new: beside, ..Early::default() };
     }
+    let ids: HashSet<&ResourceId> = actions.iter().map(|planned| &planned.id).collect();
     let recorded: HashMap<&ResourceId, &StateResource> = state.resources.iter().map(|it| (&it.id, it)).collect();
     let wanted: HashMap<&ResourceId, &Resource> = execution.spec.resources.iter().map(|it| (&it.id, it)).collect();
     let is_in_place = |record: &StateResource| {
         let resource = wanted.get(&record.id).copied();
         resource.is_some_and(|resource| clusters.is_in_place(record, resource))
     };
-    early.extend(actions.iter().filter(|planned| !finished.contains(&planned.id)).filter_map(|planned| {
+    // All that was on record for the plan is in it: an earlier try put the others aside, or recorded them beside what was.
+    let others: Vec<&StateResource> =
+        state.resources.iter().filter(|record| before.contains(&record.id) && !ids.contains(&record.id)).collect();
+    let copies = actions.iter().filter(|planned| !finished.contains(&planned.id)).filter_map(|planned| {
         let id = &planned.id;
         let from = planned.recorded_as.as_ref().filter(|from| given.get(*from).is_some_and(|to| *to == id))?;
         // It has its own, from an earlier try, or which is to be removed first.
@@ -47,19 +66,60 @@ pub(crate) fn records(
         if recorded.get(id).copied().is_some_and(has_own) {
             return None;
         }
-        // Under the other id may be another object since an earlier try.
-        let record = recorded.get(from).copied().filter(|record| !is_in_place(record))?;
         let resource = wanted.get(id).copied()?;
+        // Under the other id may be another object since an earlier try.
+        let record = recorded.get(from).copied().filter(|record| !is_in_place(record));
+        let aside = || others.iter().copied().find(|record| lost::is_wanted_as(clusters, resource, record));
+        let record = record.or_else(aside)?;
         let cluster = if clusters.is_empty() { record.cluster.as_str() } else { clusters.of_wanted(resource) };
-        Some(StateResource { id: id.clone(), cluster: cluster.to_owned(), ..record.clone() })
-    }));
-    early
+        Some(record.clone().under(id.clone()).in_cluster(cluster.to_owned()))
+    });
+    let (over, new): (Vec<StateResource>, Vec<StateResource>) =
+        copies.partition(|copy| recorded.contains_key(&copy.id));
+    let has_new = |id: &ResourceId| new.iter().any(|copy| copy.id == *id);
+    let aside: Vec<StateResource> = over
+        .iter()
+        .filter_map(|copy| recorded.get(&copy.id).copied())
+        .filter(|record| given.get(&record.id).is_none_or(|to| !has_new(to)))
+        .map(|record| record.clone().under(id_in(&record.id, clusters.of_recorded(record))))
+        .filter(|aside| !ids.contains(&aside.id))
+        .filter(|aside| recorded.get(&aside.id).is_none_or(|known| known.uid() == aside.uid()))
+        .collect();
+    let copied: HashSet<&ResourceId> = over.iter().chain(&new).map(|copy| &copy.id).collect();
+    let left = state.resources.iter().filter(|record| ids.contains(&record.id) && !copied.contains(&record.id));
+    let kept: Vec<&StateResource> = left.chain(&over).chain(&new).collect();
+    let is_kept = |record: &&StateResource| {
+        let is_it = |kept: &&StateResource| kept.uid() == record.uid() && lost::is_same(clusters, kept, record);
+        record.uid().is_some() && kept.iter().any(is_it)
+    };
+    let is_told = |id: &ResourceId| aside.iter().any(|aside| aside.id == *id);
+    let others = others.into_iter().filter(|record| !is_told(&record.id));
+    let dropped = aside.iter().chain(others).filter(is_kept).cloned().collect();
+    Early { new: beside.into_iter().chain(new).chain(aside).collect(), over, dropped }
 }
 
-/// Has them recorded.
-pub(crate) async fn tell(observer: &dyn Observer, records: &[StateResource]) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> =
-        records.iter().map(|record| observer.result(noted(record.clone()))).collect();
+impl Early {
+    /// Has them recorded.
+    pub(crate) async fn tell(&self, observer: &dyn Observer) -> Result<(), Abandoned> {
+        for records in [&self.new, &self.over] {
+            tell(observer, records.iter().cloned().map(noted).collect()).await?;
+        }
+        tell(observer, self.dropped.iter().map(dropped).collect()).await
+    }
+
+    /// Brings the state to what is on record once they were told.
+    pub(crate) fn take_effect(self, state: &mut State) {
+        let Self { new, over, dropped } = self;
+        for record in new.into_iter().chain(over) {
+            state.resources.retain(|known| known.id != record.id);
+            state.resources.push(record);
+        }
+        state.resources.retain(|record| !dropped.iter().any(|dropped| dropped.id == record.id));
+    }
+}
+
+async fn tell(observer: &dyn Observer, results: Vec<ResourceResult>) -> Result<(), Abandoned> {
+    let mut telling: FuturesUnordered<_> = results.into_iter().map(|result| observer.result(result)).collect();
     while let Some(told) = telling.next().await {
         told?;
     }

@@ -168,10 +168,8 @@ pub async fn execute(
         state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect();
     if !deferred {
         let early = early::records(&execution, runtime.clusters(), &state, &finished);
-        early::tell(&*observer, &early).await?;
-        let told: HashSet<ResourceId> = early.iter().map(|record| record.id.clone()).collect();
-        state.resources.retain(|record| !told.contains(&record.id));
-        state.resources.extend(early);
+        early.tell(&*observer).await?;
+        early.take_effect(&mut state);
     }
     let recorded: HashMap<&ResourceId, &StateResource> =
         state.resources.iter().map(|resource| (&resource.id, resource)).collect();
@@ -486,7 +484,7 @@ impl Walk<'_> {
             return Some(self.caller.find(planned).await);
         }
         self.caller.values.settle_left(&planned.id, prior);
-        if is_finished { None } else { self.caller.leave(planned, prior) }
+        if is_finished { None } else { self.caller.leave(planned, prior).await }
     }
 
     /// Tells of what was not called for.

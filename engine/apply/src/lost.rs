@@ -334,7 +334,7 @@ fn names_another(one: &ResourceId, other: &ResourceId) -> bool {
 }
 
 /// Whether a resource wants the object that a record is of.
-fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
+pub(crate) fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
     let Some(object) = clusters.wanted_object(wanted) else { return false };
     let place = clusters.place(clusters.of_wanted(wanted), &object);
     self::object(clusters, record) == Some((place, ObjectRef { version: String::new(), ..object }))
@@ -398,7 +398,7 @@ pub(crate) fn object<'a>(clusters: &'a Clusters, record: &'a StateResource) -> O
 }
 
 /// Whether two records are of one object.
-fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
+pub(crate) fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
     object(clusters, a).is_some_and(|a| object(clusters, b) == Some(a))
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
+    /// The texts in all Secrets that are wanted.
+    secrets: Sensitive,
     settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
     /// What their references stand for, and those of resources that are to be applied.
     budget: Mutex<Budget>,
@@ -45,8 +47,13 @@ pub(crate) struct Values {
 impl Values {
     pub(crate) fn new(spec: &Spec) -> Self {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
+        let mut secrets = Sensitive::default();
+        for resource in &spec.resources {
+            secrets.extend_texts(&Sensitive::of(&resource.attributes, &BTreeSet::new()));
+        }
         Self {
             wanted,
+            secrets,
             settled: Mutex::default(),
             budget: Mutex::default(),
             uids: Mutex::default(),
@@ -57,6 +64,11 @@ impl Values {
     /// A wanted resource as the Spec has it.
     pub(crate) fn wanted(&self, id: &ResourceId) -> Option<&Resource> {
         self.wanted.get(id)
+    }
+
+    /// The texts in all Secrets that are wanted, of which a call may have set some elsewhere before.
+    pub(crate) fn secrets(&self) -> &Sensitive {
+        &self.secrets
     }
 
     /// The wanted resource whose object has this uid, as far as it is settled.

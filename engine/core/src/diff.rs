@@ -34,7 +34,7 @@ use crate::state::StateResource;
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
-    /// The resource.
+    /// The id that the digests of what is recorded are made with, which is mostly its own.
     pub id: &'a ResourceId,
     /// Who drives it; Kubernetes objects have fields that their server sets.
     pub kind: ResourceType,
@@ -91,7 +91,7 @@ pub fn moved(deployed: &Deployed<'_>) -> Vec<FieldChange> {
     // What is wrong with it kept it from being applied.
     let ignored = Ignored::of(&record.as_applied()).unwrap_or_default();
     let desired = ignored.resolved(applied, live);
-    let (id, kind, prior) = (&record.id, record.kind, Some(&record.attributes));
+    let (id, kind, prior) = (record.digest_id(), record.kind, Some(&record.attributes));
     let known = released.map(|released| Sensitive::of(&released.attributes, &released.sensitive)).unwrap_or_default();
     let masked = released.map(|released| known.recorded(id, &released.attributes, keys));
     let records: Vec<&Map<String, Value>> = record.objects().chain(&masked).collect();

@@ -617,7 +617,8 @@ fn decide(
     let unsure = may_hold_unrecorded(input, &resource.id, records, live);
     let records: Vec<&Map<String, Value>> = records.into_iter().flatten().flat_map(StateResource::objects).collect();
     let comparison = Comparison {
-        id: &resource.id,
+        // It may be recorded under another.
+        id: prior.map_or(&resource.id, StateResource::digest_id),
         kind: resource.kind,
         prior: prior.map(|prior| &prior.attributes),
         records: &records,

@@ -14,8 +14,9 @@ use crate::cluster::CLUSTER;
 use crate::diff::still_sensitive;
 use crate::document::Document;
 use crate::import::IMPORT_ID;
-use crate::masks::{DigestKeys, only_masks};
+use crate::masks::{DigestKeys, STATE_KEY, contains_mask, only_masks};
 use crate::object::{KubernetesObject, ObjectRef, named, split_api_version, uid_of, without_bookkeeping};
+use crate::path::Segment;
 use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
@@ -64,6 +65,9 @@ pub struct StateResource {
     /// live, with masks there, and little else. What is live in these places is still not shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<Map<String, Value>>,
+    /// The id that its digests were made with, where that is not its own: it was recorded under that one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digests_of: Option<ResourceId>,
 }
 
 /// What came of one resource.
@@ -307,12 +311,41 @@ impl StateResource {
             unknown: false,
             adopted: false,
             masked: Vec::new(),
+            digests_of: None,
         }
+    }
+
+    /// The same where a call may have set fields that no record tells of, and others may have them by now: these texts are not
+    /// recorded of what is live, wherever they are.
+    #[must_use]
+    pub fn hiding(self, texts: &Sensitive, keys: &DigestKeys) -> Self {
+        let mut anywhere = Sensitive::default();
+        anywhere.extend_texts(texts);
+        let id = self.digest_id();
+        let live = anywhere.replaced(&self.live, &mut |at, value| match at.0.last() {
+            // It is in place of a value already, and may have such a text by chance.
+            Some(Segment::Key(key)) if key == STATE_KEY => value.clone(),
+            Some(_) | None => keys.mask(id, value),
+        });
+        Self { live, ..self }
     }
 
     /// All that is recorded of its fields, with masks wherever something was sensitive.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Map<String, Value>> {
         [&self.attributes, &self.live].into_iter().chain(&self.masked)
+    }
+
+    /// The id that its digests are made with.
+    pub fn digest_id(&self) -> &ResourceId {
+        self.digests_of.as_ref().unwrap_or(&self.id)
+    }
+
+    /// The same under another id. Of its sensitive values nothing but the digests is known, which stay as they are.
+    #[must_use]
+    pub fn under(self, id: ResourceId) -> Self {
+        let has_digests = [&self.attributes, &self.live].iter().any(|object| object.values().any(contains_mask));
+        let digests_of = Some(self.digest_id()).filter(|of| has_digests && **of != id).cloned();
+        Self { id, digests_of, ..self }
     }
 
     /// What was applied, as if it were wanted where it is recorded; in place of sensitive values are their digests.
@@ -363,6 +396,7 @@ impl StateResource {
             unknown: false,
             adopted: false,
             masked: Vec::new(),
+            digests_of: None,
         })
     }
 
@@ -553,6 +587,43 @@ mod tests {
         let mut kept = serde_json::to_value(&found).unwrap();
         kept.as_object_mut().unwrap().remove("masked");
         assert!(serde_json::from_value::<StateResource>(kept).unwrap().masked.is_empty());
+    }
+
+    #[test]
+    fn texts_that_are_not_to_be_recorded_are_not_and_digests_stay_as_they_are() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let resource = config_map(serde_json::json!({"pw": "hunter2", "plain": "x"}));
+        let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
+        let resolved = Resolved { sensitive, ..Resolved::plain(&resource.attributes) };
+        let mut live = resource.attributes.clone();
+        live["data"]["theirs"] = "login:hunter3".into();
+        let record = StateResource::applied(&resource, &resolved, live, &keys);
+        let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+            "stringData": {"a": "hunter3", "b": "hmac-sha256"}});
+        let texts = Sensitive::of(secret.as_object().unwrap(), &Default::default());
+        let hidden = record.clone().hiding(&texts, &keys);
+        assert_eq!(hidden.live["data"]["theirs"], keys.mask(&resource.id, &"login:hunter3".into()));
+        let rest = |record: &StateResource| (record.live["data"]["pw"].clone(), record.live["data"]["plain"].clone());
+        assert_eq!(rest(&hidden), rest(&record));
+    }
+
+    #[test]
+    fn digests_are_recognized_under_another_id() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let resource = config_map(serde_json::json!({"pw": "hunter2"}));
+        let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
+        let resolved = Resolved { sensitive, ..Resolved::plain(&resource.attributes) };
+        let record = StateResource::applied(&resource, &resolved, resource.attributes.clone(), &keys);
+        let (own, other) = (resource.id.clone(), ResourceId::from("v1:ConfigMap:shop:b"));
+        let moved = record.clone().under(other.clone());
+        assert_eq!((&moved.id, moved.digest_id()), (&other, &own));
+        assert!(keys.is_mask_of(moved.digest_id(), &moved.live["data"]["pw"], &"hunter2".into()));
+        assert_eq!(serde_json::to_value(&moved).unwrap()["digestsOf"], serde_json::json!(own));
+        assert_eq!(moved.clone().under("v1:ConfigMap:shop:c".into()).digest_id(), &own);
+        assert_eq!(moved.under(own), record);
+        // Where there are none, nothing has to be said of them.
+        let plain = StateResource::applied(&resource, &Resolved::plain(&resource.attributes), Map::new(), &keys);
+        assert_eq!(plain.under(other).digests_of, None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Dropped<'_> {
     /// Whether a live value has all that was recorded of it.
     fn is_within(&self, recorded: &Value, live: &Value) -> bool {
         if is_masked(recorded) {
-            return self.keys.is_some_and(|keys| keys.is_mask_of(&self.prior.id, recorded, live));
+            return self.keys.is_some_and(|keys| keys.is_mask_of(self.prior.digest_id(), recorded, live));
         }
         match (recorded, live) {
             (Value::Object(recorded), Value::Object(live)) => recorded

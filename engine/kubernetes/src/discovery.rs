@@ -54,7 +54,7 @@ impl Cluster {
     pub(crate) async fn discover(&self, gvk: &Gvk) -> Result<Discovered, CallError> {
         let path = gvk.base_path();
         let cell = self.catalog.kinds.of(&path, &gvk.kind, self.catalog.began);
-        let served = cell.get_or_try_init(|| self.fetch_served(&path)).await?;
+        let served = cell.get_or_try_init(|| self.fetch_served(gvk)).await?;
         Ok(match served {
             None => Discovered::NoVersion,
             Some(kinds) => kinds.get(&gvk.kind).cloned().map_or(Discovered::NoKind, Discovered::Served),
@@ -122,16 +122,27 @@ impl Cluster {
         }
     }
 
-    async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {
-        let body = match self.call(Method::GET, path, None).await {
+    async fn fetch_served(&self, gvk: &Gvk) -> Result<Served, CallError> {
+        let body = match self.call(Method::GET, &gvk.base_path(), None).await {
             Ok(body) => body,
             Err(CallError::Status(failure)) if failure.code == 404 => return Ok(None),
+            // Others may have it, who are away.
+            Err(CallError::Status(failure)) if failure.code == 503 => {
+                return Err(unanswered(gvk, Some(&failure.status.message)));
+            }
             Err(err) => return Err(err),
         };
         let list: ResourceList = decode(&body)?;
         let kinds = list.resources.into_iter().filter(|r| !r.name.contains('/'));
         Ok(Some(kinds.map(|r| (r.kind, Api { plural: r.name, namespaced: r.namespaced })).collect()))
     }
+}
+
+/// What is said where nobody answers for a group and version that somebody has, and what was answered instead.
+pub(crate) fn unanswered(gvk: &Gvk, answer: Option<&str>) -> CallError {
+    let because = answer.map(|answer| format!(": {answer}")).unwrap_or_default();
+    let api = gvk.api_version();
+    CallError::Unreachable(format!("nobody answers for {api}, and so nobody knows what there is of it{because}"))
 }
 
 /// What a group and version serves: by kind, or nothing when it is not served at all.

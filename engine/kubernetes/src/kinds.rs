@@ -10,7 +10,7 @@ use stoa_runtime::RuntimeError;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::discovery::Discovered;
+use crate::discovery::{self, Discovered};
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target};
 
@@ -40,11 +40,18 @@ pub(crate) async fn look(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallErro
 
 /// Looks for the kind of something that is on record. An object is there in every version of its group that has the kind, and
 /// stays when the one that it was applied in is served no more.
+///
+/// # Errors
+///
+/// Also where another server has the API that the kind may be of, and does not answer for it: nobody knows then what is there.
 pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
-    if let Discovered::Served(api) = cluster.discover(gvk).await? {
-        return Ok(Known::Served(gvk.clone(), api));
-    }
-    for version in cluster.versions(&gvk.group).await? {
+    let recorded = match cluster.discover(gvk).await? {
+        Discovered::Served(api) => return Ok(Known::Served(gvk.clone(), api)),
+        missing => missing,
+    };
+    let listed = cluster.versions(&gvk.group).await?;
+    let mut unanswered = Vec::new();
+    for version in listed.iter().cloned() {
         let gvk = Gvk { version, ..gvk.clone() };
         let mut found = cluster.discover(&gvk).await?;
         if !matches!(found, Discovered::Served(_)) {
@@ -52,9 +59,21 @@ pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
             cluster.forget(&gvk);
             found = cluster.discover(&gvk).await?;
         }
-        if let Discovered::Served(api) = found {
-            return Ok(Known::Served(gvk, api));
+        match found {
+            Discovered::Served(api) => return Ok(Known::Served(gvk, api)),
+            Discovered::NoVersion => unanswered.push(gvk),
+            Discovered::NoKind => {}
         }
+    }
+    for gvk in unanswered {
+        // Where nobody may see who has it, that it is listed is all that is known.
+        if is_anothers(cluster, &gvk).await?.unwrap_or(true) {
+            return Err(discovery::unanswered(&gvk, None));
+        }
+    }
+    let is_unlisted = recorded == Discovered::NoVersion && !listed.contains(&gvk.version);
+    if is_unlisted && is_anothers(cluster, gvk).await? == Some(true) {
+        return Err(discovery::unanswered(gvk, None));
     }
     Ok(Known::Unknown)
 }
@@ -83,11 +102,29 @@ pub(crate) async fn served(
     }
 }
 
+/// Where it is registered who serves a group and version.
+fn service_path(gvk: &Gvk) -> String {
+    format!("/apis/apiregistration.k8s.io/v1/apiservices/{}.{}", gvk.version, gvk.group)
+}
+
+/// Whether a group and version is registered as the API of another server, which may be away. What the cluster serves itself is
+/// registered, too, and is gone once it does not. `None` where nobody may see that.
+async fn is_anothers(cluster: &Cluster, gvk: &Gvk) -> Result<Option<bool>, CallError> {
+    match cluster.get(&service_path(gvk)).await {
+        Ok(service) => {
+            let spec = service.as_ref().and_then(|service| service.get("spec"));
+            Ok(Some(spec.and_then(|spec| spec.get("service")).is_some_and(|server| !server.is_null())))
+        }
+        Err(CallError::Status(failure)) if failure.code == 403 => Ok(None),
+        Err(CallError::Status(failure)) if failure.code == 404 => Ok(Some(false)),
+        Err(err) => Err(err),
+    }
+}
+
 /// Whether a definition of a kind that is not served is in the cluster.
 async fn is_defined(cluster: &Cluster, gvk: &Gvk, missing: &Discovered) -> Result<bool, CallError> {
-    let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{}.{}", gvk.version, gvk.group);
     // What is served already without the kind does not get it by being registered.
-    if *missing == Discovered::NoVersion && or_nothing(cluster.get(&service).await)?.is_some() {
+    if *missing == Discovered::NoVersion && or_nothing(cluster.get(&service_path(gvk)).await)?.is_some() {
         return Ok(true);
     }
     let crd = Gvk {
@@ -245,6 +282,42 @@ mod tests {
             [vec![("/apis/example.com", 503, Value::Null)], vec![group, ("/apis/example.com/v2", 503, Value::Null)]]
         {
             look_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap_err();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_server_has_is_gone_only_once_that_is_not_registered_any_more() {
+        let registered =
+            |server: Value| (SERVICE, 200, json!({"metadata": {"name": "v1.example.com"}, "spec": server}));
+        let theirs = registered(json!({"service": {"name": "widgets", "namespace": "shop"}}));
+        let [own, unsaid] = [json!({"service": null}), json!({})].map(registered);
+        let listed = ("/apis/example.com", 200, json!({"versions": [{"version": "v1"}]}));
+        let other = ("/apis/example.com", 200, json!({"versions": [{"version": "v2"}]}));
+        let second = ("/apis/example.com/v2", 200, of_group("Thing"));
+        let unseen = (SERVICE, 403, Value::Null);
+        for (answers, is_known) in [
+            (vec![listed.clone(), theirs.clone()], false),
+            (vec![theirs.clone()], false),
+            (vec![other.clone(), second.clone(), theirs.clone()], false),
+            (vec![listed.clone(), unseen.clone()], false),
+            (vec![listed.clone(), (GROUP, 503, json!({"kind": "Status", "message": "service unavailable"}))], false),
+            // It answers, and has no such kind.
+            (vec![listed.clone(), (GROUP, 200, of_group("Thing")), theirs], true),
+            // The definition went a moment ago.
+            (vec![listed.clone(), own], true),
+            (vec![listed.clone(), unsaid], true),
+            (vec![listed], true),
+            (vec![unseen], true),
+            (vec![other, second], true),
+        ] {
+            match look_in_any_version(&cluster(&answers), &widget("v1")).await {
+                Ok(known) => assert_eq!((known, is_known), (Known::Unknown, true), "{answers:?}"),
+                Err(error) => {
+                    let error = error.into_runtime("main", &Sensitive::default());
+                    assert!(!is_known && error.is_retryable(), "{answers:?}: {error:?}");
+                    assert!(error.to_string().contains("nobody answers for example.com/v1"), "{error}");
+                }
+            }
         }
     }
 }

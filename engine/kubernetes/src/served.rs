@@ -13,6 +13,7 @@ use http::Method;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster::{Cluster, decode};
+use crate::discovery::unanswered;
 use crate::error::CallError;
 use crate::target::{Api, Gvk};
 
@@ -70,7 +71,7 @@ fn together(groups: Vec<GroupDiscovery>) -> Result<Vec<Served>, CallError> {
     for GroupDiscovery { metadata: Named { name: group }, versions } in groups {
         for VersionDiscovery { version, freshness, resources } in versions {
             if freshness == "Stale" && resources.is_empty() {
-                return Err(unanswered(&group, &version));
+                return Err(unanswered(&Gvk { group, version, kind: String::new() }, None));
             }
             kinds.extend(resources.into_iter().map(|it| {
                 let gvk = Gvk { group: group.clone(), version: version.clone(), kind: it.response_kind.kind };
@@ -89,7 +90,7 @@ async fn each(cluster: &Cluster, versions: impl Iterator<Item = (String, String)
         let body = match cluster.call(Method::GET, &gvk.base_path(), None).await {
             // A version that is listed and not there has been taken away by now, or is about to come.
             Err(CallError::Status(failure)) if matches!(failure.code, 404 | 503) => {
-                return Err(unanswered(&gvk.group, &gvk.version));
+                return Err(unanswered(&gvk, None));
             }
             body => body?,
         };
@@ -104,11 +105,6 @@ async fn each(cluster: &Cluster, versions: impl Iterator<Item = (String, String)
     });
     let all: Vec<Vec<Served>> = asked.buffered(PARALLEL).try_collect().await?;
     Ok(all.into_iter().flatten().collect())
-}
-
-fn unanswered(group: &str, version: &str) -> CallError {
-    let api = Gvk { group: group.to_owned(), version: version.to_owned(), kind: String::new() }.api_version();
-    CallError::Unreachable(format!("nobody answers for {api}, and so nobody knows what there is of it"))
 }
 
 /// What Go leaves empty it writes as null, such as the verbs of an API that has subresources alone.

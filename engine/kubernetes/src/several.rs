@@ -28,6 +28,7 @@ mod lost;
 mod names;
 mod namespaces;
 mod recreated;
+mod unanswered;
 mod versions;
 
 /// Keeps what it is told, as the API server does.

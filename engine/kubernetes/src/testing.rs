@@ -49,6 +49,8 @@ struct Kept {
     served: Option<String>,
     /// It is served in no version.
     is_retired: bool,
+    /// Another server has it, and is away: what is answered for it.
+    without_server: Option<u16>,
     /// A field at the top of objects that is left out of the next that are applied, so many times.
     pruned: Option<(String, usize)>,
     /// Verbs and paths, or parts of them, that are answered with this code.
@@ -218,6 +220,12 @@ impl Server {
         self.kept().is_retired = true;
     }
 
+    /// Has the kind from another server, which is away, and answers for it with this code from now on; with `None`, serves it
+    /// again by itself.
+    pub(crate) fn be_without_server(&self, answers: Option<u16>) {
+        self.kept().without_server = answers;
+    }
+
     /// Answers what has this in its verb, a space, its path and query with a code, from now on.
     pub(crate) fn refuse(&self, part: &str, code: u16) {
         self.kept().refused.push((part.to_owned(), code));
@@ -358,9 +366,15 @@ impl Kept {
         if path == "/apis/example.com" {
             return document(200, &json!({"versions": [{"version": version}]}));
         }
+        if self.without_server.is_some() && path.ends_with(&format!("/apiservices/{version}.example.com")) {
+            return document(200, &json!({"spec": {"service": {"namespace": "shop", "name": "widgets"}}}));
+        }
         let Some(rest) = path.strip_prefix(&format!("/apis/example.com/{version}")) else {
             return failure(404, json!({}));
         };
+        if let Some(code) = self.without_server {
+            return failure(code, json!({}));
+        }
         if rest.is_empty() {
             return document(200, &json!({"resources": [{"name": "widgets", "kind": "Widget", "namespaced": true}]}));
         }

@@ -326,6 +326,30 @@ async fn what_a_lost_call_set_from_a_secret_is_not_shown_once_it_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_lost_call_set_from_a_secret_is_not_recorded_where_others_have_it() {
+    let (a, password) = (id("a"), "$kusion_path.v1:Secret:shop:db.stringData.password");
+    let db = || secret("db", json!({"password": "hunter2"}));
+    let wanted = |data: Value| spec(vec![db(), config_map("a", &[], data)]);
+    for was_recorded in [false, true] {
+        // What is wanted then is what that call made of it, or something else.
+        for then in ["2", "3"] {
+            let stack = Stack::default();
+            stack.bring(&if was_recorded { wanted(json!({"x": "1"})) } else { spec(vec![db()]) }).await;
+            stack.lose(&a, &wanted(json!({"x": "2", "pw": password}))).await;
+            stack.cloud.claim(&a, ["data", "pw"], "other", true);
+            for x in [then, "4"] {
+                let outcome = stack.apply(&wanted(json!({"x": x}))).await;
+                assert!(outcome.succeeded, "{outcome:?}");
+                assert_eq!(stack.cloud.live(&a).unwrap()["data"], json!({"x": x, "pw": "hunter2"}), "they have it");
+                let record = serde_json::to_string(&stack.keeper.record(&a)).unwrap();
+                assert!(!record.contains("hunter2"), "{was_recorded} {then} {x}: {record}");
+                assert!(stack.open().is_empty());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_can_be_repeated_is_repeated() {
     let (a, wanted, changed) = (id("a"), maps(&[("a", &[])]), spec(vec![config_map("a", &[], json!({"a": "2"}))]));
     let stack = Stack::default();

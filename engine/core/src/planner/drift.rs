@@ -152,6 +152,6 @@ fn is_as_wanted(
             recorded = Cow::Owned(ignored.as_live(recorded.into_owned(), live));
         }
     }
-    let wanted = sensitive.recorded_ways(&prior.id, &resolved.attributes, input.keys);
+    let wanted = sensitive.recorded_ways(prior.digest_id(), &resolved.attributes, input.keys);
     resolved.unknown.is_empty() && wanted.contains(&recorded)
 }

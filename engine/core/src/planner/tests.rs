@@ -46,6 +46,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         unknown: false,
         adopted: false,
         masked: Vec::new(),
+        digests_of: None,
     }
 }
 

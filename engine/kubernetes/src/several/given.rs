@@ -200,8 +200,8 @@ async fn two_ids_change_places_though_the_record_of_one_is_lost_on_the_way() {
     let [of_main, of_east] = deployment.uids();
     let swapped = two("east", "main", None);
     let planned = deployment.plan(&swapped).await.unwrap();
-    // By then both are of one object.
-    *deployment.keeper.left.lock().unwrap() = Some(1);
+    // By then both are of one object, and both objects are put aside.
+    *deployment.keeper.left.lock().unwrap() = Some(3);
     assert_eq!(deployment.execute(&swapped, &planned).await, Err(Abandoned.into()));
     *deployment.keeper.left.lock().unwrap() = None;
     let recorded = || [0, 1].map(|position| deployment.recorded(&swapped.resources[position].id));
@@ -210,6 +210,63 @@ async fn two_ids_change_places_though_the_record_of_one_is_lost_on_the_way() {
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!((recorded(), deployment.uids()), ([of_east.clone(), of_main.clone()], [of_main, of_east]));
     assert!(deployment.plan(&swapped).await.unwrap().plan.is_unchanged());
+}
+
+/// Two ids that change places in a run of which so many results are kept.
+async fn swapped_until(results: usize) -> (Deployment, [Value; 2]) {
+    let deployment = Deployment::in_shop();
+    deployment.brings(&two("main", "east", None)).await;
+    let uids = deployment.uids();
+    let swapped = two("east", "main", None);
+    let planned = deployment.plan(&swapped).await.unwrap();
+    *deployment.keeper.left.lock().unwrap() = Some(results);
+    // The last of them are of a run that gets to its end.
+    let _ = deployment.execute(&swapped, &planned).await;
+    *deployment.keeper.left.lock().unwrap() = None;
+    // Whenever it is, each object is on record.
+    let state = deployment.state();
+    let recorded: Vec<Option<&str>> = state.resources.iter().map(StateResource::uid).collect();
+    assert!(uids.iter().all(|uid| recorded.contains(&uid.as_str())), "after {results}: {state:?}");
+    (deployment, uids)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_objects_whose_ids_were_changing_places_are_removed_once_nobody_wants_either() {
+    for results in 0..=8 {
+        let (deployment, _) = swapped_until(results).await;
+        deployment.brings(&spec(Vec::new())).await;
+        assert_eq!(deployment.values("web"), [None, None], "after {results} results");
+        assert_eq!(deployment.state(), State::default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_objects_whose_ids_were_changing_places_stay_where_they_are_wanted() {
+    for results in 0..=8 {
+        for wanted in [two("main", "east", None), two("east", "main", None)] {
+            let (deployment, uids) = swapped_until(results).await;
+            deployment.brings(&wanted).await;
+            assert_eq!(deployment.uids(), uids, "after {results} results");
+            assert_eq!(deployment.state().resources.len(), 2, "nothing is left aside");
+            assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_objects_whose_ids_were_changing_places_goes_where_nobody_wants_it() {
+    for results in 0..=8 {
+        for position in [0, 1] {
+            let (deployment, [of_main, of_east]) = swapped_until(results).await;
+            let wanted = spec(vec![two("east", "main", None).resources.swap_remove(position)]);
+            deployment.brings(&wanted).await;
+            let uid = |server: &Server| server.object("shop", "web").map(|object| object["metadata"]["uid"].clone());
+            let left = [uid(&deployment.main), uid(&deployment.east)];
+            let expected = if position == 0 { [None, Some(of_east)] } else { [Some(of_main), None] };
+            assert_eq!(left, expected, "after {results} results");
+            assert_eq!(deployment.state().resources.len(), 1);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,6 +122,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         unknown: false,
         adopted: false,
         masked: Vec::new(),
+        digests_of: None,
     }
 }
 
