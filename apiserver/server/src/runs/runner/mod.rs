@@ -40,8 +40,8 @@ use self::{addresses::Address, metrics::Metrics, pool::Pool};
 use super::Halt;
 
 pub(crate) use self::{
-    pool::Lent,
-    verdict::{is_of_runner, is_unheard},
+    pool::{BREAKS, Lent},
+    verdict::{broken_calls, is_of_runner, is_unheard},
 };
 
 /// Which runner gave an answer, as metrics have it: kept with the answer.
@@ -252,7 +252,8 @@ impl Runner {
         self.call("Plan", request, |mut client, request| async move { client.plan(request).await }).await
     }
 
-    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers.
+    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers, or a second
+    /// one goes away in the middle of it.
     async fn call<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         &self,
         method: &'static str,

@@ -2,7 +2,8 @@
 //!
 //! A call goes to the runner with the fewest calls under way among those that say that they take any
 //! (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
-//! or away; and where no runner is known to be well, all are tried.
+//! or away; and where no runner is known to be well, all are tried. A call in whose middle two went away is made no more: what it
+//! asks for may be what ends them.
 
 use std::{
     fmt, io,
@@ -43,6 +44,11 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const DOUBT: Duration = Duration::from_millis(200);
 /// So many runners are named that cannot be reached.
 const NAMED: usize = 3;
+/// So many runners at most may go away in the middle of a call that is made again at once.
+pub(crate) const BREAKS: usize = 2;
+/// Whoever did not say for so long that it takes calls was not there when a connection to it broke: nobody believes its
+/// certificate, or it none of ours, which may show only after the call was sent.
+const ABSENT: Duration = Duration::from_secs(60);
 /// How long a call waits until the names are resolved for the first time.
 const PATIENCE: Duration = Duration::from_secs(6);
 
@@ -68,6 +74,8 @@ struct Member {
     place: String,
     channel: RwLock<Channel>,
     standing: Mutex<Standing>,
+    /// When it last said that it takes calls.
+    served: Mutex<Option<Instant>>,
     /// Whether the name has addresses of another family that are better to go to. A runner that has two addresses is
     /// asked at one of them.
     is_alternative: AtomicBool,
@@ -97,6 +105,9 @@ impl Member {
     }
 
     fn set(&self, standing: Standing, why: &str) {
+        if standing == Standing::Serving {
+            *self.served.lock() = Some(Instant::now());
+        }
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
         self.metrics.set_up(&self.name, standing == Standing::Serving);
         if before == standing {
@@ -248,6 +259,7 @@ impl Pool {
             place,
             channel: RwLock::new(channel),
             standing: Mutex::new(Standing::Unknown),
+            served: Mutex::default(),
             is_alternative: AtomicBool::default(),
             calls: AtomicUsize::default(),
             process: Mutex::default(),
@@ -265,7 +277,8 @@ impl Pool {
 
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
-        Search { pool: self, method, last, tried: Vec::new(), busy: None, away: None, unreached: Vec::new() }
+        let (tried, unreached, broken) = (Vec::new(), Vec::new(), Vec::new());
+        Search { pool: self, method, last, tried, busy: None, away: None, unreached, broken }
     }
 }
 
@@ -326,6 +339,8 @@ pub(super) struct Search<'p> {
     away: Option<Status>,
     /// Which could not be reached, and why.
     unreached: Vec<String>,
+    /// Which went away in the middle of the call, and how.
+    broken: Vec<String>,
 }
 
 impl Search<'_> {
@@ -349,12 +364,18 @@ impl Search<'_> {
     ///
     /// # Errors
     ///
-    /// The status, when no other runner would answer otherwise.
+    /// The status, when no other runner would answer otherwise, or none is to be asked.
     pub(super) fn failed(&mut self, mut lent: Lent, status: Status) -> Result<(), Status> {
         match lent.failed(&status) {
             Verdict::Answer => return Err(status),
             Verdict::Busy => self.busy = Some(status),
             Verdict::Away if verdict::is_of_runner(&status) => self.away = Some(status),
+            Verdict::Away if verdict::is_in_flight(&status) && lent.was_there() => {
+                self.broken.push(lent.went_away(&status));
+                if self.broken.len() >= BREAKS {
+                    return Err(self.broke());
+                }
+            }
             Verdict::Away => {
                 self.unreached.push(format!(
                     "the function-runner at {} cannot be reached: {}",
@@ -366,8 +387,16 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Says of the call that it broke in flight.
+    fn broke(&self) -> Status {
+        verdict::broke(self.broken.join("; "), self.broken.len())
+    }
+
     /// Why there is no runner left to try.
     pub(super) fn verdict(self) -> Status {
+        if !self.broken.is_empty() {
+            return self.broke();
+        }
         let unreached = || match self.unreached.as_slice() {
             [] => format!("no function-runner is known at {}", self.pool.addresses()),
             all => {
@@ -439,11 +468,21 @@ impl Lent {
         &self.member.place
     }
 
-    /// The same of a conversation that had begun; what is said of it.
+    /// Whether it was there lately, as far as it says so itself.
+    fn was_there(&self) -> bool {
+        self.member.served.lock().is_some_and(|at| at.elapsed() < ABSENT)
+    }
+
+    /// How it ended a call that it had begun with.
+    fn went_away(&self, status: &Status) -> String {
+        format!("the function-runner at {} went away: {}", self.place(), why(status))
+    }
+
+    /// Takes note of how a conversation ended that had begun; what is said of it.
     pub(crate) fn broke(&mut self, status: Status) -> Status {
         match self.failed(&status) {
             Verdict::Away if !verdict::is_of_runner(&status) => {
-                Status::unavailable(format!("the function-runner at {} went away: {}", self.place(), why(&status)))
+                verdict::broke(self.went_away(&status), usize::from(verdict::is_in_flight(&status)))
             }
             _ => status,
         }

@@ -77,7 +77,7 @@ pub(super) async fn apply(
     };
     let (client, last) = (execution.services.runner.clone(), state.head().runner.clone());
     let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;
-    let opened = opened.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?;
+    let opened = opened.map_err(|e| execution.refused(&e, reason::APPLY_FAILED))?;
     let Opened { requests, sequence, instance, events, lent } = opened;
     execution.runner = Some(lent.name().to_owned());
     let grants = Grants::new(lease);
@@ -197,7 +197,7 @@ impl Conversation {
                 batch = events.next() => {
                     let Some(batch) = batch else {
                         let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
-                        return Err(runner::halt(&status, reason::APPLY_FAILED));
+                        return Err(execution.refused(&status, reason::APPLY_FAILED));
                     };
                     if let Some(finished) = self.hear(execution, state, batch).await? {
                         return Ok(finished);
@@ -295,10 +295,13 @@ impl Conversation {
         state.record(&*execution.services.log, entries).await?;
         boundary("intent-recorded", "result-recorded", None);
         for sequence in acks {
-            send(&self.requests, Message::Ack(self.grants.ack(sequence))).await?;
+            if send(&self.requests, Message::Ack(self.grants.ack(sequence))).await.is_err() {
+                // How it went away, its events tell.
+                break;
+            }
         }
         match broken {
-            Some(status) => Err(runner::halt(&status, reason::APPLY_FAILED)),
+            Some(status) => Err(execution.refused(&status, reason::APPLY_FAILED)),
             None => Ok(finished),
         }
     }
