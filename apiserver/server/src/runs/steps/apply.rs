@@ -4,14 +4,17 @@
 //! it hears that the record is durable. What arrives together is recorded together, so that one
 //! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
-    Action, KubernetesObject, ResourceId, ResourceOutcome,
+    Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
     state::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
@@ -96,6 +99,7 @@ pub(super) async fn apply(
         progress: Progress { total, done: changed, failed: 0 },
         shown: Vec::new(),
         intended: HashSet::new(),
+        verified: state.verified_objects(),
     };
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
@@ -169,6 +173,8 @@ struct Conversation {
     shown: Vec<(ResourceId, String, String)>,
     /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
     intended: HashSet<ResourceId>,
+    /// The uids of the objects that were seen healthy after their last changes when it began.
+    verified: BTreeSet<String>,
 }
 
 impl Conversation {
@@ -351,7 +357,11 @@ impl Conversation {
         let (health, verified) = match outcome {
             // Whatever is open was an earlier call, and may have changed it.
             ResourceOutcome::Done if !is_change => {
-                (before.and_then(|b| b.health), was_verified && entry.intent.is_none())
+                // That its object has another id by now is no change of it, and nothing to wait for when the run goes on.
+                let uid = entry.resource.as_ref().and_then(StateResource::uid);
+                let is_renamed = before.is_none() && uid.is_some_and(|uid| self.verified.contains(uid));
+                let is_verified = (was_verified || is_renamed) && entry.intent.is_none();
+                (before.and_then(|b| b.health), is_verified)
             }
             ResourceOutcome::Done | ResourceOutcome::Unknown => (None, false),
             ResourceOutcome::Failed | ResourceOutcome::Skipped => (before.and_then(|b| b.health), was_verified),
