@@ -1,7 +1,7 @@
 //! The runners that there are, how each of them is, and which is asked next.
 //!
-//! A call goes to the runner with the fewest calls under way among those that say that they take any
-//! (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
+//! A call goes to the runner with the fewest calls under way, of which large ones weigh as several, among those that say that
+//! they take any (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
 //! or away; and where no runner is known to be well, all are tried. A call in whose middle two went away is made no more: what it
 //! asks for may be what ends them.
 
@@ -79,7 +79,7 @@ struct Member {
     /// Whether the name has addresses of another family that are better to go to. A runner that has two addresses is
     /// asked at one of them.
     is_alternative: AtomicBool,
-    /// How many calls of ours are under way.
+    /// How many calls of ours are under way, by their weights.
     calls: AtomicUsize,
     /// Which process it was when it last said so.
     process: Mutex<Option<String>>,
@@ -278,7 +278,7 @@ impl Pool {
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
         let (tried, unreached, broken) = (Vec::new(), Vec::new(), Vec::new());
-        Search { pool: self, method, last, tried, busy: None, away: None, unreached, broken }
+        Search { pool: self, method, last, weight: 1, tried, busy: None, away: None, unreached, broken }
     }
 }
 
@@ -294,7 +294,7 @@ impl Pool {
         self.metrics.told()
     }
 
-    /// How many calls each has under way.
+    /// How many calls each has under way, by their weights.
     pub(super) fn calls(&self) -> Vec<usize> {
         self.members.read().iter().map(|member| member.calls.load(Relaxed)).collect()
     }
@@ -332,6 +332,8 @@ pub(super) struct Search<'p> {
     pool: &'p Pool,
     method: &'static str,
     last: Option<&'p str>,
+    /// As how many calls it counts.
+    weight: usize,
     tried: Vec<Arc<Member>>,
     /// What a runner said that had no time.
     busy: Option<Status>,
@@ -344,6 +346,11 @@ pub(super) struct Search<'p> {
 }
 
 impl Search<'_> {
+    /// The same for a call that counts as so many.
+    pub(super) fn weighing(self, weight: usize) -> Self {
+        Self { weight, ..self }
+    }
+
     /// The best runner that was not tried yet.
     pub(super) async fn next(&mut self) -> Option<Lent> {
         let mut is_known = self.pool.is_known.subscribe();
@@ -357,7 +364,7 @@ impl Search<'_> {
             members.iter().enumerate().filter(|(_, member)| !self.tried.iter().any(|it| Arc::ptr_eq(it, member)));
         let (_, best) = left.min_by_key(|(at, member)| member.order(self.last, at.wrapping_add(turn) % count))?;
         self.tried.push(best.clone());
-        Some(Lent::new(best.clone(), self.method))
+        Some(Lent::new(best.clone(), self.method, self.weight))
     }
 
     /// Takes note of a call that failed.
@@ -419,15 +426,16 @@ pub(super) fn why(status: &Status) -> &str {
 pub(crate) struct Lent {
     member: Arc<Member>,
     method: &'static str,
+    weight: usize,
     /// How it ended: if nothing else is known, whoever waited went away.
     code: Code,
 }
 
 impl Lent {
-    fn new(member: Arc<Member>, method: &'static str) -> Self {
-        member.calls.fetch_add(1, Relaxed);
+    fn new(member: Arc<Member>, method: &'static str, weight: usize) -> Self {
+        member.calls.fetch_add(weight, Relaxed);
         member.metrics.began(&member.name);
-        Self { member, method, code: Code::Cancelled }
+        Self { member, method, weight, code: Code::Cancelled }
     }
 
     /// Which runner it is, as metrics have it.
@@ -491,7 +499,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.member.calls.fetch_sub(1, Relaxed);
+        self.member.calls.fetch_sub(self.weight, Relaxed);
         self.member.metrics.ended(&self.member.name, self.method, self.code);
     }
 }

@@ -332,6 +332,24 @@ async fn runners_come_and_go_with_what_a_name_stands_for() {
 }
 
 #[tokio::test]
+async fn large_calls_weigh_as_several() {
+    let runner = at_each(&["127.0.0.1:1".parse().unwrap()]);
+    let pool = &runner.pool;
+    pool.found(vec![Ok(["10.0.0.1:7443", "10.0.0.2:7443"].map(|text| text.parse().unwrap()).to_vec())]);
+    let recorded = StateEntry { resource: vec![0_u8; 2 * WEIGHT].into(), ..StateEntry::default() };
+    let weight = weight(&vec![0_u8; WEIGHT].into(), &[recorded]);
+    let large = pool.search("Plan", None).weighing(weight).next().await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(pool.search("Plan", None).next().await.unwrap());
+    }
+    assert!(others.iter().all(|other| other.name() != large.name()), "{others:?}");
+    assert_eq!(pool.calls(), [4, 4]);
+    drop((large, others));
+    assert_eq!(pool.calls(), [0, 0]);
+}
+
+#[tokio::test]
 async fn metrics_tell_only_of_runners_that_there_are_or_that_have_calls_under_way() {
     let runner = at_each(&["127.0.0.1:1".parse().unwrap()]);
     let pool = &runner.pool;
