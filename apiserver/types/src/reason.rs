@@ -100,7 +100,7 @@ pub const MERGED_PLAN_HOLDS: &str = "MergedPlanHolds";
 pub const PLAN_COVERED: &str = "PlanCovered";
 /// The plan removes most of what is deployed, and the run does not say that it may.
 pub const MASS_DELETION: &str = "MassDeletion";
-/// The function-runner is out of reach.
+/// Function-runners went away over and over in the middle of what was asked of them.
 pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
 /// Another run of the same stack and workspace is under way.
 pub const CONFLICTING_RUN: &str = "ConflictingRun";

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::ignore::{IGNORE_FIELDS, Ignored};
 use crate::object::{has_no_default, is_volatile, may_exist, secret_as_stored};
 use crate::path::{FieldPath, Found};
 use crate::plan::Action;
@@ -11,6 +12,7 @@ use crate::reference::{Reference, ReferenceError};
 use crate::resolve::{Looked, Resolved};
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceType};
+use crate::state::StateResource;
 
 /// What the infrastructure says that an action makes of a resource.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +34,10 @@ pub struct Settled<'l> {
     stored: Option<Map<String, Value>>,
     action: Action,
     live: Option<Cow<'l, Map<String, Value>>>,
-    /// What was applied before, and what is made of it now.
-    before: Option<(&'l Map<String, Value>, Made<'l>)>,
+    /// What is recorded of it, and what is made of it now.
+    before: Option<(&'l StateResource, Made<'l>)>,
+    /// The resource itself, and what is made of it, where it was looked at what is there.
+    seen: Option<(&'l Resource, Made<'l>)>,
     sensitive: Sensitive,
 }
 
@@ -62,14 +66,19 @@ impl<'l> Settled<'l> {
         for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
-        Self { kind: resource.kind, resolved, stored, action, live, before: None, sensitive }
+        Self { kind: resource.kind, resolved, stored, action, live, before: None, seen: None, sensitive }
     }
 
-    /// The same where these attributes were applied before, and this is made of it: what is in them and not wanted any more
-    /// goes.
+    /// The same where this is recorded, and this is made of it: what was applied then and is not wanted any more goes.
     #[must_use]
-    pub fn after(self, applied: &'l Map<String, Value>, made: Made<'l>) -> Self {
-        Self { before: Some((applied, made)), ..self }
+    pub fn after(self, prior: &'l StateResource, made: Made<'l>) -> Self {
+        Self { before: Some((prior, made)), ..self }
+    }
+
+    /// The same where it was looked at what is there, and this is made of it: nobody but who is known to fills in data.
+    #[must_use]
+    pub fn seen(self, resource: &'l Resource, made: Made<'l>) -> Self {
+        Self { seen: Some((resource, made)), ..self }
     }
 
     /// What is wanted.
@@ -140,20 +149,53 @@ impl<'l> Settled<'l> {
                 Err(ReferenceError::Dangling(message))
             }
             (Action::Update | Action::Adopt, Some(value)) if !is_volatile(path) => Ok(self.known(path, value)),
+            (Action::Create | Action::Update | Action::Adopt | Action::Replace, None) if self.will_lack(path) => {
+                let message = format!(
+                    "{} will have no {path}: it is not wanted so, and nobody else has given it that; name it in \
+                     {IGNORE_FIELDS} there if somebody does once it is there",
+                    reference.id
+                );
+                Err(ReferenceError::Dangling(message))
+            }
             _ => Ok(Looked::Unknown),
         }
     }
 
+    /// Whether nobody gives a value that is neither wanted nor live: the infrastructure has no default for it and makes none,
+    /// it is not left to others, and none of them was there before.
+    fn will_lack(&self, path: &FieldPath) -> bool {
+        let Some((resource, made)) = self.seen else { return false };
+        if self.kind != ResourceType::Kubernetes || !has_no_default(&self.resolved.attributes, path) {
+            return false;
+        }
+        let is_made = match made {
+            Made::Later => true,
+            Made::Untold => false,
+            Made::Object(made) => path.get(made).is_some(),
+        };
+        let was_others = || {
+            let prior = self.before.map(|(prior, _)| prior);
+            prior.is_some_and(|prior| path.get(&prior.live).is_some()) && !self.was_applied(path)
+        };
+        let is_left = || Ignored::of(resource).is_ok_and(|ignored| ignored.touches(path));
+        !is_made && !was_others() && !is_left()
+    }
+
     /// What is made of the resource, of a field that is not wanted and was applied before; nothing of any other.
     fn made_of_dropped(&self, path: &FieldPath) -> Option<Made<'l>> {
-        let (applied, made) = self.before?;
+        let (_, made) = self.before?;
+        (self.was_applied(path) && !is_volatile(path)).then_some(made)
+    }
+
+    /// Whether a field is on record as applied.
+    fn was_applied(&self, path: &FieldPath) -> bool {
+        let Some((prior, _)) = self.before else { return false };
         let stored = match self.kind {
-            ResourceType::Kubernetes => secret_as_stored(applied),
+            ResourceType::Kubernetes => secret_as_stored(&prior.attributes),
             ResourceType::Terraform => None,
         };
         let has_it = |object: &Map<String, Value>| path.get(object).is_some_and(|value| !value.is_null());
-        let was_applied = [Some(applied), stored.as_ref()].into_iter().flatten().any(has_it);
-        (was_applied && !is_volatile(path)).then_some(made)
+        [Some(&prior.attributes), stored.as_ref()].into_iter().flatten().any(has_it)
     }
 
     fn known<'v>(&self, path: &FieldPath, value: &'v Value) -> Looked<'v> {

@@ -174,17 +174,22 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
+/// The type of Secrets whose data Kubernetes fills in (k8s.io/kubernetes/pkg/controller/serviceaccount).
+const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+
 /// Whether a field of an object has a value only where somebody gives it one: what is in the data of a ConfigMap or Secret has
-/// no default.
+/// no default, but for tokens of service accounts.
 pub(crate) fn has_no_default(object: &Map<String, Value>, path: &FieldPath) -> bool {
     let [crate::path::Segment::Key(field), crate::path::Segment::Key(_), ..] = path.0.as_slice() else { return false };
-    ObjectRef::of(object).is_some_and(|it| {
-        let is_data = matches!(
-            (it.kind.as_str(), field.as_str()),
-            ("ConfigMap", "data" | "binaryData") | ("Secret", "data" | "stringData")
-        );
-        it.group.is_empty() && is_data
-    })
+    let is_filled_in = object.get("type").is_some_and(|kind| kind == ACCOUNT_TOKEN);
+    !is_filled_in
+        && ObjectRef::of(object).is_some_and(|it| {
+            let is_data = matches!(
+                (it.kind.as_str(), field.as_str()),
+                ("ConfigMap", "data" | "binaryData") | ("Secret", "data" | "stringData")
+            );
+            it.group.is_empty() && is_data
+        })
 }
 
 /// The uid that its server gave a live object.
@@ -272,6 +277,23 @@ mod tests {
         let stored = secret_as_stored(secret.as_object().unwrap()).unwrap();
         assert_eq!(stored["data"], json!({"user": "YQ==", "password": "bmV3", "empty": ""}));
         assert!(!stored.contains_key("stringData"));
+    }
+
+    #[test]
+    fn data_has_no_default_but_where_kubernetes_fills_it_in() {
+        let is_filled_by_nobody = |object: Value, path: [&str; 2]| {
+            let mut object = object.as_object().unwrap().clone();
+            object.insert("metadata".to_owned(), json!({"name": "a"}));
+            has_no_default(&object, &FieldPath::of_keys(path))
+        };
+        let map = || json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        assert!(is_filled_by_nobody(map(), ["data", "a"]) && is_filled_by_nobody(map(), ["binaryData", "a"]));
+        assert!(!is_filled_by_nobody(map(), ["metadata", "uid"]));
+        let secret = |kind: &str| json!({"apiVersion": "v1", "kind": "Secret", "type": kind});
+        assert!(is_filled_by_nobody(secret("Opaque"), ["data", "token"]));
+        assert!(!is_filled_by_nobody(secret(ACCOUNT_TOKEN), ["data", "token"]));
+        let other = json!({"apiVersion": "x.dev/v1", "kind": "Secret"});
+        assert!(!is_filled_by_nobody(other, ["data", "token"]));
     }
 
     #[test]

@@ -267,9 +267,10 @@ impl<'a> Outline<'a> {
         let mut budget = Budget::default();
         for id in order {
             let resource = by_id[id.0.as_str()];
-            let present = match input.live.get(id) {
-                Some(Live::Present(live)) => Some(live),
-                Some(Live::Absent | Live::Unverified(_)) | None => None,
+            let (present, is_seen) = match input.live.get(id) {
+                Some(Live::Present(live)) => (Some(live), true),
+                Some(Live::Absent) => (None, true),
+                Some(Live::Unverified(_)) | None => (None, false),
             };
             let recorded_as = renamed.get(id).copied();
             let given_to = given.get(id).copied();
@@ -277,9 +278,12 @@ impl<'a> Outline<'a> {
             let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
             let settle = |resolved: Cow<'s, Resolved<'s>>, action: Action, recreated: bool| {
                 let settled = Settled::new(resource, resolved, action, present.map(Cow::Borrowed));
+                let made = made(input, id, is_sketch);
+                // Where nothing is changed, that something is missing is what is to be told.
+                let settled = if is_seen && !input.refresh { settled.seen(resource, made) } else { settled };
                 // What somebody made in place of what is recorded has nothing of that.
                 match records.into_iter().flatten().next().filter(|_| !recreated) {
-                    Some(prior) => settled.after(&prior.attributes, made(input, id, is_sketch)),
+                    Some(prior) => settled.after(prior, made),
                     None => settled,
                 }
             };

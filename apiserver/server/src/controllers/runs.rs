@@ -49,6 +49,7 @@ use super::{
 };
 use crate::runs::{
     Services, awaits_approval, awaits_merge,
+    breaks::Breaks,
     drive::{self, Stops, Tries},
     execution::Execution,
     journal, queued_at, status, wants_end,
@@ -264,7 +265,8 @@ async fn take_up(services: Services, seen: Run, began: Began, stops: Stops, trie
 fn unexecuted(services: Services, run: Run) -> Execution {
     let journal = journal::Journal::new(services.log.clone(), services.clock.clone(), &run.uid().unwrap_or_default());
     let (cancel, overdue) = (CancellationToken::new(), CancellationToken::new());
-    Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() }
+    let (breaks, unheard_of) = (Breaks::default(), Vec::new());
+    Execution { services, run, journal, cancel, overdue, runner: None, breaks, unheard_of }
 }
 
 impl Scheduler {

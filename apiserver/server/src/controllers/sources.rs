@@ -1,6 +1,7 @@
 //! Source: looks what its versions are, at its interval and when a webhook says so.
 //!
-//! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want.
+//! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want. It is
+//! asked when it is the turn of the source's namespace ([`Turns`]): nobody whose servers do not answer keeps others waiting.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asks::Turns,
     groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
@@ -36,8 +38,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(30);
 /// How long to wait for function-runners that have no time.
 const BUSY: Duration = Duration::from_secs(2);
-/// How many sources are looked at at once.
-const AT_ONCE: usize = 8;
+/// How many sources are looked at at once: any number, since each waits for its turn.
+const AT_ONCE: usize = usize::MAX;
 /// The longest wait after looks that failed, unless the interval is longer.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -64,6 +66,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let looked = AllLooked::default();
+    let turns = Arc::<Turns>::default();
     let wanted = Groups::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
         let OfStackSpec { project, desired_version: version } = &s.spec;
@@ -82,7 +85,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
     ];
-    let look = |key| look(services.clone(), wanted.clone(), looked.clone(), key);
+    let look = |key| look(services.clone(), wanted.clone(), looked.clone(), turns.clone(), key);
     queue::drive_some("sources", AT_ONCE, triggers, end, look).await;
 }
 
@@ -127,6 +130,7 @@ async fn look(
     services: Services,
     wanted: Groups<Wanted>,
     looked: AllLooked,
+    turns: Arc<Turns>,
     key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;
@@ -148,7 +152,10 @@ async fn look(
         failures = last.failures;
     }
     // Without an answer nothing is known of the source that was not before, and it is looked at as soon as may be.
+    let turns = turns.of(&key.0);
+    let turn = turns.take().await;
     let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
+    drop(turn);
     failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
     let wait = wait_after(failures, interval);
     let look = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
@@ -274,6 +281,41 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE, is_found).await.expect("and told of");
+    }
+
+    /// Does not answer about what is slow.
+    #[derive(Clone, Copy, Debug)]
+    struct Slow;
+
+    const SLOW: &str = "file:///slow.git";
+
+    #[tonic::async_trait]
+    impl Answers for Slow {
+        async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
+            if request.into_inner().source.is_some_and(|source| source.remote == SLOW) {
+                std::future::pending::<()>().await;
+            }
+            Ok(Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() }))
+        }
+    }
+
+    #[tokio::test]
+    async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_at() {
+        let world = World::with_runner(runner::at(Slow.serve())).await;
+        // It comes first in every order.
+        for number in 0..200 {
+            world.create_in("a-slow-one", "Source", &format!("s{number}"), json!({ "remote": SLOW })).await;
+        }
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        let sources = world.registry.api::<Source>();
+        let is_found = async {
+            while sources.get("shop", "config").await.unwrap().status.unwrap_or_default().observed_commit.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_found).await.expect("it is looked at");
     }
 
     #[test]

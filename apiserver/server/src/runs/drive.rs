@@ -13,7 +13,9 @@ use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Halt, Services, execution::Execution, journal::Journal, state, status, steps, target::Target};
+use super::{
+    Halt, Services, breaks::Breaks, execution::Execution, journal::Journal, state, status, steps, target::Target,
+};
 use crate::lease::Held;
 
 /// How long a lease lasts without renewal.
@@ -24,6 +26,8 @@ const RENEW: Duration = Duration::from_secs(5);
 const UNREACHABLE: Duration = Duration::from_secs(30);
 /// What is done about whatever keeps a run from going on.
 const AGAIN: &str = "it is tried again every few seconds";
+/// The same where what the run asks for may be what ends function-runners.
+const LATER: &str = "it is tried again after a while";
 /// The shortest and longest wait before a step is tried again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
 
@@ -55,6 +59,8 @@ pub(crate) struct Tries {
     is_told: bool,
     /// Since when it is the source that is out of reach.
     unreachable_since: Option<Instant>,
+    /// The calls in whose middle function-runners went away. They count on where others do not.
+    breaks: Breaks,
 }
 
 impl Tries {
@@ -75,7 +81,7 @@ impl Tries {
 
     /// How long to wait for the next one where others have the place meanwhile.
     pub(crate) fn again(&self) -> Duration {
-        (self.took() / 20).clamp(*PUT_DOWN.start(), *PUT_DOWN.end())
+        self.breaks.wait().unwrap_or((self.took() / 20).clamp(*PUT_DOWN.start(), *PUT_DOWN.end()))
     }
 }
 
@@ -85,8 +91,11 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
     let Stops { cancel, overdue, end } = stops;
     let uid = run.uid().unwrap_or_default();
     let journal = Journal::new(services.log.clone(), services.clock.clone(), &uid);
-    let mut execution = Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() };
+    let breaks = std::mem::take(&mut tries.breaks);
+    let (runner, unheard_of) = (None, Vec::new());
+    let mut execution = Execution { services, run, journal, cancel, overdue, runner, breaks, unheard_of };
     loop {
+        execution.breaks.begin();
         let begin = Instant::now();
         let outcome = end.run_until_cancelled(Box::pin(attempt(&mut execution))).await?;
         if tries.is_told && !execution.tells_trouble() && begin.elapsed() >= PATIENCE {
@@ -117,7 +126,8 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
                     _ => None,
                 };
                 let (Halt::Retry(complaint) | Halt::SourceUnreachable(complaint)) = &halt else { return None };
-                let told = format!("{complaint}; {AGAIN}");
+                let again = if execution.breaks.wait().is_some() { LATER } else { AGAIN };
+                let told = format!("{complaint}; {again}");
                 if *complaint != tries.complaint || !execution.tells_waiting(&told) {
                     execution.tell_waiting(&told).await;
                     tries.complaint.clone_from(complaint);
@@ -136,11 +146,12 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
             return None;
         }
         tries.count();
-        if tries.took() >= PATIENCE && !execution.cancel.is_cancelled() {
+        let is_to_wait = tries.took() >= PATIENCE || execution.breaks.wait().is_some();
+        if is_to_wait && !execution.cancel.is_cancelled() {
             end.run_until_cancelled(execution.journal.flush()).await?;
             // Lines that the log has not taken yet would be lost.
             if execution.journal.is_written() {
-                return Some(tries);
+                return Some(Tries { breaks: execution.breaks, ..tries });
             }
         }
         end.run_until_cancelled(tokio::time::sleep(tries.wait())).await?;

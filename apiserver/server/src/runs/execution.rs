@@ -14,9 +14,11 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Halt, Services, deployment, garbage,
+    Halt, Services,
+    breaks::Breaks,
+    deployment, garbage,
     journal::{self, Journal},
-    state, status,
+    runner, state, status,
     target::Target,
 };
 use crate::{events::Kind, kinds::check::set_condition};
@@ -39,6 +41,8 @@ pub(crate) struct Execution {
     pub(crate) overdue: CancellationToken,
     /// Which function-runner answered last, for the next change of the status.
     pub(crate) runner: Option<String>,
+    /// Its calls in whose middle function-runners went away.
+    pub(crate) breaks: Breaks,
     /// The resources that it called for without hearing what became of that, once it is about to end.
     pub(crate) unheard_of: Vec<ResourceId>,
 }
@@ -77,6 +81,14 @@ impl Execution {
     /// Waits for a call that changes nothing, until the run is cancelled.
     pub(super) async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, Halt> {
         self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
+    }
+
+    /// What a call that failed means for the run. `otherwise` is the reason when the function-runner gives none.
+    pub(super) fn refused(&mut self, error: &tonic::Status, otherwise: &'static str) -> Halt {
+        match runner::broken_calls(error) {
+            0 => runner::halt(error, otherwise),
+            calls => self.breaks.note(&status(&self.run), calls, error.message()),
+        }
     }
 
     /// Changes the run's status; what is kept in `self.run` is what was stored. Whoever has something to note does not wait

@@ -5,6 +5,7 @@
 //!
 //! - [`steps`]: what a run does, one step after the other;
 //! - [`execution`]: the run itself, its status, its beginning and its end;
+//! - [`breaks`]: what becomes of a run in whose calls function-runners go away;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
 //! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
@@ -17,6 +18,7 @@
 //! Which runs are executed when is decided in `controllers::runs`.
 
 pub(crate) mod backends;
+pub(crate) mod breaks;
 pub(crate) mod compliance;
 pub(crate) mod deployment;
 pub(crate) mod documents;

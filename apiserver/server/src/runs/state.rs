@@ -208,6 +208,19 @@ impl State {
         })
     }
 
+    /// The uids of the objects that were seen healthy after their last changes, whatever ids they are on record under.
+    pub(crate) fn verified_objects(&self) -> BTreeSet<String> {
+        let (mut verified, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for entry in self.entries() {
+            let Some(uid) = entry.resource.as_ref().and_then(|resource| resource.uid()) else { continue };
+            let is_verified = entry.intent.is_none() && self.is_verified(&entry.id);
+            let of_its_kind = if is_verified { &mut verified } else { &mut others };
+            of_its_kind.insert(uid.to_owned());
+        }
+        verified.retain(|uid| !others.contains(uid));
+        verified
+    }
+
     fn head_key(&self) -> Key {
         head_key(&self.prefix)
     }

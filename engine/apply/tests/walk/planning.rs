@@ -313,6 +313,19 @@ async fn what_the_same_plan_takes_away_cannot_be_referred_to_unless_it_stays() {
 }
 
 #[tokio::test]
+async fn what_is_in_no_data_cannot_be_referred_to_unless_admission_puts_it_there() {
+    let stack = Stack::default();
+    let reference = format!("$kusion_path.{}.data.x", id("a"));
+    let wanted = spec(vec![config_map("a", &[], json!({"y": "1"})), config_map("b", &[], json!({"x": reference}))]);
+    let problems = stack.refusal(stack.runtime(), &wanted).await;
+    assert_eq!(problems[0].reason, reason::DANGLING_REFERENCE);
+    assert!(problems[0].message.contains("will have no data.x"), "{problems:?}");
+    stack.cloud.admit(&id("a"), ["data", "x"], json!("admitted"));
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert_eq!(stack.cloud.live(&id("b")).unwrap()["data"]["x"], "admitted");
+}
+
+#[tokio::test]
 async fn an_object_that_is_named_later_is_not_read() {
     let stack = Stack::default();
     let mut named = config_map("b", &[], json!({}));

@@ -275,6 +275,67 @@ fn what_goes_with_the_same_plan_cannot_be_referred_to() {
 }
 
 #[test]
+fn what_nobody_gives_cannot_be_referred_to() {
+    let (secret, a) = (secret().0, config_map("a", &[], json!({"y": "1"})));
+    for (wanted, target, path) in [
+        (&a, "v1:ConfigMap:shop:a", "data.x"),
+        (&a, "v1:ConfigMap:shop:a", "binaryData.x"),
+        (&secret, "v1:Secret:shop:db", "data.user"),
+        (&secret, "v1:Secret:shop:db", "stringData.user"),
+    ] {
+        let told = format!(
+            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: it is not wanted \
+             so, and nobody else has given it that; name it in stoa.dev/ignore-fields there if somebody does once it is \
+             there\n"
+        );
+        let wanted = spec(json!([wanted, copy_of(&format!("{target}.{path}"))]));
+        assert_eq!(World::default().problems(&wanted), told);
+    }
+}
+
+#[test]
+fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
+    let copy = copy_of("v1:ConfigMap:shop:a.data.x");
+    let a = |data: Value| config_map("a", &[], data);
+    let wanted = spec(json!([a(json!({"y": "2"})), copy]));
+    let changing = || World::applied(json!([a(json!({"y": "1"}))]));
+    let is_refused = |world: &World, wanted: &Spec| plan(&world.input(wanted, &world.full(wanted))).is_err();
+    assert!(is_refused(&changing(), &wanted), "nobody does");
+
+    let mut given = changing();
+    given.put("a", json!({"y": "1", "x": "theirs"}));
+    assert!(!is_refused(&given, &wanted));
+
+    let mut was_given = changing();
+    let record = was_given.state.resources.iter_mut().find(|it| it.id == id("a")).unwrap();
+    record.live["data"]["x"] = json!("theirs");
+    was_given.live.remove(&id("a"));
+    assert!(!is_refused(&was_given, &wanted), "it was deleted, and whoever gave it that may do so again");
+
+    let mut made = changing();
+    let admitted = a(json!({"y": "2", "x": "admitted"}))["attributes"].as_object().cloned().unwrap();
+    made.previews.insert(id("a"), Preview::Changed(admitted));
+    assert!(!is_refused(&made, &wanted));
+
+    let mut left = a(json!({"y": "2"}));
+    left["extensions"] = json!({crate::ignore::IGNORE_FIELDS: ["data.x"]});
+    assert!(!is_refused(&changing(), &spec(json!([left, copy]))));
+
+    let token = json!({"id": "v1:Secret:shop:token", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+        "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": {"name": "token", "namespace": "shop",
+        "annotations": {"kubernetes.io/service-account.name": "web"}}}});
+    assert!(!is_refused(&World::default(), &spec(json!([token, copy_of("v1:Secret:shop:token.data.token")]))));
+
+    let mut gone = changing();
+    gone.live.remove(&id("a"));
+    assert!(is_refused(&gone, &wanted));
+    assert!(plan(&gone.input(&wanted, &BTreeMap::new())).is_ok(), "nobody looked");
+    let live = gone.full(&wanted);
+    let refresh = PlanInput { refresh: true, ..gone.input(&wanted, &live) };
+    assert!(plan(&refresh).is_ok(), "nothing is changed");
+}
+
+#[test]
 fn what_may_stay_though_it_is_not_wanted_any_more_is_known_after_apply() {
     let web = |spec: Value| {
         json!({"id": "apps/v1:Deployment:shop:web", "type": "Kubernetes", "attributes": {"apiVersion": "apps/v1",

@@ -7,6 +7,7 @@ mod drift;
 mod fenced;
 mod full;
 mod merged;
+mod owed;
 mod panicked;
 mod proposals;
 mod stuck;
@@ -144,9 +145,14 @@ impl World {
     }
 
     pub(crate) async fn create(&self, kind: &str, name: &str, spec: Value) {
+        self.create_in("shop", kind, name, spec).await;
+    }
+
+    /// The same in a namespace, where it is in any.
+    pub(crate) async fn create_in(&self, namespace: &str, kind: &str, name: &str, spec: Value) {
         let store = self.registry.stores().find(|store| store.definition().kind == kind).unwrap();
         let is_platform = store.definition().group == "platform.stoa.dev";
-        let namespace = if is_platform { "" } else { "shop" };
+        let namespace = if is_platform { "" } else { namespace };
         let Value::Object(object) = json!({"metadata": {"name": name}, "spec": spec}) else { unreachable!("a map") };
         store.create(&RequestContext::internal("test"), namespace, Object(object)).await.unwrap();
     }

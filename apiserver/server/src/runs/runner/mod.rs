@@ -16,6 +16,7 @@ mod verdict;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
@@ -23,7 +24,7 @@ use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, CompareRequest, CompareResponse, ContentRequest,
     ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem,
-    Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event,
+    Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, StateEntry, apply_event::Event,
     apply_request::Message, function_runner_client::FunctionRunnerClient,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
@@ -36,12 +37,16 @@ use tonic::{
     transport::{Channel, ClientTlsConfig, Error, Identity},
 };
 
-use self::{addresses::Address, metrics::Metrics, pool::Pool};
+use self::{
+    addresses::Address,
+    metrics::Metrics,
+    pool::{Pool, Search},
+};
 use super::Halt;
 
 pub(crate) use self::{
-    pool::Lent,
-    verdict::{is_of_runner, is_unheard},
+    pool::{BREAKS, Lent},
+    verdict::{broken_calls, is_of_runner, is_unheard},
 };
 
 /// Which runner gave an answer, as metrics have it: kept with the answer.
@@ -55,6 +60,8 @@ pub(crate) fn answerer<T>(answer: &Response<T>) -> Option<String> {
 
 /// How long a runner may take to say what is awaited.
 const AWAITED: Duration = Duration::from_secs(2);
+/// A Spec and what is recorded of it weigh as another call for every so many bytes.
+const WEIGHT: usize = 1 << 20;
 /// How many messages to a runner may wait for it in an apply.
 const AHEAD: usize = 256;
 
@@ -249,17 +256,27 @@ impl Runner {
 
     /// Compares a Spec with what is recorded and what is there.
     pub(crate) async fn plan(&self, request: PlanRequest) -> Result<Response<PlanResponse>, Status> {
-        self.call("Plan", request, |mut client, request| async move { client.plan(request).await }).await
+        let search = self.pool.search("Plan", None).weighing(weight(&request.spec, &request.state));
+        Self::ask(search, request, |mut client, request| async move { client.plan(request).await }).await
     }
 
-    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers.
+    /// Makes a call that changes nothing and is small.
     async fn call<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         &self,
         method: &'static str,
         request: Q,
         call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
     ) -> Result<Response<A>, Status> {
-        let mut search = self.pool.search(method, None);
+        Self::ask(self.pool.search(method, None), request, call).await
+    }
+
+    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers, or a second
+    /// one goes away in the middle of it.
+    async fn ask<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
+        mut search: Search<'_>,
+        request: Q,
+        call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
+    ) -> Result<Response<A>, Status> {
         while let Some(mut lent) = search.next().await {
             // The futures of the client are large.
             match Box::pin(call(lent.client(), request.clone())).await {
@@ -291,7 +308,7 @@ impl Runner {
     ///
     /// What the runner says that looked at it, or that there is none that can.
     pub(crate) async fn apply(&self, start: ApplyStart, last: Option<&str>) -> Result<Opened, Status> {
-        let mut search = self.pool.search("Apply", last);
+        let mut search = self.pool.search("Apply", last).weighing(weight(&start.spec, &start.state));
         while let Some(lent) = search.next().await {
             match Box::pin(open(&lent, start.clone())).await {
                 Ok((requests, events, sequence, instance)) => {
@@ -303,6 +320,12 @@ impl Runner {
         }
         Err(search.verdict())
     }
+}
+
+/// As how many calls one counts that is about a Spec and what is recorded of it.
+fn weight(spec: &Bytes, state: &[StateEntry]) -> usize {
+    let recorded: usize = state.iter().map(|entry| entry.resource.len()).sum();
+    1 + (spec.len() + recorded) / WEIGHT
 }
 
 type Beginning = (mpsc::Sender<ApplyRequest>, Streaming<ApplyEvent>, u64, String);

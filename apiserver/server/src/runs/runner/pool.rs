@@ -1,8 +1,9 @@
 //! The runners that there are, how each of them is, and which is asked next.
 //!
-//! A call goes to the runner with the fewest calls under way among those that say that they take any
-//! (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
-//! or away; and where no runner is known to be well, all are tried.
+//! A call goes to the runner with the fewest calls under way, of which large ones weigh as several, among those that say that
+//! they take any (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
+//! or away; and where no runner is known to be well, all are tried. A call in whose middle two went away is made no more: what it
+//! asks for may be what ends them.
 
 use std::{
     fmt, io,
@@ -43,6 +44,11 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const DOUBT: Duration = Duration::from_millis(200);
 /// So many runners are named that cannot be reached.
 const NAMED: usize = 3;
+/// So many runners at most may go away in the middle of a call that is made again at once.
+pub(crate) const BREAKS: usize = 2;
+/// Whoever did not say for so long that it takes calls was not there when a connection to it broke: nobody believes its
+/// certificate, or it none of ours, which may show only after the call was sent.
+const ABSENT: Duration = Duration::from_secs(60);
 /// How long a call waits until the names are resolved for the first time.
 const PATIENCE: Duration = Duration::from_secs(6);
 
@@ -68,10 +74,12 @@ struct Member {
     place: String,
     channel: RwLock<Channel>,
     standing: Mutex<Standing>,
+    /// When it last said that it takes calls.
+    served: Mutex<Option<Instant>>,
     /// Whether the name has addresses of another family that are better to go to. A runner that has two addresses is
     /// asked at one of them.
     is_alternative: AtomicBool,
-    /// How many calls of ours are under way.
+    /// How many calls of ours are under way, by their weights.
     calls: AtomicUsize,
     /// Which process it was when it last said so.
     process: Mutex<Option<String>>,
@@ -97,6 +105,9 @@ impl Member {
     }
 
     fn set(&self, standing: Standing, why: &str) {
+        if standing == Standing::Serving {
+            *self.served.lock() = Some(Instant::now());
+        }
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
         self.metrics.set_up(&self.name, standing == Standing::Serving);
         if before == standing {
@@ -248,6 +259,7 @@ impl Pool {
             place,
             channel: RwLock::new(channel),
             standing: Mutex::new(Standing::Unknown),
+            served: Mutex::default(),
             is_alternative: AtomicBool::default(),
             calls: AtomicUsize::default(),
             process: Mutex::default(),
@@ -265,7 +277,8 @@ impl Pool {
 
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
-        Search { pool: self, method, last, tried: Vec::new(), busy: None, away: None, unreached: Vec::new() }
+        let (tried, unreached, broken) = (Vec::new(), Vec::new(), Vec::new());
+        Search { pool: self, method, last, weight: 1, tried, busy: None, away: None, unreached, broken }
     }
 }
 
@@ -281,7 +294,7 @@ impl Pool {
         self.metrics.told()
     }
 
-    /// How many calls each has under way.
+    /// How many calls each has under way, by their weights.
     pub(super) fn calls(&self) -> Vec<usize> {
         self.members.read().iter().map(|member| member.calls.load(Relaxed)).collect()
     }
@@ -319,6 +332,8 @@ pub(super) struct Search<'p> {
     pool: &'p Pool,
     method: &'static str,
     last: Option<&'p str>,
+    /// As how many calls it counts.
+    weight: usize,
     tried: Vec<Arc<Member>>,
     /// What a runner said that had no time.
     busy: Option<Status>,
@@ -326,9 +341,16 @@ pub(super) struct Search<'p> {
     away: Option<Status>,
     /// Which could not be reached, and why.
     unreached: Vec<String>,
+    /// Which went away in the middle of the call, and how.
+    broken: Vec<String>,
 }
 
 impl Search<'_> {
+    /// The same for a call that counts as so many.
+    pub(super) fn weighing(self, weight: usize) -> Self {
+        Self { weight, ..self }
+    }
+
     /// The best runner that was not tried yet.
     pub(super) async fn next(&mut self) -> Option<Lent> {
         let mut is_known = self.pool.is_known.subscribe();
@@ -342,19 +364,25 @@ impl Search<'_> {
             members.iter().enumerate().filter(|(_, member)| !self.tried.iter().any(|it| Arc::ptr_eq(it, member)));
         let (_, best) = left.min_by_key(|(at, member)| member.order(self.last, at.wrapping_add(turn) % count))?;
         self.tried.push(best.clone());
-        Some(Lent::new(best.clone(), self.method))
+        Some(Lent::new(best.clone(), self.method, self.weight))
     }
 
     /// Takes note of a call that failed.
     ///
     /// # Errors
     ///
-    /// The status, when no other runner would answer otherwise.
+    /// The status, when no other runner would answer otherwise, or none is to be asked.
     pub(super) fn failed(&mut self, mut lent: Lent, status: Status) -> Result<(), Status> {
         match lent.failed(&status) {
             Verdict::Answer => return Err(status),
             Verdict::Busy => self.busy = Some(status),
             Verdict::Away if verdict::is_of_runner(&status) => self.away = Some(status),
+            Verdict::Away if verdict::is_in_flight(&status) && lent.was_there() => {
+                self.broken.push(lent.went_away(&status));
+                if self.broken.len() >= BREAKS {
+                    return Err(self.broke());
+                }
+            }
             Verdict::Away => {
                 self.unreached.push(format!(
                     "the function-runner at {} cannot be reached: {}",
@@ -366,8 +394,16 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Says of the call that it broke in flight.
+    fn broke(&self) -> Status {
+        verdict::broke(self.broken.join("; "), self.broken.len())
+    }
+
     /// Why there is no runner left to try.
     pub(super) fn verdict(self) -> Status {
+        if !self.broken.is_empty() {
+            return self.broke();
+        }
         let unreached = || match self.unreached.as_slice() {
             [] => format!("no function-runner is known at {}", self.pool.addresses()),
             all => {
@@ -390,15 +426,16 @@ pub(super) fn why(status: &Status) -> &str {
 pub(crate) struct Lent {
     member: Arc<Member>,
     method: &'static str,
+    weight: usize,
     /// How it ended: if nothing else is known, whoever waited went away.
     code: Code,
 }
 
 impl Lent {
-    fn new(member: Arc<Member>, method: &'static str) -> Self {
-        member.calls.fetch_add(1, Relaxed);
+    fn new(member: Arc<Member>, method: &'static str, weight: usize) -> Self {
+        member.calls.fetch_add(weight, Relaxed);
         member.metrics.began(&member.name);
-        Self { member, method, code: Code::Cancelled }
+        Self { member, method, weight, code: Code::Cancelled }
     }
 
     /// Which runner it is, as metrics have it.
@@ -439,11 +476,21 @@ impl Lent {
         &self.member.place
     }
 
-    /// The same of a conversation that had begun; what is said of it.
+    /// Whether it was there lately, as far as it says so itself.
+    fn was_there(&self) -> bool {
+        self.member.served.lock().is_some_and(|at| at.elapsed() < ABSENT)
+    }
+
+    /// How it ended a call that it had begun with.
+    fn went_away(&self, status: &Status) -> String {
+        format!("the function-runner at {} went away: {}", self.place(), why(status))
+    }
+
+    /// Takes note of how a conversation ended that had begun; what is said of it.
     pub(crate) fn broke(&mut self, status: Status) -> Status {
         match self.failed(&status) {
             Verdict::Away if !verdict::is_of_runner(&status) => {
-                Status::unavailable(format!("the function-runner at {} went away: {}", self.place(), why(&status)))
+                verdict::broke(self.went_away(&status), usize::from(verdict::is_in_flight(&status)))
             }
             _ => status,
         }
@@ -452,7 +499,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.member.calls.fetch_sub(1, Relaxed);
+        self.member.calls.fetch_sub(self.weight, Relaxed);
         self.member.metrics.ended(&self.member.name, self.method, self.code);
     }
 }

@@ -64,6 +64,24 @@ impl Fake {
         self.clone().serve()
     }
 
+    /// The same in a process that ends over the first call, as far as others see.
+    fn start_mortal(&self) -> SocketAddr {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let entered = runtime.enter();
+        let address = self.clone().held().serve();
+        drop(entered);
+        let calls = self.calls.clone();
+        // A runtime cannot end in another one.
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while calls.load(SeqCst) == 0 && start.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            runtime.shutdown_background();
+        });
+        address
+    }
+
     /// The same with a word about how it is.
     async fn start_with_health(&self) -> (SocketAddr, HealthReporter) {
         let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -223,6 +241,35 @@ async fn a_runner_that_is_not_there_is_left_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_ends_runners_goes_to_one_other_at_most() {
+    let fakes = ["a", "b", "c"].map(Fake::new);
+    let addresses = fakes.each_ref().map(Fake::start_mortal);
+    let runner = at_each(&addresses);
+    until("all serve", || runner.pool.serving() == 3).await;
+    let called = || fakes.iter().map(Fake::count).sum::<usize>();
+    let said = resolve(&runner).await.unwrap_err();
+    assert_eq!((broken_calls(&said), called()), (2, 2), "{said}");
+    assert_eq!(halt(&said, reason::PLAN_FAILED), Halt::Retry(said.message().to_owned()));
+    // Those that are gone do not count.
+    for (fake, address) in fakes.iter().zip(addresses).filter(|(fake, _)| fake.count() > 0) {
+        until(fake.name, || std::net::TcpStream::connect(address).is_err()).await;
+    }
+    let said = resolve(&runner).await.unwrap_err();
+    assert_eq!((broken_calls(&said), called()), (1, 3), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_runner_answers_a_call_in_whose_middle_one_went_away() {
+    let (mortal, well) = (Fake::new("mortal"), Fake::new("well"));
+    let runner = at_each(&[mortal.start_mortal(), well.start()]);
+    until("both serve", || runner.pool.serving() == 2).await;
+    for _ in 0..2 {
+        assert_eq!(resolve(&runner).await.unwrap(), "well");
+    }
+    assert_eq!(mortal.count(), 1, "it was asked, too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn runners_that_cannot_be_reached_are_named() {
     let gone = async || TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gone = [gone().await, gone().await, gone().await, gone().await, gone().await];
@@ -282,6 +329,24 @@ async fn runners_come_and_go_with_what_a_name_stands_for() {
         assert!(format!("{lent:?}").contains("[::1]"), "{lent:?}");
         std::mem::forget(lent);
     }
+}
+
+#[tokio::test]
+async fn large_calls_weigh_as_several() {
+    let runner = at_each(&["127.0.0.1:1".parse().unwrap()]);
+    let pool = &runner.pool;
+    pool.found(vec![Ok(["10.0.0.1:7443", "10.0.0.2:7443"].map(|text| text.parse().unwrap()).to_vec())]);
+    let recorded = StateEntry { resource: vec![0_u8; 2 * WEIGHT].into(), ..StateEntry::default() };
+    let weight = weight(&vec![0_u8; WEIGHT].into(), &[recorded]);
+    let large = pool.search("Plan", None).weighing(weight).next().await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(pool.search("Plan", None).next().await.unwrap());
+    }
+    assert!(others.iter().all(|other| other.name() != large.name()), "{others:?}");
+    assert_eq!(pool.calls(), [4, 4]);
+    drop((large, others));
+    assert_eq!(pool.calls(), [0, 0]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What the error of a call says of the runner that was asked, and whether another one may be.
 
-use std::error::Error as _;
+use std::{error::Error as _, sync::Arc};
 
 use prost::Message as _;
 use stoa_proto::Problem;
@@ -49,6 +49,29 @@ pub(super) fn is_broken(status: &Status) -> bool {
     !is_of_runner(status) && (matches!(status.code(), Code::Cancelled | Code::Unknown) || status.source().is_some())
 }
 
+/// Whether the connection broke after the call was sent, so that what it asks for may be what ended the runner. Where there is
+/// no connection to begin with the code is `UNAVAILABLE`.
+pub(super) fn is_in_flight(status: &Status) -> bool {
+    is_broken(status) && status.code() != Code::Unavailable
+}
+
+/// What is kept with a status of so many calls that broke in flight.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{0} calls broke in flight")]
+struct Broke(usize);
+
+/// Says of a call that it was made so many times, and broke in flight each time.
+pub(super) fn broke(message: String, times: usize) -> Status {
+    let mut status = Status::unavailable(message);
+    status.set_source(Arc::new(Broke(times)));
+    status
+}
+
+/// How many calls broke in flight before this was said; 0 where something else went wrong.
+pub(crate) fn broken_calls(status: &Status) -> usize {
+    status.source().and_then(|source| source.downcast_ref::<Broke>()).map_or(0, |broke| broke.0)
+}
+
 /// The problem in the details of a status, if there is one.
 pub(super) fn problem(status: &Status) -> Option<Problem> {
     let problem = Problem::decode(status.details()).ok()?;
@@ -74,6 +97,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_before_the_connection_broke_may_have_ended_the_runner() {
+        assert!(is_in_flight(&h2_error()) && is_in_flight(&Status::unknown("transport error")));
+        assert!(!is_in_flight(&Status::unavailable("connection refused")));
+        let problem = Problem { message: "told".to_owned(), ..Problem::default() };
+        let told = Status::with_details(Code::Unknown, "told", problem.encode_to_vec().into());
+        assert!(!is_in_flight(&told), "it is there to say so");
+        let said = broke("they went away".to_owned(), 2);
+        assert_eq!((of(&said), broken_calls(&said)), (Verdict::Away, 2));
+        assert_eq!(broken_calls(&h2_error()), 0, "how often, only whoever called knows");
+    }
+
+    #[test]
     fn what_a_runner_answers_is_the_answer_of_all() {
         assert_eq!(said(Code::Unavailable, "SourceUnavailable"), Verdict::Answer);
         assert_eq!(said(Code::Internal, "InternalError"), Verdict::Answer);
@@ -84,7 +119,7 @@ mod tests {
     /// What a connection that is closed without an error makes of its calls.
     fn h2_error() -> Status {
         let mut status = Status::internal("h2 protocol error");
-        status.set_source(std::sync::Arc::new(std::io::Error::other("closed")));
+        status.set_source(Arc::new(std::io::Error::other("closed")));
         status
     }
 }

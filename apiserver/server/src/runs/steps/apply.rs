@@ -4,14 +4,17 @@
 //! it hears that the record is durable. What arrives together is recorded together, so that one
 //! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
-    Action, KubernetesObject, ResourceId, ResourceOutcome,
+    Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
     state::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
@@ -77,7 +80,7 @@ pub(super) async fn apply(
     };
     let (client, last) = (execution.services.runner.clone(), state.head().runner.clone());
     let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;
-    let opened = opened.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?;
+    let opened = opened.map_err(|e| execution.refused(&e, reason::APPLY_FAILED))?;
     let Opened { requests, sequence, instance, events, lent } = opened;
     execution.runner = Some(lent.name().to_owned());
     let grants = Grants::new(lease);
@@ -96,6 +99,7 @@ pub(super) async fn apply(
         progress: Progress { total, done: changed, failed: 0 },
         shown: Vec::new(),
         intended: HashSet::new(),
+        verified: state.verified_objects(),
     };
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
@@ -169,6 +173,8 @@ struct Conversation {
     shown: Vec<(ResourceId, String, String)>,
     /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
     intended: HashSet<ResourceId>,
+    /// The uids of the objects that were seen healthy after their last changes when it began.
+    verified: BTreeSet<String>,
 }
 
 impl Conversation {
@@ -197,7 +203,7 @@ impl Conversation {
                 batch = events.next() => {
                     let Some(batch) = batch else {
                         let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
-                        return Err(runner::halt(&status, reason::APPLY_FAILED));
+                        return Err(execution.refused(&status, reason::APPLY_FAILED));
                     };
                     if let Some(finished) = self.hear(execution, state, batch).await? {
                         return Ok(finished);
@@ -295,10 +301,13 @@ impl Conversation {
         state.record(&*execution.services.log, entries).await?;
         boundary("intent-recorded", "result-recorded", None);
         for sequence in acks {
-            send(&self.requests, Message::Ack(self.grants.ack(sequence))).await?;
+            if send(&self.requests, Message::Ack(self.grants.ack(sequence))).await.is_err() {
+                // How it went away, its events tell.
+                break;
+            }
         }
         match broken {
-            Some(status) => Err(runner::halt(&status, reason::APPLY_FAILED)),
+            Some(status) => Err(execution.refused(&status, reason::APPLY_FAILED)),
             None => Ok(finished),
         }
     }
@@ -348,7 +357,11 @@ impl Conversation {
         let (health, verified) = match outcome {
             // Whatever is open was an earlier call, and may have changed it.
             ResourceOutcome::Done if !is_change => {
-                (before.and_then(|b| b.health), was_verified && entry.intent.is_none())
+                // That its object has another id by now is no change of it, and nothing to wait for when the run goes on.
+                let uid = entry.resource.as_ref().and_then(StateResource::uid);
+                let is_renamed = before.is_none() && uid.is_some_and(|uid| self.verified.contains(uid));
+                let is_verified = (was_verified || is_renamed) && entry.intent.is_none();
+                (before.and_then(|b| b.health), is_verified)
             }
             ResourceOutcome::Done | ResourceOutcome::Unknown => (None, false),
             ResourceOutcome::Failed | ResourceOutcome::Skipped => (before.and_then(|b| b.health), was_verified),

@@ -117,7 +117,7 @@ async fn planned(
     };
     let runner = execution.services.runner.clone();
     let response = awaited::during(execution, runner.plan(request)).await?;
-    let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?;
+    let response = response.map_err(|e| execution.refused(&e, reason::PLAN_FAILED))?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();
     let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;

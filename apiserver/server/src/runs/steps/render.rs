@@ -52,7 +52,7 @@ async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> R
     let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
     let runner = execution.services.runner.clone();
     let response = execution.unless_canceled(runner.generate(request)).await?;
-    let response = response.map_err(|e| runner::halt(&e, reason::GENERATE_FAILED))?;
+    let response = response.map_err(|e| execution.refused(&e, reason::GENERATE_FAILED))?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();
     for warning in &response.warnings {

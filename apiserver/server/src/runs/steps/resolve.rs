@@ -9,7 +9,7 @@ use stoa_types::{
 
 use super::plan;
 use crate::kinds::release;
-use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
+use crate::runs::{Halt, execution::Execution, state::State, status, target::Target};
 
 /// The commit that the run is for; decided once.
 pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
@@ -48,7 +48,7 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
     };
     let runner = execution.services.runner.clone();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
-    let response = response.map_err(|e| runner::halt(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
+    let response = response.map_err(|e| execution.refused(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
     execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));
     Ok(response.commit)
 }

@@ -1,8 +1,13 @@
 //! Runs that get nowhere, since no function-runner is there: who has their places, and what is still theirs.
 
+use std::sync::atomic::AtomicUsize;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use stoa_proto::{ResolveRequest, ResolveResponse};
+use tonic::Request;
 
 use super::*;
+use crate::runs::runner::testing::{Answer, Answers};
 
 /// Longer than a run is tried with its place kept, and shorter than anybody waits.
 const LONG: Duration = Duration::from_secs(11);
@@ -201,4 +206,40 @@ async fn run_that_got_nowhere_and_is_gone_leaves_nothing_behind() {
     scheduler.gone(&world.run("one").await);
     assert!(scheduler.stuck.is_empty() && !scheduler.began.contains_key(&one));
     assert_eq!(scheduler.has_place(&two), Some(true));
+}
+
+/// A function-runner that goes away, as far as its callers see, when something is to be resolved.
+struct Mortal(Arc<AtomicUsize>);
+
+#[tonic::async_trait]
+impl Answers for Mortal {
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(tonic::Status::unknown("transport error"))
+    }
+}
+
+#[tokio::test]
+async fn run_in_whose_calls_function_runners_go_away_waits_ever_longer_and_fails() {
+    let calls = Arc::<AtomicUsize>::default();
+    let mut world = World::with_runner(runner::at(Mortal(calls.clone()).serve())).await;
+    world.start_preview("one", "1h").await;
+    let mut scheduler = world.scheduling(1, &["one"]).await;
+    let one = world.uid("one").await;
+    for seconds in [10, 20, 40, 80] {
+        assert_eq!(scheduler.next_ends().await, one);
+        assert_eq!(scheduler.has_place(&one), None, "others have it");
+        let wait = scheduler.stuck[&one].tries.again();
+        assert!(wait >= Duration::from_secs(seconds), "{wait:?} for {seconds} s");
+        let said = world.run("one").await.status.unwrap();
+        let said = &condition(&said.conditions, reason::WAITING).unwrap().message;
+        assert!(said.contains("went away") && said.ends_with("; it is tried again after a while"), "{said}");
+        scheduler.later.values_mut().for_each(|at| *at = Instant::now());
+        scheduler.sweep().await;
+    }
+    assert_eq!(scheduler.next_ends().await, one);
+    let end = status(&world.run("one").await);
+    assert_eq!((end.phase, why(&end.conditions)), (RunPhase::Failed, reason::RUNNER_UNAVAILABLE));
+    assert!(calls.load(Ordering::Relaxed) >= 6, "{calls:?}");
+    assert!(!scheduler.stuck.contains_key(&one));
 }

@@ -1,0 +1,47 @@
+//! What a run has to wait for until it is healthy, as function-runners are told.
+
+use stoa_proto::{FinishedEvent, HealthEvent, IntentEvent, Problem, ResultEvent, apply_event::Event};
+
+use super::{
+    fenced::{A, Scripted},
+    *,
+};
+
+/// The object of this uid is on record under this id from now on.
+fn done(action: &str, id: &str, uid: &str) -> Event {
+    let name = id.rsplit(':').next().unwrap();
+    let attributes = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}});
+    let live = json!({"metadata": {"uid": uid}});
+    let resource = json!({"id": id, "type": "Kubernetes", "attributes": attributes, "live": live});
+    let resource = serde_json::to_vec(&resource).unwrap().into();
+    let (id, action, outcome) = (id.to_owned(), action.to_owned(), "Done".to_owned());
+    Event::Result(ResultEvent { id, action, outcome, resource, ..ResultEvent::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_goes_on_waits_for_no_object_that_only_has_another_id() {
+    let (renamed, other) = ("v1:ConfigMap:shop:renamed", "v1:ConfigMap:shop:other");
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    let (ids, action) = (vec![A.to_owned()], "Create".to_owned());
+    talk.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
+    talk.ask(done("Create", A, "u1")).await;
+    let (id, health) = (A.to_owned(), "Current".to_owned());
+    talk.tell(Event::Health(HealthEvent { id, health, ..HealthEvent::default() })).await;
+    let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
+    talk.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
+
+    world.destroy("two").await;
+    let mut talk = conversations.recv().await.unwrap();
+    assert!(talk.start.owed.is_empty(), "{:?} though it was seen healthy", talk.start.owed);
+    talk.begin("it").await;
+    talk.ask(done("Unchanged", renamed, "u1")).await;
+    talk.ask(done("Unchanged", other, "u2")).await;
+    drop(talk);
+    let talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
+    assert_eq!(talk.start.owed, [other]);
+}

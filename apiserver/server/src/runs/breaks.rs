@@ -1,0 +1,133 @@
+//! Calls of a run in whose middle function-runners went away: what the run asks for may be what ends them, such as more memory
+//! than they have, and other runs are not to lose all of them by it.
+//!
+//! Start at [`Breaks::note`]. The first call that breaks is made again at once, by another runner. After the second the run waits,
+//! each time longer, and where it got no further by the end of the last wait it fails. Minutes go by until then, so that no run ends
+//! since all runners were restarted at once. A run that got further begins to count anew. So does every run when its server is
+//! restarted, since nothing of this is on record.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use stoa_types::{
+    delivery::{RunPhase, RunStatus},
+    reason,
+};
+
+use super::{Halt, runner};
+
+/// The shortest first wait. Each takes at least twice as long as the one before, and up to half as long again: not all runs that lost
+/// a runner by one of them are to come back together with that one.
+const WAIT: Duration = Duration::from_secs(10);
+/// How often a run waits before it fails.
+const WAITS: u32 = 4;
+
+/// How far a run is: its phase, whether it has a commit, a Spec and a plan, and how many resources were changed.
+type Reached = (RunPhase, [bool; 3], i64);
+
+fn reached(status: &RunStatus) -> Reached {
+    let source = status.source.as_ref();
+    let has_spec = source.is_some_and(|source| source.spec_digest.is_some());
+    let done = status.progress.map_or(0, |progress| progress.done);
+    (status.phase, [source.is_some(), has_spec, status.plan.is_some()], done)
+}
+
+/// The calls that broke in flight since the run got further.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Breaks {
+    /// How far it was by the last of them.
+    reached: Option<Reached>,
+    /// How many.
+    calls: usize,
+    /// How often it waited, or is to.
+    waits: u32,
+    /// How long it is to wait after this try, if it is.
+    wait: Option<Duration>,
+}
+
+impl Breaks {
+    /// Takes note that the run is tried again.
+    pub(super) fn begin(&mut self) {
+        self.wait = None;
+    }
+
+    /// How long the run is to wait after this try, if it is.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// Takes note of so many calls that broke one after the other, the last of them as `why` says; what that means for the run,
+    /// which is as far as its status says.
+    pub(super) fn note(&mut self, status: &RunStatus, calls: usize, why: &str) -> Halt {
+        let reached = reached(status);
+        if self.reached.is_some_and(|before| reached > before) {
+            *self = Self::default();
+        }
+        self.reached = Some(reached);
+        self.calls = self.calls.saturating_add(calls);
+        if self.calls < runner::BREAKS {
+            return Halt::Retry(why.to_owned());
+        }
+        if self.waits >= WAITS {
+            let message = format!(
+                "function-runners went away in the middle of {} calls of this run one after the other, and it got no further: \
+                 {why}; what it asks for may be what ends them: look why they ended, such as for want of memory, and mend that; \
+                 another Run goes on from what is recorded",
+                self.calls
+            );
+            return Halt::failed(reason::RUNNER_UNAVAILABLE, message);
+        }
+        self.wait = Some((WAIT * 2_u32.pow(self.waits)).mul_f64(rand::rng().random_range(1.0..1.5)));
+        self.waits += 1;
+        Halt::Retry(format!("{why}; {} calls of this run broke off like that", self.calls))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_types::delivery::Progress;
+
+    use super::*;
+
+    fn applying(done: i64) -> RunStatus {
+        let progress = Some(Progress { total: 9, done, failed: 0 });
+        RunStatus { phase: RunPhase::Applying, progress, ..RunStatus::default() }
+    }
+
+    /// Notes calls that broke, and how long is waited for that: nothing where the next try comes at once, or there is none.
+    fn note(breaks: &mut Breaks, status: &RunStatus, calls: usize) -> (Halt, Option<Duration>) {
+        breaks.begin();
+        (breaks.note(status, calls, "it went away"), breaks.wait())
+    }
+
+    #[test]
+    fn run_in_whose_calls_runners_go_away_waits_ever_longer_and_fails() {
+        for calls in [1, 2] {
+            let mut breaks = Breaks::default();
+            if calls == 1 {
+                let first = note(&mut breaks, &applying(0), 1);
+                assert_eq!(first, (Halt::Retry("it went away".to_owned()), None), "another is asked at once");
+            }
+            for seconds in [10, 20, 40, 80] {
+                let (halt, wait) = note(&mut breaks, &applying(0), calls);
+                assert!(matches!(halt, Halt::Retry(_)), "{halt:?}");
+                let (wait, shortest) = (wait.unwrap(), Duration::from_secs(seconds));
+                assert!(wait >= shortest && wait < shortest * 3 / 2, "{wait:?} after {shortest:?}");
+            }
+            let (halt, wait) = note(&mut breaks, &applying(0), calls);
+            let Halt::Failed { reason, message } = halt else { panic!("{halt:?}") };
+            assert_eq!((reason, wait), (reason::RUNNER_UNAVAILABLE, None));
+            assert!(message.contains("it went away") && message.contains("another Run goes on"), "{message}");
+        }
+    }
+
+    #[test]
+    fn run_that_gets_further_in_between_is_not_ended() {
+        let mut breaks = Breaks::default();
+        let further = [RunStatus { phase: RunPhase::Planning, ..RunStatus::default() }];
+        for status in further.into_iter().chain((0..20).map(applying)) {
+            assert_eq!(note(&mut breaks, &status, 1), (Halt::Retry("it went away".to_owned()), None));
+            assert!(note(&mut breaks, &status, 1).1.is_some());
+        }
+    }
+}
