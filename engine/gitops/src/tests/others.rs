@@ -68,7 +68,7 @@ async fn what_is_left_to_others_is_written_as_they_have_it_by_then() {
         bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v0", "image: v1"));
         let commit = finish(&second).await;
         assert!(commit.is_some());
-        assert_eq!(["a: '2'", "image: v1"].map(|line| file().contains(line)), [true; 2], "{}", file());
+        assert_eq!([r#"a: "2""#, "image: v1"].map(|line| file().contains(line)), [true; 2], "{}", file());
         // A second try of the run finds what the first wrote, whatever became of it since.
         bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v1", "image: v2"));
         let again = bed.run("u-2");
