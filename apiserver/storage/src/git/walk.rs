@@ -75,11 +75,11 @@ impl<'a> Walk<'a> {
             let goes_on = if is_tree {
                 !self.leads(path.trim_end_matches('/')) || self.folder(path, old, new, take)?
             } else {
-                let plain = fan_out::plain(path);
+                let plain = fan_out::plain(path.as_str());
                 if let Some(id) = new.or(old)
                     && self.layout.key(&plain).is_some()
                 {
-                    take(path, plain, id);
+                    take(path.as_str(), plain, id);
                 }
                 true
             };
