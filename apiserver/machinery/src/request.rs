@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{audit::Trail, auth::Authorizer};
+use crate::{audit::Trail, auth::Authorizer, log::Fence};
 
 /// An authenticated identity, as in `authentication.k8s.io/v1 UserInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,6 +79,8 @@ pub struct RequestContext {
     /// What the log says about the writes of this call besides who made them, in
     /// [`Origin::message`](crate::log::Origin::message); may be empty.
     pub origin_message: String,
+    /// The lease that the writes of this call are made under: none is made once that is lost.
+    pub fence: Option<Fence>,
     /// `dryRun`, `fieldManager` and `fieldValidation` as they were sent, for admission to show.
     write_options: Arc<Map<String, Value>>,
     warnings: Arc<Mutex<Vec<String>>>,
@@ -165,6 +167,7 @@ impl RequestContext {
             field_validation: FieldValidation::default(),
             authorizer,
             origin_message: String::new(),
+            fence: None,
             write_options: Arc::default(),
             warnings: Arc::default(),
             annotations: Arc::default(),

@@ -535,7 +535,7 @@ impl Store {
     ) -> Result<Outcome<Version>, ApiError> {
         let origin =
             Origin { user: context.user.name.clone(), verb: verb.to_owned(), message: context.origin_message.clone() };
-        let write = Write { key: key.clone(), expect, change, fence: None, origin };
+        let write = Write { key: key.clone(), expect, change, fence: context.fence.clone(), origin };
         match self.log.append(write).await {
             Ok(version) => {
                 self.wait_applied(version).await;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
+    log::Fence,
     registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, is_undecodable},
     request::{FieldValidation, UserInfo},
     schema::Decoder,
@@ -33,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct ControlIngest {
     kinds: Vec<Served>,
     authorizer: Arc<dyn Authorizer>,
+    /// The term's. Whoever was suspended and leads no more has an old file at hand, which is not to be applied over what
+    /// others wrote since.
+    fence: Option<Fence>,
     reports: Reports,
 }
 
@@ -69,7 +73,7 @@ impl From<ApiError> for Refusal {
 }
 
 impl ControlIngest {
-    /// Writes to the registry's stores what `authorizer` allows the user of the repository.
+    /// Writes to the registry's stores, under the fence, what `authorizer` allows the user of the repository.
     ///
     /// # Errors
     ///
@@ -78,6 +82,7 @@ impl ControlIngest {
         registry: &Registry,
         authorizer: Arc<dyn Authorizer>,
         recorder: Recorder,
+        fence: Option<Fence>,
     ) -> anyhow::Result<Self> {
         let mut kinds = Vec::new();
         for kind in Authored::ALL {
@@ -90,7 +95,7 @@ impl ControlIngest {
             kinds.push(Served { kind, store, decoder: Arc::new(decoder) });
         }
         let stores = kinds.iter().map(|served| (served.kind, served.store.clone())).collect();
-        Ok(Self { kinds, authorizer, reports: Reports::new(stores, recorder) })
+        Ok(Self { kinds, authorizer, fence, reports: Reports::new(stores, recorder) })
     }
 
     fn served(&self, kind: Authored) -> &Served {
@@ -104,6 +109,7 @@ impl ControlIngest {
         context.field_manager = "git".to_owned();
         context.field_validation = FieldValidation::Strict;
         context.origin_message = commit.origin_message();
+        context.fence = self.fence.clone();
         context
     }
 

@@ -36,6 +36,10 @@ impl Layout for ControlLayout {
         Some(Place::of_path(path)?.identity.key())
     }
 
+    fn may_have_files(&self, folder: &str) -> bool {
+        Place::may_be_under(folder)
+    }
+
     fn location(&self, key: &Key, value: &[u8]) -> Location {
         // Most records are of other kinds, so the key is looked at before the value is read.
         let Some(identity) = Identity::of_key(key) else { return Location::Nowhere };

@@ -106,7 +106,7 @@ async fn start_with(
     let folder = &repository.folder;
     tokio::fs::create_dir_all(folder).await.with_context(|| format!("{} cannot be made", folder.display()))?;
     let audience = status::Audience { organizations: registry.api(), recorder: recorder.clone() };
-    let ingest = ingest::ControlIngest::new(&registry, authorizer, recorder)?;
+    let ingest = ingest::ControlIngest::new(&registry, authorizer, recorder, options.fence.clone())?;
     let has_remote = options.remote.is_some();
     let layout = Arc::new(layout::ControlLayout);
     let projector = GitProjector::new(log, repository.path(), layout, Arc::new(ingest), options);

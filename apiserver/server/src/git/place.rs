@@ -179,6 +179,22 @@ impl Place {
         Some(Self { identity, project: project.to_owned() })
     }
 
+    /// Whether files of objects may be in a folder, or in one that is in it; `""` is the folder that all others are in.
+    pub(super) fn may_be_under(folder: &str) -> bool {
+        match folder.split('/').collect::<Vec<_>>().as_slice() {
+            [""] | ["organizations" | "platform"] => true,
+            ["platform", plural] => ["workspaces", "backends", "notificationsinks"].contains(plural),
+            ["organizations", organization] | ["organizations", organization, "sources" | "projects"] => {
+                is_part(organization)
+            }
+            ["organizations", organization, "projects", project]
+            | ["organizations", organization, "projects", project, "stacks"] => {
+                is_part(organization) && is_part(project)
+            }
+            _ => false,
+        }
+    }
+
     /// Where an object's file is; nothing when the object has none.
     pub(super) fn of_object(key: &Key, object: &Value) -> Option<Self> {
         Self::of_key(key, object.get("spec").and_then(|spec| spec.get("project")).and_then(Value::as_str))
@@ -253,6 +269,30 @@ mod tests {
             (format!("{platform}/notificationsinks/chat"), "platform/notificationsinks/chat.yaml"),
         ] {
             check(&key, json!({"spec": {"project": "web"}}), Some(path));
+            // Every folder on the way is looked into, and nothing behind a file.
+            let ends = path.match_indices('/').map(|(end, _)| end).chain([0]);
+            for folder in ends.map(|end| &path[..end]) {
+                assert!(Place::may_be_under(folder), "{folder:?} of {path}");
+            }
+            assert!(!Place::may_be_under(&format!("{path}/in")), "{path}");
+        }
+    }
+
+    #[test]
+    fn folders_of_others_are_not_looked_into() {
+        for folder in [
+            "docs",
+            "organizations/",
+            "organizations/.git",
+            "organizations/shop/docs",
+            "organizations/shop/projects/.git",
+            "organizations/shop/projects/web/docs",
+            "organizations/shop/projects/web/stacks/dev",
+            "organizations/shop/sources/a",
+            "platform/docs",
+            "platform/workspaces/dev",
+        ] {
+            assert!(!Place::may_be_under(folder), "{folder}");
         }
     }
 

@@ -30,7 +30,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(3);
 /// The shortest and longest wait before a call is made again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
-/// How often a connection is tried on which nothing moves. etcd takes anything under 5 s amiss.
+/// How often a connection is tried on which nothing moves while an answer is waited for. etcd takes anything under 5 s
+/// amiss, and any ping where nothing is waited for; TCP asks then.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long the answer to that may take.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,12 +50,11 @@ pub(super) enum Failure {
 /// Says what a failed call means for what it asked for.
 pub(super) fn failure(status: &Status) -> Failure {
     match status.code() {
-        Code::ResourceExhausted if status.message().contains("too many requests") => Failure::Busy,
+        Code::ResourceExhausted => exhausted(status.message()),
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
         | Code::PermissionDenied
-        | Code::ResourceExhausted
         | Code::FailedPrecondition
         | Code::OutOfRange
         | Code::Unimplemented
@@ -67,6 +67,19 @@ pub(super) fn failure(status: &Status) -> Failure {
         | Code::Aborted
         | Code::Internal
         | Code::Unavailable => Failure::Unknown,
+    }
+}
+
+/// What it means that something is exhausted. A connection that the server has ended, since it is used too much, says so as
+/// well, and then nobody has looked at the call, or it was carried out already.
+fn exhausted(message: &str) -> Failure {
+    match message {
+        "etcdserver: too many requests" => Failure::Busy,
+        // Its database is full.
+        _ if message.starts_with("etcdserver:") => Failure::Refused,
+        // What etcd's gRPC says of a request that is too large.
+        _ if message.contains("received message larger than max") => Failure::Refused,
+        _ => Failure::Unknown,
     }
 }
 
@@ -133,7 +146,8 @@ fn channels(servers: &[String], tls: &EtcdTls) -> Result<Vec<Channel>, tonic::tr
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(false)
+            .tcp_keepalive(Some(KEEP_ALIVE));
         if server.starts_with("https:") {
             let mut config = ClientTlsConfig::new();
             if let Some(ca) = &tls.ca_pem {
@@ -287,4 +301,29 @@ pub(super) fn lease(channel: Channel) -> LeaseClient<Channel> {
 
 pub(super) fn maintenance(channel: Channel) -> MaintenanceClient<Channel> {
     MaintenanceClient::new(channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_etcd_itself_refuses_for_want_of_something() {
+        for (message, expected) in [
+            ("etcdserver: too many requests", Failure::Busy),
+            ("etcdserver: mvcc: database space exceeded", Failure::Refused),
+            ("grpc: received message larger than max (2097171 vs. 2097152)", Failure::Refused),
+            // ENHANCE_YOUR_CALM.
+            ("h2 protocol error: http2 error", Failure::Unknown),
+            (
+                "connection error detected: detected excessive load generating behavior: too_many_pings",
+                Failure::Unknown,
+            ),
+            ("", Failure::Unknown),
+        ] {
+            assert_eq!(failure(&Status::resource_exhausted(message)), expected, "{message:?}");
+        }
+        assert_eq!(failure(&Status::invalid_argument("etcdserver: request is too large")), Failure::Refused);
+        assert_eq!(failure(&Status::unavailable("etcdserver: no leader")), Failure::Unknown);
+    }
 }

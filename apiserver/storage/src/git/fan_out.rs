@@ -62,6 +62,21 @@ pub(super) fn plain(path: &str) -> Cow<'_, str> {
     Cow::Owned(names.join("/"))
 }
 
+/// The folder that is full, by its path without others, of one that may be there for that.
+pub(super) fn full(folder: &str) -> Option<Cow<'_, str>> {
+    let mut full = folder;
+    let mut folders = 0;
+    while !full.is_empty() {
+        let (parent, name) = full.rsplit_once('/').unwrap_or(("", full));
+        if !FILES.is_folder(name) {
+            break;
+        }
+        full = parent;
+        folders += 1;
+    }
+    (1..=FILES.depth).contains(&folders).then(|| plain(full))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +102,23 @@ mod tests {
         // Somebody's own folders.
         for path in ["_00/web.yaml", "_a/web.yaml", "_00", "shop/_00/_00/x", "_00/", "a/_/b"] {
             assert_eq!(plain(path), path);
+        }
+    }
+
+    #[test]
+    fn folders_are_in_the_one_that_is_full() {
+        let below = format!("{}/shop/_5b", FILES.folder("shop", 0));
+        for (folder, is_in) in [
+            ("shop/_5b", Some("shop")),
+            ("shop/_5b/_fd/_00/_00", Some("shop")),
+            ("_5b", Some("")),
+            (below.as_str(), Some("shop")),
+            ("shop/_5b/_fd/_00/_00/_00", None),
+            ("shop/_5b/web", None),
+            ("shop", None),
+            ("", None),
+        ] {
+            assert_eq!(full(folder).as_deref(), is_in, "{folder}");
         }
     }
 }

@@ -60,6 +60,11 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// README, are people's own.
     fn key(&self, path: &str) -> Option<Key>;
 
+    /// Whether files of objects may be in a folder, or in one that is in it; `""` is the folder that all others are in.
+    ///
+    /// No other is looked into, and a push can have any number of folders in each other: what it says has to have an end.
+    fn may_have_files(&self, folder: &str) -> bool;
+
     /// Where the file of a value is.
     ///
     /// An object that waits for its finalizers (`metadata.deletionTimestamp` is set) is best said to have none: then the

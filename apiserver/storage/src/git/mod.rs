@@ -8,7 +8,7 @@
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `session` goes from one failure to the next, `project` turns records into commits, `history` keeps what was authored at
 //! every version, `push` applies what was pushed, `progress` is what survives a crash, `sync` and `remote` keep to a remote
-//! of record, `text` edits files. The others are Git: `repository`, `trees` and `fan_out`; `objects`, `packs`, `pack_file`,
+//! of record, `text` edits files. The others are Git: `repository`, `trees`, `walk` and `fan_out`; `objects`, `packs`, `pack_file`,
 //! `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
@@ -39,6 +39,7 @@ mod text;
 #[cfg(feature = "fuzzing")]
 pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
 mod trees;
+mod walk;
 
 use stoa_machinery::log::LogError;
 
@@ -74,6 +75,17 @@ pub enum GitError {
     Progress {
         /// What is wrong with it.
         source: serde_json::Error,
+    },
+    /// There is more in a commit than is looked at.
+    #[error(
+        "commit {commit} of the control repository changes more than is looked at: {most} entries of the folders where \
+         objects have their files"
+    )]
+    TooMuch {
+        /// Its id.
+        commit: String,
+        /// How many entries would be looked at.
+        most: usize,
     },
     /// A thread that worked on the repository ended without an answer.
     #[error("work on the control repository was interrupted")]

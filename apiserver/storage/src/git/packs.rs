@@ -30,8 +30,17 @@ pub(super) fn publish(repository: &Repository, objects: &Objects) -> Result<(), 
     // Made aside: whoever copies the directory meanwhile, as a clone on this machine does, is to
     // find finished packs only.
     let folder = repository.path().join(UNFINISHED);
-    let name = objects.write(&folder)?;
-    finish(repository, &folder, &name)
+    or_empty(&folder, || finish(repository, &folder, &objects.write(&folder)?))
+}
+
+/// Does what writes packs into a folder. An attempt that fails leaves nothing there: on a full disk it would take the
+/// room that everybody else needs.
+pub(super) fn or_empty<T>(folder: &Path, write: impl FnOnce() -> Result<T, git2::Error>) -> Result<T, git2::Error> {
+    write().inspect_err(|_| {
+        if let Err(error) = empty(folder) {
+            tracing::warn!(folder = %folder.display(), %error, "unfinished packs cannot be removed for now");
+        }
+    })
 }
 
 /// Gives a pack that was written to a folder and synced the place where it counts.
@@ -49,4 +58,29 @@ pub(super) fn finish(repository: &Repository, folder: &Path, name: &str) -> Resu
 
 pub(super) fn failed(error: io::Error) -> git2::Error {
     git2::Error::from_str(&format!("packs cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::ObjectType;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::git::repository::{self, ControlRepository};
+
+    #[test]
+    fn a_pack_that_cannot_be_finished_leaves_nothing() {
+        let directory = TempDir::new().unwrap();
+        ControlRepository::open(directory.path(), false).unwrap();
+        let repository = repository::open(directory.path()).unwrap();
+        let mut objects = Objects::default();
+        let id = objects.add(ObjectType::Blob, b"x").unwrap();
+        let unfinished = directory.path().join(UNFINISHED);
+        // The index cannot be made once the pack is there.
+        fs::create_dir_all(unfinished.join("new.idx/in-the-way")).unwrap();
+        publish(&repository, &objects).unwrap_err();
+        assert_eq!(fs::read_dir(&unfinished).unwrap().count(), 0);
+        publish(&repository, &objects).unwrap();
+        assert_eq!(repository.find_blob(id).unwrap().content(), b"x");
+    }
 }

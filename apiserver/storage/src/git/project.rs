@@ -194,7 +194,7 @@ impl Files<'_> {
         let mut projected = self.projected.borrow_mut();
         let since = match projected.entry(commit) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(self.repository.projected_since(commit, self.tip)?),
+            Entry::Vacant(entry) => entry.insert(self.repository.projected_since(commit, self.tip, layout)?),
         };
         Ok(since.as_ref().is_some_and(|paths| !paths.contains(path)))
     }
@@ -365,7 +365,7 @@ pub(super) fn reconciliation(
     version: Version,
     time_ms: i64,
 ) -> Result<Option<Draft>, GitError> {
-    let mut present = repository.files(tip, &|path| layout.key(path).is_some())?;
+    let mut present = repository.files(tip, layout)?;
     let reader = repository.reader()?;
     let mut edits = Vec::new();
     for (path, content) in index.render(layout) {

@@ -100,7 +100,8 @@ pub struct GitStatus {
     pub commits: u64,
     /// Pushes applied since the start.
     pub pushes: u64,
-    /// Times since the start that main was put back, because somebody took commits off it.
+    /// Times since the start that main was put back, because somebody took commits off it or a push changed more than is
+    /// looked at.
     pub refused: u64,
     /// Pushed files applied, or refused, since the start.
     pub files: u64,

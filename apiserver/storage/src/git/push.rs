@@ -20,25 +20,40 @@ use super::{
 };
 
 impl Session {
-    /// Applies what others put on main. When they took away what is accounted for, main is put back and theirs is kept
-    /// beside it: what people decided is never lost to a rewritten history.
+    /// Applies what others put on main. When they took away what is accounted for, or put more there than is looked at,
+    /// main is put back and theirs is kept beside it: what people decided is never lost to a rewritten history, and nothing
+    /// waits for a push that cannot be applied.
     pub(super) async fn follow_main(&mut self, main: Oid) -> Result<(), GitError> {
         let Some(tip) = self.tip()? else { return self.ingest(main).await };
         if self.may_be_ours(main).await? {
             return Err(RemoteError::Raced.into());
         }
         if self.git(move |git| git.is_behind(tip, main)).await? {
-            return self.ingest(main).await;
+            return match self.ingest(main).await {
+                Err(GitError::TooMuch { .. }) if self.remote.is_none() => {
+                    self.put_back(tip, main, "it changes more than is looked at").await
+                }
+                Err(error @ GitError::TooMuch { .. }) => Err(RemoteError::TooMuch(format!(
+                    "{error}; nothing is taken from the remote or put there until its main is put back to {tip}"
+                ))
+                .into()),
+                done => done,
+            };
         }
         if self.remote.is_some() {
             return Err(RemoteError::Rewritten { main: main.to_string(), agreed: tip.to_string() }.into());
         }
+        self.put_back(tip, main, "it does not go on from what is accounted for").await
+    }
+
+    /// Puts main back from `refused` to what is accounted for.
+    async fn put_back(&mut self, tip: Oid, refused: Oid, why: &str) -> Result<(), GitError> {
         // Whoever has lost the lease fails here, and knows too little to judge.
         self.store.save(&self.progress).await?;
-        if !self.git(move |git| git.restore(tip, main)).await? {
+        if !self.git(move |git| git.restore(tip, refused)).await? {
             return Err(GitError::Raced);
         }
-        tracing::error!(commit = %main, restored = %tip, "a rewritten history of the control repository is refused");
+        tracing::error!(commit = %refused, restored = %tip, why, "main of the control repository is put back");
         self.report(|status| status.refused += 1);
         Ok(())
     }
@@ -47,7 +62,7 @@ impl Session {
     pub(super) async fn ingest(&mut self, target: Oid) -> Result<(), GitError> {
         let from = self.tip()?;
         let layout = Arc::clone(&self.shared.layout);
-        let changes = self.git(move |git| git.changes(from, target, &|path| layout.key(path).is_some())).await?;
+        let changes = self.work(move |git| git.changes(from, target, layout.as_ref())).await?;
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
             Some(push) => push,
             None => Push { target: target.to_string(), done: 0, since: self.shared.log.head().await? },

@@ -83,6 +83,9 @@ pub enum RemoteError {
         /// The commit that we agreed on.
         agreed: String,
     },
+    /// What was pushed to its main is more than is looked at.
+    #[error("{0}")]
+    TooMuch(String),
     /// Somebody else moved a ref first.
     #[error("somebody else pushed first")]
     Raced,
@@ -96,6 +99,7 @@ impl RemoteError {
             Self::Unauthorized(_) => "RemoteUnauthorized",
             Self::Refused(_) => "RemoteRefused",
             Self::Rewritten { .. } => "RemoteRewritten",
+            Self::TooMuch(_) => "RemoteTooLarge",
         }
     }
 }

@@ -22,6 +22,7 @@ use super::{
     packs::{self, failed},
     repository,
 };
+use crate::local::require_room_at;
 
 /// So many packs that are too small for the progression are merged.
 const SMALL: usize = 8;
@@ -29,6 +30,8 @@ const SMALL: usize = 8;
 const LOOSE: usize = 64;
 /// A loose object that is larger stays as it is: one has to be in memory to become part of a pack.
 const TOO_LARGE: usize = 64 << 20;
+/// How much room a merge leaves to others, in bytes.
+const SPARE: u64 = 64 << 20;
 /// Where packs are while they are written.
 const UNFINISHED: &str = "unfinished-repacks";
 
@@ -150,7 +153,11 @@ fn write(repository: &Repository, packs: &[Pack], loose: &[(Oid, PathBuf)]) -> R
     let folder = repository.path().join(UNFINISHED);
     packs::empty(&folder).map_err(failed)?;
     let directory = repository.path().join("objects/pack");
-    let open = |pack: &Pack| merge::Pack::open(&directory.join(format!("{}.pack", pack.name)));
+    let file = |pack: &Pack| directory.join(format!("{}.pack", pack.name));
+    let sizes: io::Result<u64> =
+        packs.iter().map(file).chain(loose.iter().map(|(_, file)| file.clone())).map(size_of).sum();
+    sizes.and_then(|bytes| require_room_at(&folder, bytes, SPARE)).map_err(failed)?;
+    let open = |pack: &Pack| merge::Pack::open(&file(pack));
     let sources: Vec<merge::Pack> = packs.iter().map(open).collect::<io::Result<_>>().map_err(failed)?;
     let odb = repository.odb()?;
     let entry = |id: Oid| {
@@ -158,9 +165,16 @@ fn write(repository: &Repository, packs: &[Pack], loose: &[(Oid, PathBuf)]) -> R
         objects::whole(object.kind(), object.data())
     };
     let others: Vec<Oid> = loose.iter().map(|(id, _)| *id).collect();
-    let name = merge::merge(&folder, sources, &others, entry).map_err(failed)?;
-    packs::finish(repository, &folder, &name)?;
-    Ok(name)
+    packs::or_empty(&folder, || {
+        let name = merge::merge(&folder, sources, &others, entry).map_err(failed)?;
+        packs::finish(repository, &folder, &name)?;
+        Ok(name)
+    })
+}
+
+/// How long a file is, in bytes.
+fn size_of(path: PathBuf) -> io::Result<u64> {
+    Ok(fs::metadata(path)?.len())
 }
 
 fn remove(files: &[PathBuf]) -> io::Result<()> {
@@ -293,6 +307,24 @@ mod tests {
         // Nothing was removed at all.
         let (directory, ids) = repository(20, 4);
         round(directory.path()).unwrap();
+        remove(&round(directory.path()).unwrap()).unwrap();
+        check(&directory, &ids, 1, 0);
+    }
+
+    #[test]
+    fn a_merge_that_fails_leaves_nothing() {
+        let (directory, ids) = repository(30, 5);
+        let packs = directory.path().join("objects/pack");
+        let damaged = packs.join(format!("{}.pack", list(&packs).unwrap()[0].name));
+        let whole = fs::read(&damaged).unwrap();
+        let mut bytes = whole.clone();
+        bytes[13] ^= 1;
+        // It may only be read as it is.
+        fs::remove_file(&damaged).unwrap();
+        fs::write(&damaged, bytes).unwrap();
+        round(directory.path()).unwrap_err();
+        assert_eq!(fs::read_dir(directory.path().join(UNFINISHED)).unwrap().count(), 0);
+        fs::write(&damaged, whole).unwrap();
         remove(&round(directory.path()).unwrap()).unwrap();
         check(&directory, &ids, 1, 0);
     }

@@ -4,7 +4,6 @@
 //! millisecond, so that packs and refs that others wrote or removed meanwhile are never missed.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
@@ -16,13 +15,14 @@ use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
 use super::{
-    fan_out,
+    GitError,
     history::{self, Appended, Batch, HISTORY},
-    layout::CommitInfo,
+    layout::{CommitInfo, Layout},
     locks,
     objects::Objects,
     packs,
     trees::{self, Directory, Item},
+    walk::{MOST_ENTRIES, Take, Walk},
 };
 
 /// The branch that everything happens on.
@@ -44,8 +44,10 @@ const COMMITTER: &str = "Stoa";
 const DOMAIN: &str = "users.stoa.dev";
 /// A file with more bytes stands for no object: the API takes 3 MiB, and comments come on top.
 pub(super) const LARGEST_FILE: usize = 16 << 20;
-/// How many commits are looked at to say who changed a file. Changes that come with more are put down to the newest, and
-/// what was pushed before more may have been written over from here.
+/// How many entries are looked at to find all files.
+const MOST_FILES: usize = 4 * MOST_ENTRIES;
+/// How many commits are looked at to say who changed a file, and [`MOST_ENTRIES`] of their trees. Changes that come with
+/// more are put down to the newest, and what was pushed before more may have been written over from here.
 const BLAME_DEPTH: usize = 1_000;
 
 /// Somebody as Git names people.
@@ -255,58 +257,54 @@ impl ControlRepository {
         Ok(Reader { repository: self.repository()?, newest: Arc::clone(&self.newest) })
     }
 
-    /// All files in a commit that `wanted` takes, as the ids of what is in them.
-    pub(super) fn files(
-        &self,
-        commit: Oid,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<BTreeMap<String, Oid>, git2::Error> {
+    /// All files of objects in a commit, as the ids of what is in them.
+    pub(super) fn files(&self, commit: Oid, layout: &dyn Layout) -> Result<BTreeMap<String, Oid>, GitError> {
         let repository = self.repository()?;
-        let tree = repository.find_commit(commit)?.tree()?;
-        let diff = repository.diff_tree_to_tree(None, Some(&tree), None)?;
+        let tree = repository.find_commit(commit)?.tree_id();
         let mut files = BTreeMap::new();
-        for delta in diff.deltas() {
-            let Some(path) = delta.new_file().path().and_then(Path::to_str) else { continue };
-            let plain = fan_out::plain(path);
+        let mut walk = Walk::new(&repository, layout, MOST_FILES);
+        let is_all = walk.differing(None, Some(tree), &mut |path, plain, id| {
             // One that is there twice is what it is in the folder itself.
-            if wanted(&plain) && (plain == path || !files.contains_key(plain.as_ref())) {
-                files.insert(plain.into_owned(), delta.new_file().id());
+            if plain == path || !files.contains_key(plain.as_ref()) {
+                files.insert(plain.into_owned(), id);
             }
-        }
-        Ok(files)
+        })?;
+        if is_all { Ok(files) } else { Err(too_much(commit, MOST_FILES)) }
     }
 
-    /// The files taken by `wanted` that differ between two commits, by path. Without `from`, all.
-    pub(super) fn changes(
-        &self,
-        from: Option<Oid>,
-        to: Oid,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Vec<FileChange>, git2::Error> {
+    /// The files of objects that differ between two commits, by path. Without `from`, all.
+    ///
+    /// # Errors
+    ///
+    /// [`GitError::TooMuch`] when there is more than is looked at.
+    pub(super) fn changes(&self, from: Option<Oid>, to: Oid, layout: &dyn Layout) -> Result<Vec<FileChange>, GitError> {
         let repository = self.repository()?;
-        let tree = |commit: Oid| repository.find_commit(commit)?.tree();
-        let diff = repository.diff_tree_to_tree(from.map(tree).transpose()?.as_ref(), Some(&tree(to)?), None)?;
+        let tree = |commit: Oid| Ok::<_, git2::Error>(repository.find_commit(commit)?.tree_id());
+        let mut paths = BTreeSet::new();
+        let mut walk = Walk::new(&repository, layout, MOST_ENTRIES);
+        let is_all = walk.differing(from.map(tree).transpose()?, Some(tree(to)?), &mut |_, path, _| {
+            paths.insert(path.into_owned());
+        })?;
+        if !is_all {
+            return Err(too_much(to, MOST_ENTRIES));
+        }
         let (mut before, mut after) = (trees::tree_of(&repository, from)?, trees::tree_of(&repository, Some(to))?);
-        let mut blame = Blame::new(&repository, from, to)?;
-        let mut changes = BTreeMap::new();
-        for delta in diff.deltas() {
-            let files = [delta.old_file(), delta.new_file()];
-            let paths = files.iter().filter_map(|file| file.path()?.to_str()).map(fan_out::plain);
-            for path in paths.filter(|path| wanted(path)) {
-                let names: Vec<&str> = path.split('/').collect();
-                let (were, are) = (before.files(&repository, &names)?, after.files(&repository, &names)?);
-                // What is left when the one that counts was removed did not count before either.
-                let is_left = were.get(1..).is_some_and(|others| others == are);
-                let (before, after) = (were.first(), are.first());
-                // It may have gone from one folder to another.
-                if before != after {
-                    let (before, after) = (before.copied(), after.copied().filter(|_| !is_left));
-                    let (commit, path) = (blame.commit(&path)?, path.into_owned());
-                    changes.insert(path.clone(), FileChange { path, before, after, commit });
-                }
+        let mut blame = Blame::new(&repository, layout, from, to)?;
+        let mut changes = Vec::new();
+        for path in paths {
+            let names: Vec<&str> = path.split('/').collect();
+            let (were, are) = (before.files(&repository, &names)?, after.files(&repository, &names)?);
+            // What is left when the one that counts was removed did not count before either.
+            let is_left = were.get(1..).is_some_and(|others| others == are);
+            let (before, after) = (were.first(), are.first());
+            // It may have gone from one folder to another.
+            if before != after {
+                let (before, after) = (before.copied(), after.copied().filter(|_| !is_left));
+                let commit = blame.commit(&path)?;
+                changes.push(FileChange { path, before, after, commit });
             }
         }
-        Ok(changes.into_values().collect())
+        Ok(changes)
     }
 
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
@@ -412,7 +410,7 @@ impl ControlRepository {
 /// Keeps a commit that goes off main.
 fn keep(repository: &Repository, refused: Oid) -> Result<(), git2::Error> {
     let name = format!("{REFUSED}/{refused}");
-    repository.reference(&name, refused, true, "stoa: it does not go on from what is in the log").map(|_| ())
+    repository.reference(&name, refused, true, "stoa: refused").map(|_| ())
 }
 
 /// Opens the repository at `path` so that everything written through it is synced.
@@ -456,7 +454,12 @@ impl Reader {
 
     /// The paths that commits made here changed on the way from `since` to `tip`; `None` when `tip` does not come from
     /// there, or nobody can tell.
-    pub(super) fn projected_since(&self, since: Oid, tip: Oid) -> Result<Option<BTreeSet<String>>, git2::Error> {
+    pub(super) fn projected_since(
+        &self,
+        since: Oid,
+        tip: Oid,
+        layout: &dyn Layout,
+    ) -> Result<Option<BTreeSet<String>>, git2::Error> {
         let repository = &self.repository;
         if since != tip && !repository.graph_descendant_of(tip, since)? {
             return Ok(None);
@@ -466,15 +469,18 @@ impl Reader {
         walk.hide(since)?;
         let ours = Person::stoa().email;
         let mut paths = BTreeSet::new();
+        let mut files = Walk::new(repository, layout, MOST_ENTRIES);
         for (number, id) in walk.enumerate() {
             if number == BLAME_DEPTH {
                 return Ok(None);
             }
             let commit = repository.find_commit(id?)?;
-            if commit.committer().email_bytes() == ours.as_bytes() {
-                changed_paths(repository, &commit, |path| {
+            if commit.committer().email_bytes() == ours.as_bytes()
+                && !changed_files(&mut files, &commit, &mut |_, path, _| {
                     paths.insert(path.into_owned());
-                })?;
+                })?
+            {
+                return Ok(None);
             }
         }
         Ok(Some(paths))
@@ -521,27 +527,21 @@ fn find(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Opt
     tree.file(repository, &path.split('/').collect::<Vec<_>>())
 }
 
-/// The paths of the files that a commit changed from what they were in its first parent.
-fn changed_paths(
-    repository: &Repository,
-    commit: &Commit<'_>,
-    mut take: impl FnMut(Cow<'_, str>),
-) -> Result<(), git2::Error> {
-    let parent = commit.parents().next().map(|parent| parent.tree()).transpose()?;
-    let diff = repository.diff_tree_to_tree(parent.as_ref(), Some(&commit.tree()?), None)?;
-    for delta in diff.deltas() {
-        for file in [delta.old_file(), delta.new_file()] {
-            if let Some(path) = file.path().and_then(Path::to_str) {
-                take(fan_out::plain(path));
-            }
-        }
-    }
-    Ok(())
+/// Takes the files of objects that a commit changed from what they were in its first parent; false when there was too
+/// much to look at.
+fn changed_files(walk: &mut Walk<'_>, commit: &Commit<'_>, take: &mut Take<'_>) -> Result<bool, git2::Error> {
+    let parent = commit.parents().next().map(|parent| parent.tree_id());
+    walk.differing(parent, Some(commit.tree_id()), take)
+}
+
+fn too_much(commit: Oid, most: usize) -> GitError {
+    GitError::TooMuch { commit: commit.to_string(), most }
 }
 
 /// Which commit changed which file last, found by walking back as far as it takes.
 struct Blame<'r> {
     repository: &'r Repository,
+    files: Walk<'r>,
     commits: Vec<Oid>,
     /// How many of them have been looked at.
     seen: usize,
@@ -550,7 +550,12 @@ struct Blame<'r> {
 }
 
 impl<'r> Blame<'r> {
-    fn new(repository: &'r Repository, from: Option<Oid>, to: Oid) -> Result<Self, git2::Error> {
+    fn new(
+        repository: &'r Repository,
+        layout: &'r dyn Layout,
+        from: Option<Oid>,
+        to: Oid,
+    ) -> Result<Self, git2::Error> {
         let mut walk = repository.revwalk()?;
         walk.set_sorting(Sort::TOPOLOGICAL)?;
         walk.push(to)?;
@@ -558,7 +563,8 @@ impl<'r> Blame<'r> {
             walk.hide(from)?;
         }
         let commits = walk.take(BLAME_DEPTH).collect::<Result<_, _>>()?;
-        Ok(Self { repository, commits, seen: 0, found: BTreeMap::new(), newest: to })
+        let files = Walk::new(repository, layout, MOST_ENTRIES);
+        Ok(Self { repository, files, commits, seen: 0, found: BTreeMap::new(), newest: to })
     }
 
     fn commit(&mut self, path: &str) -> Result<CommitInfo, git2::Error> {
@@ -570,9 +576,13 @@ impl<'r> Blame<'r> {
             if commit.parent_count() > 1 {
                 continue;
             }
-            changed_paths(self.repository, &commit, |path| {
-                self.found.entry(path.into_owned()).or_insert(id);
+            let found = &mut self.found;
+            let is_all = changed_files(&mut self.files, &commit, &mut |_, path, _| {
+                found.entry(path.into_owned()).or_insert(id);
             })?;
+            if !is_all {
+                self.seen = self.commits.len();
+            }
         }
         let commit = self.repository.find_commit(self.found.get(path).copied().unwrap_or(self.newest))?;
         let author = commit.author();

@@ -113,8 +113,8 @@ impl Session {
         if let Some(tip) = self.tip()?
             && index.is_incomplete()
         {
-            let is_file = move |path: &str| layout.key(path).is_some();
-            let mut files: Vec<String> = self.git(move |git| git.files(tip, &is_file)).await?.into_keys().collect();
+            let mut files: Vec<String> =
+                self.work(move |git| git.files(tip, layout.as_ref())).await?.into_keys().collect();
             files.sort_by_key(|path| self.progress.invalid.contains_key(path));
             index.find(files, self.shared.layout.as_ref());
         }

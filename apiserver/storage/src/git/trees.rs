@@ -244,7 +244,7 @@ pub(super) struct Entry {
     start: usize,
     end: usize,
     pub(super) is_tree: bool,
-    id: Oid,
+    pub(super) id: Oid,
 }
 
 impl Entry {

@@ -25,6 +25,8 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_directory(&self) -> io::Result<()>;
+    /// How many bytes there is room for, as far as is known. A quota may allow less.
+    fn room(&self) -> io::Result<u64>;
     /// Keeps every other process out for as long as the returned value lives.
     ///
     /// Fails with [`io::ErrorKind::WouldBlock`] when another one is in.
@@ -88,6 +90,29 @@ pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// How many bytes the file system at `path` has room for.
+fn room(path: &Path) -> io::Result<u64> {
+    let told = rustix::fs::statvfs(path)?;
+    Ok(told.f_bavail.saturating_mul(told.f_frsize))
+}
+
+/// Refuses to write so many bytes where they would leave less than `spare` to others. Where nobody tells how much room
+/// there is, it is tried.
+pub(super) fn require_room(room: io::Result<u64>, bytes: u64, spare: u64) -> io::Result<()> {
+    match room {
+        Ok(room) if room < bytes.saturating_add(spare) => {
+            let why = format!("{bytes} bytes are to be written and {spare} to stay free, and there is room for {room}");
+            Err(io::Error::new(io::ErrorKind::StorageFull, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// [`require_room`] in the directory at `path`.
+pub(crate) fn require_room_at(path: &Path, bytes: u64, spare: u64) -> io::Result<()> {
+    require_room(room(path), bytes, spare)
+}
+
 impl Disk for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
         fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
@@ -118,6 +143,10 @@ impl Disk for Directory {
 
     fn sync_directory(&self) -> io::Result<()> {
         sync_dir(&self.path)
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        room(&self.path)
     }
 
     fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {

@@ -16,7 +16,7 @@ use stoa_machinery::log::{LogError, Version};
 
 use super::{
     codec::{self, Batch, BatchWriter, DecodeError, Frame, SnapshotStart},
-    disk::{Disk, DiskFile},
+    disk::{Disk, DiskFile, require_room},
     state::{Current, History, State},
 };
 
@@ -25,6 +25,8 @@ const SNAPSHOT: &str = ".snapshot";
 const UNFINISHED: &str = ".new";
 /// How much of a snapshot is written at a time, in bytes. Little under test, so that it takes several.
 const SNAPSHOT_CHUNK: usize = if cfg!(test) { 100 } else { 1 << 20 };
+/// How much room a snapshot leaves to what is appended while it is written, in bytes.
+const SNAPSHOT_SPARE: u64 = if cfg!(test) { 200 } else { 16 << 20 };
 
 /// A segment file.
 #[derive(Clone, Debug)]
@@ -142,13 +144,37 @@ pub(super) fn create_segment(disk: &dyn Disk, state: &mut State) -> io::Result<(
 /// The last segment goes through this whenever the log is opened: what an earlier process left
 /// in the kernel's cache reads back, but after a failed sync it need not be on the disk.
 fn rewrite(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<Box<dyn DiskFile>> {
+    put(disk, name, |file| file.append(bytes))
+}
+
+/// Puts what `write` writes durably into the file `name` and keeps it open. An attempt that fails leaves nothing: on a
+/// full disk it would take the room that appends need.
+fn put(
+    disk: &dyn Disk,
+    name: &str,
+    write: impl FnOnce(&mut dyn DiskFile) -> io::Result<()>,
+) -> io::Result<Box<dyn DiskFile>> {
     let unfinished = format!("{name}{UNFINISHED}");
-    let mut file = disk.create(&unfinished)?;
-    file.append(bytes)?;
-    file.sync()?;
-    disk.rename(&unfinished, name)?;
+    let named = disk.create(&unfinished).and_then(|mut file| {
+        write(file.as_mut())?;
+        file.sync()?;
+        disk.rename(&unfinished, name)?;
+        Ok(file)
+    });
+    let file = named.inspect_err(|_| discard(disk, &unfinished))?;
     disk.sync_directory()?;
     Ok(file)
+}
+
+/// Removes a file that is of no use. Where that fails it goes with the next attempt, or when the log is opened.
+fn discard(disk: &dyn Disk, name: &str) {
+    // Some file systems have the room back only when the removal is durable.
+    match disk.remove(name).and_then(|()| disk.sync_directory()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(name, %error, "an unfinished file of the log cannot be removed for now");
+        }
+        _ => {}
+    }
 }
 
 struct Replay<'a> {
@@ -231,32 +257,35 @@ impl Replay<'_> {
 }
 
 /// Writes all of `values`, which are those at `start.version`, and the leases of `state`.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::StorageFull`] when that would leave too little room for appends; nothing is written then.
 pub(super) fn write_snapshot(
     disk: &dyn Disk,
     start: SnapshotStart,
     values: &[stoa_machinery::log::Entry],
     state: &State,
 ) -> io::Result<()> {
-    let name = numbered(start.version.0, SNAPSHOT);
-    let unfinished = format!("{name}{UNFINISHED}");
-    let mut file = disk.create(&unfinished)?;
+    let size: usize = values.iter().map(|entry| entry.key.as_str().len() + entry.value.len()).sum();
+    require_room(disk.room(), size as u64, SNAPSHOT_SPARE)?;
     let frames = std::iter::once(Frame::SnapshotStart(start))
         .chain(state.leases.values().cloned().map(Frame::Held))
         .chain(values.iter().cloned().map(Frame::Value))
         .chain(std::iter::once(Frame::SnapshotEnd { values: values.len() as u64 }));
-    let mut writer = BatchWriter::new(0);
-    let mut sequence = 0;
-    for frame in frames {
-        if writer.payload_len() >= SNAPSHOT_CHUNK {
-            sequence += 1;
-            file.append(&std::mem::replace(&mut writer, BatchWriter::new(sequence)).finish())?;
+    put(disk, &numbered(start.version.0, SNAPSHOT), |file| {
+        let mut writer = BatchWriter::new(0);
+        let mut sequence = 0;
+        for frame in frames {
+            if writer.payload_len() >= SNAPSHOT_CHUNK {
+                sequence += 1;
+                file.append(&std::mem::replace(&mut writer, BatchWriter::new(sequence)).finish())?;
+            }
+            writer.push(&frame);
         }
-        writer.push(&frame);
-    }
-    file.append(&writer.finish())?;
-    file.sync()?;
-    disk.rename(&unfinished, &name)?;
-    disk.sync_directory()
+        file.append(&writer.finish())
+    })
+    .map(drop)
 }
 
 /// Removes the snapshots before `version`.

@@ -131,6 +131,10 @@ impl Disk for Memory {
         Ok(())
     }
 
+    fn room(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
         Ok(Box::new(()))
     }

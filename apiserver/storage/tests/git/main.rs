@@ -1,5 +1,6 @@
 //! The projection and ingest end to end, on a log, with the real `git` on the other side.
 
+mod bomb;
 mod control_remote;
 mod fan_out;
 mod kill;

@@ -106,6 +106,11 @@ impl Layout for Things {
         Some(Key::new(format!("/registry/things/{name}")))
     }
 
+    fn may_have_files(&self, folder: &str) -> bool {
+        // As deep as people may push them here.
+        matches!(folder.split('/').collect::<Vec<_>>().as_slice(), [""] | ["things", ..]) && folder.len() < 100
+    }
+
     fn location(&self, key: &Key, value: &[u8]) -> Location {
         match key.as_str().strip_prefix("/registry/things/") {
             Some(_) if value == UNREADABLE => Location::Unknown,
@@ -490,6 +495,27 @@ impl Clone {
 
     pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.directory.path().join(path)).unwrap()
+    }
+
+    /// Puts a folder on main in which one file is ten times, in each of ten folders, and so on so many times. Nobody can
+    /// check it out.
+    pub(crate) fn push_bomb(&self, folder: &str, levels: u32) -> String {
+        let repository = git2::Repository::open(self.directory.path()).unwrap();
+        let mut item = (repository.blob(b"a: 1\n").unwrap(), 0o100_644);
+        for _ in 0..levels {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for number in 0..10 {
+                tree.insert(format!("{number}.yaml"), item.0, item.1).unwrap();
+            }
+            item = (tree.write().unwrap(), 0o040_000);
+        }
+        let head = repository.head().unwrap().peel_to_tree().unwrap();
+        let mut tree = repository.treebuilder(Some(&head)).unwrap();
+        tree.insert(folder, item.0, item.1).unwrap();
+        let tree = tree.write().unwrap().to_string();
+        let commit = self.git(&["commit-tree", &tree, "-p", "HEAD", "-m", "a bomb"]);
+        self.git(&["push", "-q", "origin", &format!("{commit}:refs/heads/main")]);
+        commit
     }
 
     pub(crate) fn commit_and_push(&self, subject: &str) {

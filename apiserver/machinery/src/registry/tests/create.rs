@@ -60,6 +60,20 @@ async fn log_says_what_the_call_wants_said() {
 }
 
 #[tokio::test]
+async fn a_call_under_a_lease_that_is_lost_writes_nothing() {
+    let mut fixture = Fixture::new().await;
+    let ttl = std::time::Duration::from_secs(10);
+    let lease = fixture.registry.log().acquire("controllers", "one", ttl).await.expect("free");
+    fixture.context.fence = Some(lease.fence());
+    fixture.gadget("a", 1).await;
+    fixture.registry.log().release(&lease).await.expect("released");
+    let head = fixture.registry.log().head().await.expect("head");
+    assert_eq!(failure(fixture.create(gadget("b", 1)).await).0, 500);
+    assert_eq!(failure(fixture.delete("a", &DeleteOptions::default()).await).0, 500);
+    assert_eq!(fixture.registry.log().head().await.expect("head"), head);
+}
+
+#[tokio::test]
 async fn name_is_taken_once() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;

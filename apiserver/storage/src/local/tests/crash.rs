@@ -14,7 +14,7 @@ use stoa_machinery::log::{Change, Expect, Fence, Record};
 use super::{
     super::{writer::Writer, *},
     ManualClock,
-    disk::{Faults, Random, SimulatedDisk},
+    disk::{Faults, Random, SimulatedDisk, Size},
     put, seeds,
 };
 
@@ -355,6 +355,11 @@ fn live(seed: u64) {
             let operations = 1 + life.random.below(40) as u64;
             life.disk.go_down_in(operations);
         }
+        if life.random.one_in(3) {
+            let room = life.random.below(1_500) as u64;
+            let is_told = life.random.one_in(2);
+            life.disk.set_size(Some(Size { bytes: life.disk.used() + room, is_told }));
+        }
         for _ in 0..2 + life.random.below(12) {
             match life.random.below(10) {
                 0 => life.compact(),
@@ -368,6 +373,7 @@ fn live(seed: u64) {
             }
         }
         life.disk.set_faults(Faults { sync: faults.sync, read: faults.read, ..Faults::default() });
+        life.disk.set_size(None);
         life = life.restart();
         life.disk.set_faults(Faults::default());
         life.check();

@@ -6,7 +6,8 @@
 //! * A sync that fails drops some of what was written for good, and the next one succeeds all the same.
 //! * Creations, renames and removals are durable after a directory sync; a power cut keeps any of
 //!   the others, in order.
-//! * Space runs out, or the disk breaks, in the middle of a write.
+//! * Space runs out, or the disk breaks, in the middle of a write: now and then, or once what has a name takes as much
+//!   as there is.
 //! * Reads fail.
 //! * From a chosen operation on, nothing works any more: the machine is down.
 
@@ -93,6 +94,16 @@ struct State {
     /// The machine goes down at this operation.
     down_at: Option<u64>,
     operations: u64,
+    size: Option<Size>,
+}
+
+/// How much there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// In bytes of files that have a name.
+    pub bytes: u64,
+    /// Whether it says so; a quota does not.
+    pub is_told: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -132,6 +143,15 @@ impl State {
         }
     }
 
+    /// How many bytes the files take that have a name.
+    fn used(&self) -> u64 {
+        self.names.values().map(|file| self.files[file].cached.len() as u64).sum()
+    }
+
+    fn room(&self) -> u64 {
+        self.size.map_or(u64::MAX, |size| size.bytes.saturating_sub(self.used()))
+    }
+
     fn reading(&mut self) -> io::Result<()> {
         self.operation()?;
         let fails = self.random.one_in(self.faults.read);
@@ -161,12 +181,23 @@ impl SimulatedDisk {
             next: 0,
             down_at: None,
             operations: 0,
+            size: None,
         };
         Self { state: Arc::new(Mutex::new(state)), locked: Arc::default() }
     }
 
     pub(super) fn set_faults(&self, faults: Faults) {
         self.state.lock().faults = faults;
+    }
+
+    /// How much there is room for from now on; `None` for any amount.
+    pub(super) fn set_size(&self, size: Option<Size>) {
+        self.state.lock().size = size;
+    }
+
+    /// How many bytes the files take that have a name.
+    pub(super) fn used(&self) -> u64 {
+        self.state.lock().used()
     }
 
     /// The machine goes down at the `n`th operation from now.
@@ -284,6 +315,14 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn room(&self) -> io::Result<u64> {
+        let state = self.state.lock();
+        match state.size {
+            Some(Size { is_told: false, .. }) => Err(failure(io::ErrorKind::Unsupported)),
+            _ => Ok(state.room()),
+        }
+    }
+
     fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
         if self.locked.swap(true, SeqCst) {
             return Err(failure(io::ErrorKind::WouldBlock));
@@ -312,7 +351,10 @@ impl DiskFile for SimulatedFile {
         let down = state.operation()?;
         let fails = state.random.one_in(state.faults.write);
         let kind = if state.random.one_in(2) { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        let room = usize::try_from(state.room()).unwrap_or(usize::MAX);
+        let is_full = bytes.len() > room;
         let taken = if down || fails { state.random.below(bytes.len() + 1) } else { bytes.len() };
+        let taken = taken.min(room);
         let content = state.files.get_mut(&self.file).expect("an open file exists");
         let start = content.cached.len();
         content.cached.extend_from_slice(&bytes[..taken]);
@@ -320,6 +362,7 @@ impl DiskFile for SimulatedFile {
         match (down, fails) {
             (true, _) => Err(failure(io::ErrorKind::Other)),
             (_, true) => Err(failure(kind)),
+            _ if is_full => Err(failure(io::ErrorKind::StorageFull)),
             _ => Ok(()),
         }
     }

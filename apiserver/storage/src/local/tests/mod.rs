@@ -3,6 +3,7 @@
 mod crash;
 mod disk;
 mod history;
+mod space;
 
 use std::{fs, path::PathBuf, sync::atomic::AtomicI64};
 

@@ -1,0 +1,60 @@
+//! Pushes of a few objects that stand for more files than anybody can look at.
+
+use crate::{
+    control_remote::{Remote, away},
+    support::{Bench, put},
+};
+
+/// So many levels are a hundred million files.
+const LEVELS: u32 = 8;
+
+#[tokio::test]
+async fn a_bomb_where_objects_have_no_files_is_peoples_own() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    let bomb = bench.clone_repository().push_bomb("docs", LEVELS);
+    bench.ingested(&bomb).await;
+    let last = bench.write(put("web", "a: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["rev-parse", "main~1"]), bomb);
+    assert!(bench.applied().await.is_empty());
+    // The history of who changed what goes through it.
+    let bench = bench.restart().await;
+    let last = bench.write(put("db", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.status().refused, 0);
+}
+
+#[tokio::test]
+async fn a_bomb_where_objects_have_files_is_put_back_and_kept() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    let before = bench.git(&["rev-parse", "main"]);
+    let bomb = bench.clone_repository().push_bomb("things", LEVELS);
+    bench.refused_histories(1).await;
+    assert_eq!(bench.git(&["rev-parse", "main"]), before);
+    assert_eq!(bench.git(&["rev-parse", &format!("refs/stoa/refused/{bomb}")]), bomb);
+    let last = bench.write(put("web", "a: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["rev-parse", "main~1"]), before);
+    assert!(bench.applied().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_bomb_at_a_remote_is_refused_until_it_is_put_back() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    let last = bench.write(put("web", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    let agreed = remote.git(&["rev-parse", "main"]);
+    let bomb = remote.clone_repository().push_bomb("things", LEVELS);
+    let error = away(&bench, "RemoteTooLarge").await;
+    assert!(error.contains(&agreed) && error.contains(&bomb), "{error}");
+    remote.git(&["update-ref", "refs/heads/main", &agreed]);
+    let last = bench.write(put("web", "a: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(remote.git(&["rev-parse", "main~1"]), agreed);
+    assert!(bench.applied().await.is_empty());
+}
