@@ -25,7 +25,7 @@ use stoa_machinery::log::{Entry, Key, Version};
 use super::{
     fan_out::NARROW,
     objects::Objects,
-    repository::{Content, content},
+    repository::content,
     trees::{self, Directory, Item},
 };
 
@@ -424,7 +424,7 @@ fn collect(
         if !key.starts_with(range.prefix) || range.after.is_some_and(|after| key.as_str() <= after) {
             continue;
         }
-        let content = content(repository, id)?.map(Content::bytes).unwrap_or_default();
+        let content = content(repository, id)?.bytes();
         let entry = content.iter().position(|byte| *byte == b'\n').and_then(|newline| {
             let version = std::str::from_utf8(&content[..newline]).ok()?.parse().ok()?;
             let value = content[newline + 1..].to_vec().into();
