@@ -73,6 +73,10 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// Any error leaves the file as it was, and is logged.
     fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError>;
 
+    /// What people write of the object that the file at `path` stands for, were it written as the file says: with defaults.
+    /// `None` of a file that makes no sense.
+    fn read_file(&self, path: &str, content: &[u8]) -> Option<Box<dyn Document>>;
+
     /// Whether two values of a key surely are in the same place and read the same, as where only a status differs. What
     /// says no is looked at more closely, which takes longer.
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {

@@ -388,6 +388,16 @@ impl ControlRepository {
         history::difference(&self.repository()?, past, known, at, wanted)
     }
 
+    /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says.
+    pub(super) fn changed_since(
+        &self,
+        end: Oid,
+        at: Version,
+        wanted: &BTreeMap<Key, Option<Vec<u8>>>,
+    ) -> Result<BTreeSet<Key>, git2::Error> {
+        history::changed_since(&self.repository()?, end, at, wanted)
+    }
+
     /// Shows readers the history that ends here, by this index if it was made already.
     pub(super) fn set_history(&self, end: Oid, index: Option<Oid>) -> Result<(), git2::Error> {
         let repository = self.repository()?;

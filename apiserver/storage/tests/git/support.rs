@@ -90,6 +90,13 @@ struct Things;
 /// The text of a file.
 struct Thing(String);
 
+/// What a file says of a thing, with the one default that there is: a queue has a length of 8.
+fn spec(fields: &serde_json::Map<String, Value>) -> String {
+    let default = fields.contains_key("queue") && !fields.contains_key("length");
+    let said = fields.iter().map(|(name, value)| format!("{name}: {value}"));
+    said.chain(default.then(|| "length: 8".to_owned())).collect::<Vec<_>>().join("\n")
+}
+
 impl Document for Thing {
     fn yaml(&self) -> Result<String, LayoutError> {
         Ok(self.0.clone())
@@ -117,6 +124,11 @@ impl Layout for Things {
     fn read(&self, _key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
         let spec = value.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(Box::new(Thing(format!("{}\n", std::str::from_utf8(spec)?))))
+    }
+
+    fn read_file(&self, _path: &str, content: &[u8]) -> Option<Box<dyn Document>> {
+        let said: Value = serde_saphyr::from_str(std::str::from_utf8(content).ok()?).ok()?;
+        Some(Box::new(Thing(format!("{}\n", spec(said.as_object()?)))))
     }
 
     fn reads_alike(&self, _key: &Key, old: &[u8], new: &[u8]) -> bool {
@@ -173,8 +185,7 @@ impl Ingest for Server {
         let Some(fields) = value.as_object().filter(|fields| !fields.contains_key("bad")) else {
             return Err(IngestError::Invalid("not a thing".to_owned()));
         };
-        let spec: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        self.append(path, Change::Put(format!("{}\0", spec.join("\n")).into()), commit).await
+        self.append(path, Change::Put(format!("{}\0", spec(fields)).into()), commit).await
     }
 
     async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError> {
