@@ -1,6 +1,7 @@
 //! The real strategies and controllers over a log in memory, the real `git` on the other side.
 
 mod fixture;
+mod moved;
 mod past;
 mod recorded;
 mod undecodable;

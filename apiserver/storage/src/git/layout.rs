@@ -159,6 +159,11 @@ pub enum IngestError {
     /// The file is wrong and stays so until it is changed; the reason is for people.
     #[error("{0}")]
     Invalid(String),
+    /// The file is right, and cannot be applied as long as something else is as it is, such as an object that is to go
+    /// first; the reason is for people. It is told as an invalid one is if that takes long, keeps nothing else waiting,
+    /// and is tried again until it is over.
+    #[error("{0}")]
+    Waiting(String),
     /// It may work later; the projection tries again.
     #[error("what was pushed cannot be applied now")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),

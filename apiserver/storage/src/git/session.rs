@@ -19,6 +19,7 @@ use super::{
     projector::Shared,
     remote::{Heads, Remote},
     repository::{ControlRepository, Draft, Person},
+    waiting::Retry,
 };
 
 /// The progress record is renewed after so many records that have nothing to do with Git.
@@ -38,6 +39,8 @@ pub(super) struct Session {
     pub heads: Heads,
     /// Until when its main is left to others, as far as this session moved it.
     pub rests_until: Instant,
+    /// When files that wait for something are tried again.
+    pub retry: Retry,
     repository: ControlRepository,
     /// Every record up to here has been looked at.
     pub version: Version,
@@ -63,6 +66,7 @@ impl Session {
         let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
         let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
+        let retry = Retry::soon(shared.options.retry);
         let mut session = Self {
             shared,
             store,
@@ -71,6 +75,7 @@ impl Session {
             remote,
             heads: Heads::default(),
             rests_until: Instant::now(),
+            retry,
             repository,
             version,
             begun,
@@ -260,10 +265,13 @@ impl Session {
         }
     }
 
-    /// Applies what others put on main since it was last looked at, if they did.
+    /// Applies what others put on main since it was last looked at, if they did, and what waits and is to be tried again.
     pub(super) async fn look_at_main(&mut self) -> Result<(), GitError> {
         let Some(main) = self.main().await? else { return Err(GitError::Raced) };
-        if Some(main) == self.tip()? { Ok(()) } else { self.follow_main(main).await }
+        if Some(main) != self.tip()? {
+            self.follow_main(main).await?;
+        }
+        self.retry_waiting().await
     }
 
     /// Makes main what the log says now, in one commit, because the records in between are gone. Where it is `known` what

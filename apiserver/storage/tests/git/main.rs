@@ -5,6 +5,7 @@ mod fan_out;
 mod kill;
 mod locks;
 mod past;
+mod refused;
 mod remote;
 mod ssh;
 mod support;

@@ -182,9 +182,15 @@ impl Ingest for Server {
         let text = std::str::from_utf8(content).map_err(|error| IngestError::Invalid(error.to_string()))?;
         let value: serde_json::Value =
             serde_saphyr::from_str(text).map_err(|error| IngestError::Invalid(error.to_string()))?;
-        let Some(fields) = value.as_object().filter(|fields| !fields.contains_key("bad")) else {
-            return Err(IngestError::Invalid("not a thing".to_owned()));
-        };
+        let fields = value.as_object().ok_or_else(|| IngestError::Invalid("not a thing".to_owned()))?;
+        if let Some(bad) = fields.get("bad") {
+            return Err(IngestError::Invalid(format!("bad is {bad}")));
+        }
+        if let Some(needed) = fields.get("needs").and_then(Value::as_str) {
+            let key = Key::new(format!("/registry/things/{needed}"));
+            let there = self.log.read(&key).await.map_err(|e| IngestError::Unavailable(e.into()))?;
+            there.ok_or_else(|| IngestError::Waiting(format!("{needed} is not there")))?;
+        }
         self.append(path, Change::Put(format!("{}\0", spec(fields)).into()), commit).await
     }
 
@@ -277,6 +283,7 @@ impl Bench {
             linger: self.linger,
             pace: Duration::from_millis(5),
             retry: RETRY,
+            patience: Duration::from_millis(50),
             repack: self.repack,
             clock: Arc::new(Still),
             remote: self.remote.clone(),
@@ -423,10 +430,24 @@ impl Bench {
     }
 
     async fn pushed_records(&self) -> Vec<Record> {
+        self.records(|record| record.origin.user == INGEST).await
+    }
+
+    async fn records(&self, are_wanted: impl Fn(&Record) -> bool) -> Vec<Record> {
         let head = self.log.head().await.unwrap();
         let records = self.log.follow(Version(0)).await.unwrap().take(usize::try_from(head.0).unwrap());
         let records = records.map(Result::unwrap);
-        records.filter(|record| std::future::ready(record.origin.user == INGEST)).collect().await
+        records.filter(|record| std::future::ready(are_wanted(record))).collect().await
+    }
+
+    /// How many bytes each record of the progress has.
+    pub(crate) async fn saved(&self) -> Vec<usize> {
+        let records = self.records(|record| record.key.as_str() == GitRecord::PREFIX).await;
+        let size = |record: &Record| match &record.change {
+            Change::Put(value) => value.len(),
+            Change::Delete => 0,
+        };
+        records.iter().map(size).collect()
     }
 
     /// The files whose content became records, with the subject of the commit they came from.
