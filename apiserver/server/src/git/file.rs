@@ -19,6 +19,7 @@ use super::{
 };
 
 const NO_OBJECT: &str = "the file holds no object";
+const MORE: &str = "a file stands for one object, and this comes after its first document";
 
 /// What is wrong with a file, on one line and with the line of the file where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,9 @@ pub(super) fn read(decoder: &Decoder, place: &Place, content: &[u8]) -> Result<O
     let parsed = schema::parse(content, Format::Yaml).map_err(|error| Complaint(one_line(&error.to_string())))?;
     if !parsed.value.is_object() {
         return Err(Complaint(NO_OBJECT.to_owned()));
+    }
+    if let Some(line) = std::str::from_utf8(content).ok().and_then(lines::after_first_document) {
+        return Err(Complaint(format!("line {line}: {MORE}")));
     }
     agree(place, &parsed.value).map_err(|(field, message)| complaint(content, field, &message))?;
     let decoded = decoder

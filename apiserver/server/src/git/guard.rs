@@ -2,7 +2,8 @@
 //!
 //! Whoever pushed such a file wants something of the object that nobody can tell; a write beside it would decide it
 //! without them, and the file could not be written without taking theirs away. So the object stays as it is until the
-//! file is mended by a push.
+//! file is mended by a push. The same holds of a file that waits for something: what it says is decided. That is mostly so
+//! because the object is somewhere else or on its way out, and then it is of another file that it is asked.
 
 use std::sync::Arc;
 
@@ -48,10 +49,12 @@ impl InvalidFileGuard {
             return Ok(());
         }
         let commit = invalid.commit.get(..8).unwrap_or(&invalid.commit);
-        let detail = format!(
-            "its file {path} in the control repository is invalid since commit {commit}: {}; push one that is valid first",
-            invalid.reason
-        );
+        let (reason, file) = (&invalid.reason, format!("its file {path} in the control repository"));
+        let detail = if invalid.waits {
+            format!("{file} waits since commit {commit}, and is applied as soon as that is possible: {reason}")
+        } else {
+            format!("{file} is invalid since commit {commit}: {reason}; push one that is valid first")
+        };
         Err(ApiError::conflict(&attributes.definition.group, &attributes.definition.plural, attributes.name, detail))
     }
 }

@@ -24,9 +24,9 @@ use super::{
 };
 use crate::events::Recorder;
 
-/// How long to wait for what comes by itself, such as the namespace of an organization in the same push.
+/// How long others may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often to look meanwhile.
+/// How long to leave it to them each time.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The authored kinds of a server, as the control repository writes them.
@@ -56,14 +56,12 @@ struct Said {
 
 /// Why a write was not made.
 enum Refusal {
-    /// As it is now, but not for long.
-    Soon(String),
+    /// As long as something else is as it is.
+    Waits(String),
     /// Another write came first; what is there has to be looked at again.
     Raced,
     /// The server's answer.
     Answer(ApiError),
-    /// The file makes no sense where it is.
-    Invalid(String),
 }
 
 impl From<ApiError> for Refusal {
@@ -155,11 +153,11 @@ impl ControlIngest {
             };
         };
         if current.is_deleting() {
-            return Err(Refusal::Soon(format!("{} {identity} is still being deleted", identity.kind.singular())));
+            return Err(Refusal::Waits(format!("{} {identity} is still being deleted", identity.kind.singular())));
         }
         if let Some(there) = place_of(&current).filter(|there| there != place) {
             let found = there.path();
-            return Err(Refusal::Invalid(format!(
+            return Err(Refusal::Waits(format!(
                 "{} {identity} exists already, and its file is {found}",
                 identity.kind.singular()
             )));
@@ -184,9 +182,12 @@ impl ControlIngest {
             let owner =
                 Identity { kind: Authored::Organization, namespace: String::new(), name: identity.namespace.clone() };
             if find(&self.served(owner.kind).store, &owner).await?.is_some_and(|o| !o.is_deleting()) {
-                return Ok(Refusal::Soon(format!("the namespace of organization {owner} is not there")));
+                return Ok(Refusal::Waits(format!("the namespace of organization {owner} is not there")));
             }
-            return Ok(Refusal::Invalid(format!("organization {owner} does not exist")));
+            return Ok(Refusal::Waits(format!("organization {owner} does not exist")));
+        }
+        if waits_for_another(&error) {
+            return Ok(Refusal::Waits(file::explain(identity.kind.kind(), &error, b"").0));
         }
         Ok(Refusal::Answer(error))
     }
@@ -208,13 +209,12 @@ impl Ingest for ControlIngest {
             let is_late = Instant::now() >= deadline;
             match self.write(&context, &place, &file).await {
                 Ok(()) => return Ok(()),
-                Err(Refusal::Invalid(message)) => return Err(IngestError::Invalid(message)),
-                Err(Refusal::Soon(message)) if is_late => return Err(IngestError::Invalid(message)),
+                Err(Refusal::Waits(message)) => return Err(IngestError::Waiting(message)),
                 Err(Refusal::Raced) if is_late => {
                     return Err(IngestError::Unavailable("others write the object again and again".into()));
                 }
                 Err(Refusal::Answer(error)) => return Err(refused(kind, error, content)),
-                Err(Refusal::Soon(_) | Refusal::Raced) => tokio::time::sleep(LOOK).await,
+                Err(Refusal::Raced) => tokio::time::sleep(LOOK).await,
             }
         }
     }
@@ -267,6 +267,18 @@ pub(super) fn place_of(stored: &Stored) -> Option<Place> {
 fn is_missing(error: &ApiError, identity: &Identity) -> bool {
     let details = error.0.details.as_ref();
     error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural()))
+}
+
+/// Whether an object was not created because of another one, which may be waiting itself: the project of a stack, or a
+/// namespace that goes.
+fn waits_for_another(error: &ApiError) -> bool {
+    let causes = error.0.details.iter().flat_map(|details| details.causes.iter().flatten());
+    let mut about = causes.map(|cause| (cause.field.as_deref(), cause.reason.as_deref()));
+    about.any(|cause| match cause {
+        (Some("spec.project"), Some("FieldValueNotFound")) => error.code() == 422,
+        (_, Some("NamespaceTerminating")) => error.code() == 403,
+        _ => false,
+    })
 }
 
 /// What the server could not do now may work later; what it refused stays wrong until somebody acts.

@@ -13,6 +13,7 @@ use stoa_types::{config, platform};
 
 use super::{
     fields,
+    file::said,
     place::{Authored, Identity, Place},
 };
 
@@ -72,6 +73,12 @@ impl Layout for ControlLayout {
             Authored::Backend => file::<platform::BackendSpec>(identity.kind, value),
             Authored::NotificationSink => file::<platform::NotificationSinkSpec>(identity.kind, value),
         }
+    }
+
+    fn read_file(&self, path: &str, content: &[u8]) -> Option<Box<dyn Document>> {
+        let place = Place::of_path(path)?;
+        let said = said(&place, content)?;
+        self.read(&place.identity.key(), &serde_json::to_vec(&said.0).ok()?).ok()
     }
 
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde_saphyr::granit_parser::{Event, Parser};
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
 
 /// The line, counted from 1, of a field such as `spec.workspaces[0]`, or of what it would be in.
 ///
@@ -16,6 +16,28 @@ pub(super) fn line_of(text: &str, field: &str) -> Option<usize> {
         }
         end = field[..end].rfind(['.', '['])?;
     }
+}
+
+/// The line, counted from 1, of the first thing after the first document of a text, even if that is no YAML. Comments and
+/// documents with nothing in them are no things.
+pub(super) fn after_first_document(text: &str) -> Option<usize> {
+    let mut is_over = false;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) => return is_over.then(|| error.marker().line()),
+        };
+        match event {
+            Event::DocumentEnd => is_over = true,
+            // What an empty document has in it.
+            Event::Scalar(text, ScalarStyle::Plain, 0, None) if ["", "~"].contains(&text.as_ref()) => {}
+            Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) if is_over => {
+                return Some(span.start.line());
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// A collection that has begun and not ended. Its path is told by how much of the wanted one it is: paths of a file may
@@ -131,6 +153,24 @@ spec:
             ("spec.owners[0].name", 17),
         ] {
             assert_eq!(line_of(FILE, field), Some(line), "{field}");
+        }
+    }
+
+    #[test]
+    fn what_is_after_the_first_document_is_found() {
+        for (text, line) in [
+            (FILE.to_owned(), None),
+            (format!("---\n{FILE}"), None),
+            (format!("%YAML 1.1\n---\n{FILE}...\n"), None),
+            (format!("{FILE}---\n"), None),
+            (format!("{FILE}---\n# nothing\n...\n# here\n"), None),
+            ("a: 1\n---\nb: 2\n".to_owned(), Some(3)),
+            ("a: 1\n---\n---\n# and\n- b\n".to_owned(), Some(5)),
+            ("a: 1\n...\n---\ntext\n".to_owned(), Some(4)),
+            ("a: 1\n--- ''\n".to_owned(), Some(2)),
+            ("a: 1\n---\n@\n".to_owned(), Some(3)),
+        ] {
+            assert_eq!(after_first_document(&text), line, "{text}");
         }
     }
 

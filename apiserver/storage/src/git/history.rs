@@ -17,15 +17,16 @@
 //!
 //! Main cannot serve: files of people are invalid at times, and a push is one commit and many versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use git2::{ErrorCode, ObjectType, Oid, Repository, Sort, Tree};
 use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{
     fan_out::NARROW,
     objects::Objects,
-    repository::{Content, content},
+    repository::content,
     trees::{self, Directory, Item},
 };
 
@@ -306,13 +307,10 @@ pub(super) fn difference(
     wanted: BTreeMap<Key, Option<Vec<u8>>>,
 ) -> Result<Batch, git2::Error> {
     let newest = newest_of(repository, bases)?;
-    let mut there = BTreeMap::new();
-    if let Some((_, state)) = newest {
-        let everything = Range { prefix: REGISTRY, after: None, max: usize::MAX };
-        let mut entries = Vec::new();
-        collect(repository, &repository.find_tree(state)?, REGISTRY, everything, &mut entries)?;
-        there.extend(entries.into_iter().map(|entry| (entry.key, entry.value)));
-    }
+    let there = match newest {
+        Some((_, state)) => everything(repository, &repository.find_tree(state)?)?,
+        None => BTreeMap::new(),
+    };
     let gone = there.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect::<Vec<_>>();
     let gone = gone.into_iter().map(|key| Step { version: at, key, value: None });
     let wanted = wanted.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -320,6 +318,40 @@ pub(super) fn difference(
     let changed = changed.map(|(key, value)| Step { version: at, key, value: Some(value) });
     let unknown = newest.map(|(version, _)| Version(known.map_or(version, |known| known.max(version)).0 + 1));
     Ok(Batch { unknown: unknown.filter(|unknown| *unknown < at), ..Batch::new(at, gone.chain(changed).collect()) })
+}
+
+/// Of the chain that ends here, the keys of what was another at a version than `wanted` says. Where `wanted` has no value
+/// it is as it was.
+pub(super) fn changed_since(
+    repository: &Repository,
+    end: Oid,
+    at: Version,
+    wanted: &BTreeMap<Key, Option<Vec<u8>>>,
+) -> Result<BTreeSet<Key>, git2::Error> {
+    let state = newest(repository, &versions(repository, end)?, at)?.map(|(_, state)| repository.find_tree(state));
+    let there = match state.transpose()?.filter(|state| !is_unknown(state)) {
+        Some(state) => everything(repository, &state)?,
+        None => BTreeMap::new(),
+    };
+    let gone = there.keys().filter(|key| !wanted.contains_key(*key));
+    let is_another = |(key, value): &(&Key, &Option<Vec<u8>>)| {
+        value.as_ref().is_some_and(|value| there.get(*key).is_none_or(|old| *old != *value))
+    };
+    let changed = wanted.iter().filter(is_another).map(|(key, _)| key);
+    Ok(gone.chain(changed).cloned().collect())
+}
+
+/// What a state has, by key.
+fn everything(repository: &Repository, state: &Tree<'_>) -> Result<BTreeMap<Key, Bytes>, git2::Error> {
+    let mut entries = Vec::new();
+    let all = Range { prefix: REGISTRY, after: None, max: usize::MAX };
+    collect(repository, state, REGISTRY, all, &mut entries)?;
+    Ok(entries.into_iter().map(|entry| (entry.key, entry.value)).collect())
+}
+
+/// Whether a state stands for versions that nothing is known of.
+fn is_unknown(state: &Tree<'_>) -> bool {
+    state.get_name(UNKNOWN).is_some_and(|entry| entry.kind() == Some(ObjectType::Blob))
 }
 
 fn versions(repository: &Repository, history: Oid) -> Result<Tree<'_>, git2::Error> {
@@ -386,7 +418,7 @@ pub(super) fn read(
     let Some((index, _)) = covered(repository, log)? else { return Ok(None) };
     let Some((_, state)) = newest(repository, &versions(repository, index)?, at)? else { return Ok(None) };
     let state = repository.find_tree(state)?;
-    if state.get_name(UNKNOWN).is_some_and(|entry| entry.kind() == Some(ObjectType::Blob)) {
+    if is_unknown(&state) {
         return Ok(None);
     }
     let mut entries = Vec::new();
@@ -424,7 +456,7 @@ fn collect(
         if !key.starts_with(range.prefix) || range.after.is_some_and(|after| key.as_str() <= after) {
             continue;
         }
-        let content = content(repository, id)?.map(Content::bytes).unwrap_or_default();
+        let content = content(repository, id)?.bytes();
         let entry = content.iter().position(|byte| *byte == b'\n').and_then(|newline| {
             let version = std::str::from_utf8(&content[..newline]).ok()?.parse().ok()?;
             let value = content[newline + 1..].to_vec().into();

@@ -78,6 +78,10 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// Any error leaves the file as it was, and is logged.
     fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError>;
 
+    /// What people write of the object that the file at `path` stands for, were it written as the file says: with defaults.
+    /// `None` of a file that makes no sense.
+    fn read_file(&self, path: &str, content: &[u8]) -> Option<Box<dyn Document>>;
+
     /// Whether two values of a key surely are in the same place and read the same, as where only a status differs. What
     /// says no is looked at more closely, which takes longer.
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
@@ -160,6 +164,11 @@ pub enum IngestError {
     /// The file is wrong and stays so until it is changed; the reason is for people.
     #[error("{0}")]
     Invalid(String),
+    /// The file is right, and cannot be applied as long as something else is as it is, such as an object that is to go
+    /// first; the reason is for people. It is told as an invalid one is if that takes long, keeps nothing else waiting,
+    /// and is tried again until it is over.
+    #[error("{0}")]
+    Waiting(String),
     /// It may work later; the projection tries again.
     #[error("what was pushed cannot be applied now")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),

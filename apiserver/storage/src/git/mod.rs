@@ -7,8 +7,9 @@
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `session` goes from one failure to the next, `project` turns records into commits, `history` keeps what was authored at
-//! every version, `push` applies what was pushed, `progress` is what survives a crash, `sync` and `remote` keep to a remote
-//! of record, `text` edits files. The others are Git: `repository`, `trees`, `walk` and `fan_out`; `objects`, `packs`, `pack_file`,
+//! every version, `push` applies what was pushed and `waiting` what could not be applied at once, `progress` is what survives a
+//! crash, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`
+//! and `fan_out`; `objects`, `packs`, `pack_file`,
 //! `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
@@ -39,6 +40,7 @@ mod text;
 #[cfg(feature = "fuzzing")]
 pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
 mod trees;
+mod waiting;
 mod walk;
 
 use stoa_machinery::log::LogError;

@@ -39,7 +39,21 @@ pub(super) struct Push {
     pub done: usize,
     /// The log's head when it was begun.
     pub since: Version,
+    /// Whether objects leave their files before they come into others. Where it was not so, another change may have been
+    /// meant by what is done.
+    #[serde(default)]
+    pub moves_first: bool,
 }
+
+/// How long a reason may be, in bytes.
+pub(super) const REASON: usize = 1 << 10;
+/// And where there are so many that all would not fit.
+const SHORT_REASON: usize = 64;
+/// How many bytes refused files may take in the record with their reasons, and how many at all: etcd takes 1.5 MiB.
+const ROOM_FOR_REASONS: usize = 512 << 10;
+const ROOM: usize = 1 << 20;
+/// What a refused file takes besides its path and reason, at most.
+const EACH: usize = 192;
 
 /// A file, or its removal, that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +65,35 @@ pub struct InvalidFile {
     /// The id of the commit on main that has the file as it was last applied or written, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<String>,
+    /// Whether something else is in its way, or what it needs is not there. It is tried again until it is not so any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+}
+
+impl InvalidFile {
+    /// How many bytes it takes in the record, at most.
+    fn size(&self, path: &str) -> usize {
+        encoded(path) + encoded(&self.reason) + EACH
+    }
+}
+
+/// How many bytes a text takes as JSON, at most.
+fn encoded(text: &str) -> usize {
+    let byte = |byte| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(byte).sum()
+}
+
+/// A text of at most so many bytes, which says where it was cut.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(most - '…'.len_utf8());
+    format!("{}…", &text[..end])
 }
 
 /// Everything that has to survive.
@@ -74,6 +117,55 @@ pub(super) struct Progress {
     /// By path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub invalid: BTreeMap<String, InvalidFile>,
+    /// How many files were refused besides, for which there was no room, since there were last none in the record. They are
+    /// told and keep nobody from writing their objects.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unkept: u64,
+    /// How many bytes those in the record take, once that was counted.
+    #[serde(skip)]
+    taken: Option<usize>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Progress {
+    /// Notes a file that was refused. Where there are very many its reason is cut short, and then it is only counted.
+    pub(super) fn refuse(&mut self, path: &str, mut file: InvalidFile) {
+        let taken = self.forget(path);
+        if taken + file.size(path) > ROOM_FOR_REASONS {
+            file.reason = cut(&file.reason, SHORT_REASON);
+        }
+        if taken + file.size(path) <= ROOM {
+            self.taken = Some(taken + file.size(path));
+            self.invalid.insert(path.to_owned(), file);
+        } else {
+            self.unkept += 1;
+        }
+    }
+
+    /// Notes that nothing is wrong with a file any more.
+    pub(super) fn accept(&mut self, path: &str) {
+        self.forget(path);
+        if self.invalid.is_empty() {
+            self.unkept = 0;
+        }
+    }
+
+    /// Takes a file out of the record; returns how many bytes the others take.
+    fn forget(&mut self, path: &str) -> usize {
+        let size = self.invalid.remove(path).map_or(0, |file| file.size(path));
+        let others = || self.invalid.iter().map(|(path, file)| file.size(path)).sum::<usize>();
+        let taken = self.taken.map_or_else(others, |taken| taken - size);
+        self.taken = Some(taken);
+        taken
+    }
+
+    /// Whether it may have been told that something is wrong with a file.
+    pub(super) fn may_be_told(&self, path: &str) -> bool {
+        self.unkept > 0 || self.invalid.contains_key(path)
+    }
 }
 
 /// The record as it is in the log.
@@ -116,5 +208,56 @@ impl Store {
     /// How long ago the record was written, if there are others after it up to `version`.
     pub(super) fn age_before(&self, version: Version) -> Option<Duration> {
         self.written.is_none_or(|written| written < version).then(|| self.saved.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(reason: &str) -> InvalidFile {
+        InvalidFile { reason: reason.to_owned(), commit: "c".repeat(40), good: Some("g".repeat(40)), waits: true }
+    }
+
+    #[test]
+    fn however_many_files_are_refused_the_record_fits_into_the_log() {
+        for reason in ["it is wrong".to_owned(), "\u{1}\"".repeat(REASON / 2), "ü".repeat(REASON / 2)] {
+            let mut progress = Progress::default();
+            for number in 0..10_000 {
+                progress.refuse(&format!("organizations/shop/projects/web/stacks/{number}.yaml"), invalid(&reason));
+            }
+            let size = serde_json::to_vec(&progress).unwrap().len();
+            assert!((ROOM / 2..ROOM + 1024).contains(&size), "{size}");
+            assert_eq!(progress.invalid.len() as u64 + progress.unkept, 10_000);
+            // What there is room for is not put out by what comes later, and what is known of takes no more.
+            let first = "organizations/shop/projects/web/stacks/0.yaml";
+            assert_eq!(progress.invalid[first].reason, reason);
+            let kept = progress.invalid.len();
+            let last = progress.invalid.keys().next_back().unwrap().clone();
+            progress.refuse(&last, invalid(&reason));
+            assert_eq!(progress.invalid.len(), kept);
+            assert!(progress.may_be_told("of/which/there/is/no/record.yaml"));
+            for path in progress.invalid.keys().cloned().collect::<Vec<_>>() {
+                progress.accept(&path);
+            }
+            assert_eq!((progress.invalid.len(), progress.unkept, progress.taken), (0, 0, Some(0)));
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("short", 8), "short");
+        assert_eq!(cut("a üüüüü", 8), "a ü…");
+        assert_eq!(cut(&"ü".repeat(REASON), REASON).len(), REASON - 1);
+    }
+
+    #[test]
+    fn records_of_before_are_read() {
+        let record = r#"{"commit":"a","version":7,"push":{"target":"b","done":3,"since":5},
+            "invalid":{"things/web.yaml":{"reason":"it is wrong","commit":"c"}}}"#;
+        let progress: Progress = serde_json::from_str(record).unwrap();
+        assert_eq!(progress.push.map(|push| (push.done, push.moves_first)), Some((3, false)));
+        let file = &progress.invalid["things/web.yaml"];
+        assert_eq!((file.reason.as_str(), file.waits, progress.unkept), ("it is wrong", false, 0));
     }
 }

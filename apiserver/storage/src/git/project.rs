@@ -355,7 +355,8 @@ fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<
     Ok((edits, is_canonical))
 }
 
-/// The one commit that makes the files what the index says, wherever they differ.
+/// The one commit that makes the files what the index says, wherever they differ. Nobody knows what they were before, so
+/// that it goes by what they say now: what has not changed stays as people wrote it.
 pub(super) fn reconciliation(
     repository: &ControlRepository,
     tip: Oid,
@@ -374,9 +375,14 @@ pub(super) fn reconciliation(
             continue;
         }
         let current = current.map_or(Ok(None), |id| reader.content(id))?.map(Content::bytes);
-        if let Some(content) = text::updated(current.as_deref(), None, &content) {
-            edits.push(Edit { path, content: Some(content) });
-        }
+        let before = current.as_deref().and_then(|current| layout.read_file(&path, current)?.yaml().ok());
+        let content = match (&current, before) {
+            (Some(_), Some(before)) if before == content => None,
+            (Some(current), Some(before)) => text::updated(Some(current), Some(&before), &content),
+            (Some(current), None) => text::made_to_say(current, &content),
+            (None, _) => Some(content),
+        };
+        edits.extend(content.map(|content| Edit { path, content: Some(content) }));
     }
     let gone = present.into_keys().filter(|path| !keep(path) && index.key(path, layout).is_none());
     edits.extend(gone.map(|path| Edit { path, content: None }));

@@ -45,8 +45,10 @@ pub struct GitOptions {
     /// The least time between two packs while writes keep coming: a pack has the whole tree of each folder that it
     /// changes, whether by one commit or by a hundred. Main of a remote has a pace of its own.
     pub pace: Duration,
-    /// How long to wait after a failure.
+    /// How long to wait after a failure, and at first before files that wait for something are tried again.
     pub retry: Duration,
+    /// How long a push waits at most, once for all its files, for what comes by itself, such as a namespace.
+    pub patience: Duration,
     /// How often it is looked whether packs have to be merged.
     pub repack: Duration,
     /// Dates the commits that no record stands behind.
@@ -63,6 +65,7 @@ impl Default for GitOptions {
             linger: Duration::from_millis(50),
             pace: Duration::from_millis(500),
             retry: Duration::from_secs(1),
+            patience: Duration::from_secs(5),
             repack: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
             fence: None,
@@ -107,7 +110,7 @@ pub struct GitStatus {
     pub files: u64,
     /// Times that it had to start again, because somebody else moved main or because of a failure.
     pub restarts: u64,
-    /// The files that were refused, by path.
+    /// The files that were refused or wait for something, by path, as far as there is room for them in the log.
     pub invalid: BTreeMap<String, InvalidFile>,
     /// Why it is not getting on, while it is not.
     pub error: Option<String>,

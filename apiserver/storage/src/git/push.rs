@@ -1,23 +1,57 @@
 //! Applies what people put on main, once, even when a crash comes between.
 //!
 //! A push is the difference between two trees, whatever commits led from one to the other. Its
-//! changes are applied in the order of their paths, and the progress record counts them. The one
-//! change that a crash can leave undecided is found in the log by the commit its record names.
+//! changes are applied in the order of their paths, once what has moved has left its old one, and the progress record
+//! counts them every now and then. The changes that a crash leaves undecided are found in the log by the commit that
+//! their records name; those that led to no record are made again.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use git2::Oid;
-use stoa_machinery::log::{Change, LogError};
+use stoa_machinery::log::{Change, Key, LogError};
+use tokio::time::Instant;
 
 use super::{
-    GitError, IngestError, InvalidFile, PushedFile, RemoteError,
-    progress::Push,
+    CommitInfo, GitError, IngestError, InvalidFile, PushedFile, RemoteError,
+    progress::{Push, REASON, cut},
     project,
     repository::{Content, FileChange, LARGEST_FILE},
     session::Session,
     text,
 };
+
+/// So many changes of a push are applied before that is recorded.
+const STEP: usize = 100;
+/// Or as many as take so long.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+
+/// A file that was refused, and has still to be told.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub path: String,
+    pub reason: String,
+    pub commit: CommitInfo,
+    /// Whether it is tried again.
+    pub waits: bool,
+}
+
+/// Changes in the order in which they are applied: where an object goes from one file to another it leaves the first before
+/// anything else, since it cannot have two.
+fn moves_first(mut changes: Vec<FileChange>, key: impl Fn(&str) -> Option<Key>) -> Vec<FileChange> {
+    let there: HashSet<Key> = changes.iter().filter(|c| c.after.is_some()).filter_map(|c| key(&c.path)).collect();
+    let leaves = |c: &FileChange| c.after.is_none() && key(&c.path).is_some_and(|key| there.contains(&key));
+    changes.sort_by_key(|change| !leaves(change));
+    changes
+}
+
+fn too_large(size: usize) -> IngestError {
+    IngestError::Invalid(format!("the file has {size} bytes, and {LARGEST_FILE} are the most that one may have"))
+}
 
 impl Session {
     /// Applies what others put on main. When they took away what is accounted for, or put more there than is looked at,
@@ -63,9 +97,14 @@ impl Session {
         let from = self.tip()?;
         let layout = Arc::clone(&self.shared.layout);
         let changes = self.work(move |git| git.changes(from, target, layout.as_ref())).await?;
+        let changes = moves_first(changes, |path| self.shared.layout.key(path));
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
-            Some(push) => push,
-            None => Push { target: target.to_string(), done: 0, since: self.shared.log.head().await? },
+            Some(push) if push.moves_first => push,
+            Some(push) => Push { done: 0, moves_first: true, ..push },
+            None => {
+                let since = self.shared.log.head().await?;
+                Push { target: target.to_string(), done: 0, since, moves_first: true }
+            }
         };
         // Saved when it is taken up again, too: a write that was on its way when the work on it ended
         // comes before this one, so it is found below if it comes at all.
@@ -73,21 +112,56 @@ impl Session {
         self.store.save(&self.progress).await?;
         tracing::info!(commit = %target, changes = changes.len(), done = push.done, "a push to the control repository");
         let applied = self.applied(&changes, &push).await?;
-        for (number, change) in changes.into_iter().enumerate().skip(push.done) {
-            if !applied.contains(&change.path) {
-                self.ingest_file(&change, from).await?;
+        let unkept = self.progress.unkept;
+        let (mut refused, mut saved) = (Vec::new(), Instant::now());
+        for (number, change) in changes.iter().enumerate().skip(push.done) {
+            if applied.contains(&change.path) {
+                self.accept(&change.path).await?;
+            } else {
+                // Of one that waits nothing is told as long as that may be over soon.
+                refused.extend(self.ingest_file(change, from, target).await?.filter(|refused| !refused.waits));
             }
             push.done = number + 1;
-            self.progress.push = Some(push.clone());
-            self.store.save(&self.progress).await?;
+            if push.done.is_multiple_of(STEP) || saved.elapsed() >= LONGEST_STEP {
+                self.tell(&mut refused).await?;
+                self.progress.push = Some(push.clone());
+                self.store.save(&self.progress).await?;
+                saved = Instant::now();
+            }
         }
+        self.tell(&mut refused).await?;
+        self.progress.push = Some(push.clone());
+        self.have_patience(&changes, target).await?;
         self.progress.push = None;
         self.account(target).await?;
         self.store.save(&self.progress).await?;
+        if self.progress.unkept > unkept {
+            let files = self.progress.unkept - unkept;
+            tracing::error!(commit = %target, files, "more pushed files are invalid than there is room for in the record");
+        }
+        let (invalid, files) = (self.progress.invalid.clone(), changes.len() as u64);
         self.report(|status| {
             status.pushes += 1;
+            status.files += files;
             status.commit = Some(target.to_string());
+            status.invalid = invalid;
         });
+        Ok(())
+    }
+
+    /// Records what was refused and tells of it. A crash before all is told makes it be refused again.
+    ///
+    /// Recorded before it is told: telling changes the object, so that a write which has not heard of the file by then
+    /// loses its race and looks again.
+    pub(super) async fn tell(&mut self, refused: &mut Vec<Refused>) -> Result<(), GitError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        self.store.save(&self.progress).await?;
+        for Refused { path, reason, commit, waits } in refused.drain(..) {
+            tracing::warn!(path, commit = commit.id, reason, waits, "a pushed file is refused");
+            self.shared.ingest.invalid(&path, &reason, &commit).await?;
+        }
         Ok(())
     }
 
@@ -121,54 +195,79 @@ impl Session {
         Ok(applied)
     }
 
-    /// Applies a file that differs from what it was in the commit `from`.
-    async fn ingest_file(&mut self, change: &FileChange, from: Option<Oid>) -> Result<(), GitError> {
+    /// Applies a file that differs in the commit `target` from what it was in the commit `from`; returns what is to be told
+    /// of it when that is refused.
+    async fn ingest_file(
+        &mut self,
+        change: &FileChange,
+        from: Option<Oid>,
+        target: Oid,
+    ) -> Result<Option<Refused>, GitError> {
         let path = &change.path;
         let was_invalid = self.progress.invalid.contains_key(path);
         let before = self.content(change.before).await?.map(Content::bytes);
-        let after = self.content(change.after).await?;
+        let after = match change.after {
+            Some(id) => {
+                let path = path.clone();
+                Some(self.git(move |git| git.pushed(target, &path, id)).await?)
+            }
+            None => None,
+        };
         let good = self.last_good(path, before.as_deref(), from).await?;
         let outcome = match &after {
             // A comment was written or lines were moved: nothing that counts.
             Some(Content::Bytes(after))
                 if !was_invalid && before.as_ref().is_some_and(|before| text::same(before, after)) =>
             {
-                return Ok(());
+                return Ok(None);
             }
-            Some(Content::Bytes(after)) if self.is_current(path, after).await? => Ok(()),
             Some(Content::Bytes(after)) => {
                 let before = good.as_ref().map(|(_, before)| before.as_slice());
-                let file = PushedFile { path, content: after, before, commit: &change.commit };
-                self.shared.ingest.apply(file).await
+                self.apply(PushedFile { path, content: after, before, commit: &change.commit }).await?
             }
-            Some(Content::TooLarge(size)) => Err(IngestError::Invalid(format!(
-                "the file has {size} bytes, and {LARGEST_FILE} are the most that one may have"
-            ))),
+            Some(Content::TooLarge(size)) => Err(too_large(*size)),
+            Some(Content::Submodule) => Err(IngestError::Invalid("a submodule is no file".to_owned())),
             None => self.shared.ingest.remove(path, &change.commit).await,
         };
-        match outcome {
-            Ok(()) if was_invalid => {
-                self.shared.ingest.valid_again(path).await?;
-                self.progress.invalid.remove(path);
+        self.conclude(path, outcome, good.map(|(commit, _)| commit), &change.commit).await
+    }
+
+    /// Applies a file unless the object already is what it says.
+    pub(super) async fn apply(&self, file: PushedFile<'_>) -> Result<Result<(), IngestError>, GitError> {
+        Ok(if self.is_current(file.path, file.content).await? { Ok(()) } else { self.shared.ingest.apply(file).await })
+    }
+
+    /// Notes what became of a file, whose last good content is in the commit `good`; returns what is to be told of it when
+    /// it was refused.
+    pub(super) async fn conclude(
+        &mut self,
+        path: &str,
+        outcome: Result<(), IngestError>,
+        good: Option<Oid>,
+        commit: &CommitInfo,
+    ) -> Result<Option<Refused>, GitError> {
+        let (reason, waits) = match outcome {
+            Ok(()) => {
+                self.accept(path).await?;
+                return Ok(None);
             }
-            Ok(()) => {}
-            Err(IngestError::Invalid(reason)) => {
-                tracing::warn!(path, commit = change.commit.id, reason, "a pushed file is invalid");
-                let good = good.map(|(commit, _)| commit.to_string());
-                let invalid = InvalidFile { reason: reason.clone(), commit: change.commit.id.clone(), good };
-                self.progress.invalid.insert(path.clone(), invalid);
-                // Recorded before it is told: telling changes the object, so that a write which has not heard of the
-                // file by then loses its race and looks again.
-                self.store.save(&self.progress).await?;
-                self.shared.ingest.invalid(path, &reason, &change.commit).await?;
-            }
-            Err(error) => return Err(error.into()),
+            Err(IngestError::Invalid(reason)) => (reason, false),
+            Err(IngestError::Waiting(reason)) => (reason, true),
+            Err(error @ IngestError::Unavailable(_)) => return Err(error.into()),
+        };
+        let reason = cut(&reason, REASON);
+        let good = good.map(|commit| commit.to_string());
+        let file = InvalidFile { reason: reason.clone(), commit: commit.id.clone(), good, waits };
+        self.progress.refuse(path, file);
+        Ok(Some(Refused { path: path.to_owned(), reason, commit: commit.clone(), waits }))
+    }
+
+    /// Notes that nothing is wrong with a file, and takes back what was told of it.
+    pub(super) async fn accept(&mut self, path: &str) -> Result<(), GitError> {
+        if self.progress.may_be_told(path) {
+            self.shared.ingest.valid_again(path).await?;
+            self.progress.accept(path);
         }
-        let invalid = self.progress.invalid.clone();
-        self.report(|status| {
-            status.files += 1;
-            status.invalid = invalid;
-        });
         Ok(())
     }
 
@@ -179,7 +278,7 @@ impl Session {
     }
 
     /// The file as it was last applied or written, and a commit that has it so; it was `before` in the commit `from`.
-    async fn last_good(
+    pub(super) async fn last_good(
         &self,
         path: &str,
         before: Option<&[u8]>,
@@ -208,9 +307,8 @@ impl Session {
     pub(super) async fn overwrote(&mut self, paths: BTreeSet<String>) -> Result<(), GitError> {
         let mut changed = false;
         for path in paths {
-            if self.progress.invalid.contains_key(&path) {
-                self.shared.ingest.valid_again(&path).await?;
-                self.progress.invalid.remove(&path);
+            if self.progress.may_be_told(&path) {
+                self.accept(&path).await?;
                 changed = true;
             }
         }
@@ -220,5 +318,37 @@ impl Session {
             self.report(|status| status.invalid = invalid);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(path: &str, after: bool) -> FileChange {
+        let commit = CommitInfo {
+            id: "c".repeat(40),
+            author: String::new(),
+            email: String::new(),
+            subject: String::new(),
+            time: 0,
+        };
+        let id = Oid::hash_object(git2::ObjectType::Blob, path.as_bytes()).unwrap();
+        FileChange { path: path.to_owned(), before: (!after).then_some(id), after: after.then_some(id), commit }
+    }
+
+    #[test]
+    fn what_moves_leaves_its_file_before_it_comes_into_another() {
+        let changes = vec![
+            change("a/new", true),
+            change("a/web", true),
+            change("b/gone", false),
+            change("b/web", false),
+            change("c/db", false),
+            change("d/db", true),
+        ];
+        let ordered = moves_first(changes, |path| Some(Key::new(path.rsplit_once('/')?.1)));
+        let paths: Vec<_> = ordered.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["b/web", "c/db", "a/new", "a/web", "b/gone", "d/db"]);
     }
 }

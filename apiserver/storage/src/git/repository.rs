@@ -307,6 +307,28 @@ impl ControlRepository {
         Ok(changes)
     }
 
+    /// What is in a file of a commit, by its id.
+    ///
+    /// # Errors
+    ///
+    /// That it is not found, when it should be here.
+    pub(super) fn pushed(&self, commit: Oid, path: &str, id: Oid) -> Result<Content, git2::Error> {
+        let repository = self.repository()?;
+        match content(&repository, id) {
+            Err(error) if error.code() == ErrorCode::NotFound => {
+                let names: Vec<&str> = path.split('/').collect();
+                let is_submodule = trees::tree_of(&repository, Some(commit))?.is_submodule(&repository, &names)?;
+                if is_submodule { Ok(Content::Submodule) } else { Err(error) }
+            }
+            read => read,
+        }
+    }
+
+    /// What is told of a commit.
+    pub(super) fn commit_info(&self, id: Oid) -> Result<CommitInfo, git2::Error> {
+        Ok(info(&self.repository()?.find_commit(id)?))
+    }
+
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
     pub(super) fn commit(&self, base: Option<Oid>, drafts: &[Draft]) -> Result<Option<Oid>, git2::Error> {
         let mut objects = Objects::default();
@@ -362,6 +384,16 @@ impl ControlRepository {
         wanted: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Batch, git2::Error> {
         history::difference(&self.repository()?, past, known, at, wanted)
+    }
+
+    /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says.
+    pub(super) fn changed_since(
+        &self,
+        end: Oid,
+        at: Version,
+        wanted: &BTreeMap<Key, Option<Vec<u8>>>,
+    ) -> Result<BTreeSet<Key>, git2::Error> {
+        history::changed_since(&self.repository()?, end, at, wanted)
     }
 
     /// Shows readers the history that ends here, by this index if it was made already.
@@ -486,9 +518,13 @@ impl Reader {
         Ok(Some(paths))
     }
 
-    /// What is in a file, by its id.
+    /// What is in a file, by its id; `None` of a submodule, and of what is not here.
     pub(super) fn content(&self, id: Oid) -> Result<Option<Content>, git2::Error> {
-        content(&self.repository, id)
+        match content(&self.repository, id) {
+            Ok(Content::Submodule) => Ok(None),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 }
 
@@ -498,6 +534,8 @@ pub(super) enum Content {
     Bytes(Vec<u8>),
     /// More than [`LARGEST_FILE`]: so many bytes, none of which were looked at.
     TooLarge(usize),
+    /// It is no file: its id is the name of a commit elsewhere.
+    Submodule,
 }
 
 impl Content {
@@ -505,20 +543,22 @@ impl Content {
     pub(super) fn bytes(self) -> Vec<u8> {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::TooLarge(_) => Vec::new(),
+            Self::TooLarge(_) | Self::Submodule => Vec::new(),
         }
     }
 }
 
 /// Reads a file, by its id, unless it is too large: Git packs gigabytes of zeros into a few bytes.
-pub(super) fn content(repository: &Repository, id: Oid) -> Result<Option<Content>, git2::Error> {
-    match repository.odb()?.read_header(id) {
+///
+/// # Errors
+///
+/// That it is not found, of a file that should be here and of a submodule that has its commit elsewhere.
+pub(super) fn content(repository: &Repository, id: Oid) -> Result<Content, git2::Error> {
+    match repository.odb()?.read_header(id)? {
         // A symbolic link is a blob too; only a submodule is a name for something elsewhere.
-        Ok((_, kind)) if kind != ObjectType::Blob => Ok(None),
-        Ok((size, _)) if size > LARGEST_FILE => Ok(Some(Content::TooLarge(size))),
-        Ok(_) => Ok(Some(Content::Bytes(repository.find_blob(id)?.content().to_vec()))),
-        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
-        Err(error) => Err(error),
+        (_, kind) if kind != ObjectType::Blob => Ok(Content::Submodule),
+        (size, _) if size > LARGEST_FILE => Ok(Content::TooLarge(size)),
+        _ => Ok(Content::Bytes(repository.find_blob(id)?.content().to_vec())),
     }
 }
 
@@ -585,14 +625,18 @@ impl<'r> Blame<'r> {
             }
         }
         let commit = self.repository.find_commit(self.found.get(path).copied().unwrap_or(self.newest))?;
-        let author = commit.author();
-        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(CommitInfo {
-            id: commit.id().to_string(),
-            author: lossy(author.name_bytes()),
-            email: lossy(author.email_bytes()),
-            subject: lossy(commit.summary_bytes().unwrap_or_default()),
-            time: author.when().seconds(),
-        })
+        Ok(info(&commit))
+    }
+}
+
+fn info(commit: &Commit<'_>) -> CommitInfo {
+    let author = commit.author();
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    CommitInfo {
+        id: commit.id().to_string(),
+        author: lossy(author.name_bytes()),
+        email: lossy(author.email_bytes()),
+        subject: lossy(commit.summary_bytes().unwrap_or_default()),
+        time: author.when().seconds(),
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use git2::Oid;
-use stoa_machinery::log::{LogError, Record, Snapshot, Version};
+use stoa_machinery::log::{Key, LogError, Record, Snapshot, Version};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use super::{
     projector::Shared,
     remote::{Heads, Remote},
     repository::{ControlRepository, Draft, Person},
+    waiting::Retry,
 };
 
 /// The progress record is renewed after so many records that have nothing to do with Git.
@@ -38,6 +39,8 @@ pub(super) struct Session {
     pub heads: Heads,
     /// Until when its main is left to others, as far as this session moved it.
     pub rests_until: Instant,
+    /// When files that wait for something are tried again.
+    pub retry: Retry,
     repository: ControlRepository,
     /// Every record up to here has been looked at.
     pub version: Version,
@@ -63,6 +66,7 @@ impl Session {
         let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
         let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
+        let retry = Retry::soon(shared.options.retry);
         let mut session = Self {
             shared,
             store,
@@ -71,6 +75,7 @@ impl Session {
             remote,
             heads: Heads::default(),
             rests_until: Instant::now(),
+            retry,
             repository,
             version,
             begun,
@@ -94,7 +99,7 @@ impl Session {
         session.complete_remote().await?;
         session.catch_up_with_main().await?;
         if old.is_none() {
-            session.reconcile().await?;
+            session.reconcile(known).await?;
         }
         let (commit, invalid) = (session.progress.at.commit.clone(), session.progress.invalid.clone());
         session.report(|status| {
@@ -260,14 +265,18 @@ impl Session {
         }
     }
 
-    /// Applies what others put on main since it was last looked at, if they did.
+    /// Applies what others put on main since it was last looked at, if they did, and what waits and is to be tried again.
     pub(super) async fn look_at_main(&mut self) -> Result<(), GitError> {
         let Some(main) = self.main().await? else { return Err(GitError::Raced) };
-        if Some(main) == self.tip()? { Ok(()) } else { self.follow_main(main).await }
+        if Some(main) != self.tip()? {
+            self.follow_main(main).await?;
+        }
+        self.retry_waiting().await
     }
 
-    /// Makes main what the log says now, in one commit, because the records in between are gone.
-    async fn reconcile(&mut self) -> Result<(), GitError> {
+    /// Makes main what the log says now, in one commit, because the records in between are gone. Where it is `known` what
+    /// main was made of, only the files of what is another by now are looked at: after a quiet time those are none.
+    async fn reconcile(&mut self, known: bool) -> Result<(), GitError> {
         loop {
             let snapshot = self.shared.log.scan("", None).await?;
             let layout = Arc::clone(&self.shared.layout);
@@ -277,10 +286,15 @@ impl Session {
             let (version, time_ms) = (snapshot.version, self.shared.options.clock.now_ms());
             let invalid = self.progress.invalid.clone();
             let tip = self.tip()?;
+            let changed = if known { self.changed().await? } else { None };
             let draft = self
                 .work(move |git| match tip {
                     Some(tip) => {
-                        let keep = |path: &str| invalid.contains_key(path);
+                        let has_changed = |path: &str| match (&changed, layout.key(path)) {
+                            (Some(changed), Some(key)) => changed.contains(&key),
+                            _ => true,
+                        };
+                        let keep = |path: &str| invalid.contains_key(path) || !has_changed(path);
                         project::reconciliation(git, tip, layout.as_ref(), &index, &keep, version, time_ms)
                     }
                     None => Ok(None),
@@ -299,6 +313,13 @@ impl Session {
             self.progress.next = None;
             self.catch_up_with_main().await?;
         }
+    }
+
+    /// The objects of which something else was authored when main was made; `None` where nobody can tell.
+    async fn changed(&self) -> Result<Option<BTreeSet<Key>>, GitError> {
+        let Some(end) = self.history()? else { return Ok(None) };
+        let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.progress.at.version);
+        self.git(move |git| git.changed_since(end, at, &index.authored(layout.as_ref()))).await.map(Some)
     }
 
     /// What it means that somebody else moved main.

@@ -54,6 +54,16 @@ pub(super) fn updated(current: Option<&[u8]>, before: Option<&str>, after: &str)
     }
 }
 
+/// What becomes of the file `current` for it to say `after`, whatever its object was before; `None` when it may stay as it
+/// is.
+pub(super) fn made_to_say(current: &[u8], after: &str) -> Option<String> {
+    if same(current, after.as_bytes()) {
+        return None;
+    }
+    let text = std::str::from_utf8(current).ok().filter(|_| parse(current).is_some_and(|value| value.is_object()));
+    Some(text.and_then(|text| edited(current, text, after)).unwrap_or_else(|| after.to_owned()))
+}
+
 fn edited(current: &[u8], before: &str, after: &str) -> Option<String> {
     let (before, after) = (parse(before.as_bytes())?, parse(after.as_bytes())?);
     let old = parse(current)?;

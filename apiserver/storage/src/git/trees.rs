@@ -11,6 +11,7 @@ use super::{
 
 const FILE: &str = "100644";
 const DIRECTORY: &str = "40000";
+const SUBMODULE: &str = "160000";
 
 /// What a name in a tree stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,15 @@ impl Directory {
 
     /// The file at `names`, wherever in a full folder it is.
     pub(super) fn file(&mut self, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
+        Ok(self.first(repository, names)?.map(|(id, _)| id))
+    }
+
+    /// Whether what is at `names` is a submodule: the name of a commit, which may be nowhere near.
+    pub(super) fn is_submodule(&mut self, repository: &Repository, names: &[&str]) -> Result<bool, git2::Error> {
+        Ok(self.first(repository, names)?.is_some_and(|(_, is_submodule)| is_submodule))
+    }
+
+    fn first(&mut self, repository: &Repository, names: &[&str]) -> Result<Option<(Oid, bool)>, git2::Error> {
         let mut found = Vec::new();
         self.files_from(0, repository, names, 1, &mut found)?;
         Ok(found.pop())
@@ -76,21 +86,22 @@ impl Directory {
     pub(super) fn files(&mut self, repository: &Repository, names: &[&str]) -> Result<Vec<Oid>, git2::Error> {
         let mut found = Vec::new();
         self.files_from(0, repository, names, usize::MAX, &mut found)?;
-        Ok(found)
+        Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
+    /// Finds the ids, each with whether it is that of a submodule.
     fn files_from(
         &mut self,
         depth: usize,
         repository: &Repository,
         names: &[&str],
         most: usize,
-        found: &mut Vec<Oid>,
+        found: &mut Vec<(Oid, bool)>,
     ) -> Result<(), git2::Error> {
         let (name, rest) = names.split_first().expect("a path has a name");
-        match self.find(name).map(|(_, entry)| (entry.is_tree, entry.id)) {
-            Some((false, id)) if rest.is_empty() => found.push(id),
-            Some((true, _)) if !rest.is_empty() => {
+        match self.find(name).map(|(_, entry)| entry) {
+            Some(Entry { is_tree: false, id, is_submodule, .. }) if rest.is_empty() => found.push((id, is_submodule)),
+            Some(Entry { is_tree: true, .. }) if !rest.is_empty() => {
                 self.child(repository, name)?.files_from(0, repository, rest, most, found)?;
             }
             _ => {}
@@ -244,6 +255,7 @@ pub(super) struct Entry {
     start: usize,
     end: usize,
     pub(super) is_tree: bool,
+    is_submodule: bool,
     pub(super) id: Oid,
 }
 
@@ -259,8 +271,8 @@ fn entry(raw: &[u8], start: usize) -> Option<(&[u8], Entry)> {
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let zero = space + rest[space..].iter().position(|byte| *byte == 0)?;
     let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
-    let is_tree = &rest[..space] == DIRECTORY.as_bytes();
-    Some((&rest[space + 1..zero], Entry { start, end: start + zero + 21, is_tree, id }))
+    let [is_tree, is_submodule] = [DIRECTORY, SUBMODULE].map(|mode| &rest[..space] == mode.as_bytes());
+    Some((&rest[space + 1..zero], Entry { start, end: start + zero + 21, is_tree, is_submodule, id }))
 }
 
 /// The entries of a tree with their names.

@@ -6,6 +6,7 @@ mod fan_out;
 mod kill;
 mod locks;
 mod past;
+mod refused;
 mod remote;
 mod ssh;
 mod support;
@@ -365,6 +366,67 @@ async fn history_that_is_gone_is_made_up_for_in_one_commit() {
     }
     assert_eq!(read(last).await.unwrap(), [r#"{"a":1}"#, r#"{"replicas":2}"#]);
     assert_eq!(read(next).await.unwrap(), [r#"{"a":2}"#, r#"{"replicas":2}"#]);
+}
+
+/// What people wrote by hand, without a default of it.
+const QUEUE: &str = "# for jobs\nqueue: jobs\n";
+
+#[tokio::test]
+async fn a_compaction_after_a_quiet_time_leaves_files_as_people_wrote_them() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    clone.write("things/queue.yaml", QUEUE);
+    clone.commit_and_push("a queue");
+    bench.ingested_all(&clone).await;
+    bench.projected(bench.head().await).await;
+    assert_eq!(bench.value("queue").await.as_deref(), Some("queue: \"jobs\"\nlength: 8"));
+    let before = bench.subjects();
+    let bench = bench.stop().await;
+    // Past the record of the progress, which says less than that it is the last one.
+    let last = bench.head().await;
+    bench.compact(last).await;
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(bench.subjects(), before);
+    assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), QUEUE.trim_end());
+    let last = bench.write(put("queue", "queue: \"jobs\"\nlength: 9", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), format!("{QUEUE}length: 9"));
+}
+
+#[tokio::test]
+async fn what_is_reconciled_keeps_comments_and_order() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    clone.write("things/queue.yaml", QUEUE);
+    clone.write("things/web.yaml", "# mind the weekend\nreplicas: 2 # two\nname: web\n");
+    clone.commit_and_push("by hand");
+    bench.ingested_all(&clone).await;
+    bench.projected(bench.head().await).await;
+    let bench = bench.stop().await;
+    let last = bench.write(put("web", "name: \"web\"\nreplicas: 3", "anna")).await;
+    bench.compact(last).await;
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(bench.subjects().last().unwrap(), "reconcile with the log");
+    let web = |replicas: u32| format!("# mind the weekend\nreplicas: {replicas} # two\nname: web");
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), web(3));
+    assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), QUEUE.trim_end());
+
+    // The same where nobody knows what main was made of.
+    clone.git(&["pull", "-q", "--ff-only"]);
+    let bench = bench.stop().await;
+    let last = bench.write(put("web", "name: \"web\"\nreplicas: 4", "anna")).await;
+    std::fs::remove_dir_all(bench.repository()).unwrap();
+    clone.git(&["init", "-q", "--bare", bench.repository().to_str().unwrap()]);
+    clone.git(&["checkout", "-q", "--orphan", "another"]);
+    clone.git(&["commit", "-q", "-m", "begin again"]);
+    clone.git(&["push", "-q", "origin", "HEAD:refs/heads/main"]);
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(bench.subjects(), ["begin again", "reconcile with the log"]);
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), web(4));
+    assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), QUEUE.trim_end());
 }
 
 #[tokio::test]

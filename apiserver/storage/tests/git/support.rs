@@ -90,6 +90,13 @@ struct Things;
 /// The text of a file.
 struct Thing(String);
 
+/// What a file says of a thing, with the one default that there is: a queue has a length of 8.
+fn spec(fields: &serde_json::Map<String, Value>) -> String {
+    let default = fields.contains_key("queue") && !fields.contains_key("length");
+    let said = fields.iter().map(|(name, value)| format!("{name}: {value}"));
+    said.chain(default.then(|| "length: 8".to_owned())).collect::<Vec<_>>().join("\n")
+}
+
 impl Document for Thing {
     fn yaml(&self) -> Result<String, LayoutError> {
         Ok(self.0.clone())
@@ -122,6 +129,11 @@ impl Layout for Things {
     fn read(&self, _key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
         let spec = value.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(Box::new(Thing(format!("{}\n", std::str::from_utf8(spec)?))))
+    }
+
+    fn read_file(&self, _path: &str, content: &[u8]) -> Option<Box<dyn Document>> {
+        let said: Value = serde_saphyr::from_str(std::str::from_utf8(content).ok()?).ok()?;
+        Some(Box::new(Thing(format!("{}\n", spec(said.as_object()?)))))
     }
 
     fn reads_alike(&self, _key: &Key, old: &[u8], new: &[u8]) -> bool {
@@ -175,11 +187,16 @@ impl Ingest for Server {
         let text = std::str::from_utf8(content).map_err(|error| IngestError::Invalid(error.to_string()))?;
         let value: serde_json::Value =
             serde_saphyr::from_str(text).map_err(|error| IngestError::Invalid(error.to_string()))?;
-        let Some(fields) = value.as_object().filter(|fields| !fields.contains_key("bad")) else {
-            return Err(IngestError::Invalid("not a thing".to_owned()));
-        };
-        let spec: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        self.append(path, Change::Put(format!("{}\0", spec.join("\n")).into()), commit).await
+        let fields = value.as_object().ok_or_else(|| IngestError::Invalid("not a thing".to_owned()))?;
+        if let Some(bad) = fields.get("bad") {
+            return Err(IngestError::Invalid(format!("bad is {bad}")));
+        }
+        if let Some(needed) = fields.get("needs").and_then(Value::as_str) {
+            let key = Key::new(format!("/registry/things/{needed}"));
+            let there = self.log.read(&key).await.map_err(|e| IngestError::Unavailable(e.into()))?;
+            there.ok_or_else(|| IngestError::Waiting(format!("{needed} is not there")))?;
+        }
+        self.append(path, Change::Put(format!("{}\0", spec(fields)).into()), commit).await
     }
 
     async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError> {
@@ -271,6 +288,7 @@ impl Bench {
             linger: self.linger,
             pace: Duration::from_millis(5),
             retry: RETRY,
+            patience: Duration::from_millis(50),
             repack: self.repack,
             clock: Arc::new(Still),
             remote: self.remote.clone(),
@@ -417,10 +435,24 @@ impl Bench {
     }
 
     async fn pushed_records(&self) -> Vec<Record> {
+        self.records(|record| record.origin.user == INGEST).await
+    }
+
+    async fn records(&self, are_wanted: impl Fn(&Record) -> bool) -> Vec<Record> {
         let head = self.log.head().await.unwrap();
         let records = self.log.follow(Version(0)).await.unwrap().take(usize::try_from(head.0).unwrap());
         let records = records.map(Result::unwrap);
-        records.filter(|record| std::future::ready(record.origin.user == INGEST)).collect().await
+        records.filter(|record| std::future::ready(are_wanted(record))).collect().await
+    }
+
+    /// How many bytes each record of the progress has.
+    pub(crate) async fn saved(&self) -> Vec<usize> {
+        let records = self.records(|record| record.key.as_str() == GitRecord::PREFIX).await;
+        let size = |record: &Record| match &record.change {
+            Change::Put(value) => value.len(),
+            Change::Delete => 0,
+        };
+        records.iter().map(size).collect()
     }
 
     /// The files whose content became records, with the subject of the commit they came from.

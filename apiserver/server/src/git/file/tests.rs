@@ -122,6 +122,17 @@ fn mistakes_are_told_with_their_line() {
     assert_eq!(read_as(STACK, &large).expect_err("invalid"), "the file is larger than 3145728 bytes");
 }
 
+#[test]
+fn file_stands_for_one_object() {
+    let line = GOOD.lines().count() + 2;
+    let told = format!("line {line}: a file stands for one object, and this comes after its first document");
+    assert_eq!(read_as(STACK, &format!("{GOOD}---\n{GOOD}")).expect_err("invalid"), told);
+    assert_eq!(read_as(STACK, &format!("{GOOD}---\nanything\n")).expect_err("invalid"), told);
+    for valid in [format!("---\n{GOOD}"), format!("{GOOD}...\n"), format!("# a\n---\n{GOOD}# b\n---\n# c\n")] {
+        read_as(STACK, &valid).expect("valid");
+    }
+}
+
 /// Finding a line takes a reading of the file.
 #[test]
 fn of_many_mistakes_some_are_told_and_the_others_counted() {

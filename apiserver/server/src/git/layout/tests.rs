@@ -41,6 +41,17 @@ fn stack() -> Value {
 }
 
 #[test]
+fn file_reads_as_what_it_says_with_defaults() {
+    let path = "organizations/shop/projects/web/stacks/web-dev.yaml";
+    let read = |file: &str| ControlLayout.read_file(path, file.as_bytes()).map(|read| read.yaml().expect("rendered"));
+    let short = read("# ours\nspec: {description: null, project: web}\n").expect("it makes sense");
+    assert!(short.contains("name: web-dev\n  namespace: shop\n") && short.contains("trigger: Manual\n"), "{short}");
+    assert_eq!(read(&short), Some(short));
+    assert_eq!(read("- none\n"), None);
+    assert_eq!(read("spec: {project: [web]}\n"), None);
+}
+
+#[test]
 fn file_holds_what_people_write_in_the_order_they_read_it() {
     insta::assert_snapshot!(render("/registry/config.stoa.dev/stacks/shop/web-dev", &stack()), @r#"
     apiVersion: config.stoa.dev/v1alpha1

@@ -206,7 +206,7 @@ impl Fixture {
         head
     }
 
-    async fn wait(&self, done: impl Fn(&GitStatus) -> bool) {
+    pub(super) async fn wait(&self, done: impl Fn(&GitStatus) -> bool) {
         let mut status = self.status.clone();
         let waited = tokio::time::timeout(PATIENCE, status.wait_for(|status| done(status))).await;
         if waited.is_err() {

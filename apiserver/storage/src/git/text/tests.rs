@@ -110,6 +110,10 @@ fn what_cannot_be_edited_is_written_anew() {
     assert_eq!(updated(Some(b"\xff"), Some("a: 1\n"), "a: 2\n").as_deref(), Some("a: 2\n"));
     assert_eq!(updated(None, None, "a: 2\n").as_deref(), Some("a: 2\n"));
     assert_eq!(updated(Some(b"# note\na: 2"), None, "a: 2\n"), None);
+    assert_eq!(made_to_say(b"# note\na: 2", "a: 2\n"), None);
+    let after = "a: 2\nc: 3\n";
+    assert_eq!(made_to_say(b"# note\nc: 1 # here\nb: 1\na: 2\n", after).unwrap(), "# note\nc: 3 # here\na: 2\n");
+    assert_eq!(made_to_say(b"a: [", after).as_deref(), Some(after));
 }
 
 /// What becomes of a file that says what the object is, when that becomes `after`.

@@ -1,0 +1,92 @@
+//! Pushed files that cannot be applied, or not yet.
+
+use super::support::{Bench, put};
+
+#[tokio::test]
+async fn many_refused_files_take_few_records_of_little_size() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    let before = bench.saved().await.len();
+    for number in 0..250 {
+        clone.write(&format!("things/t{number}.yaml"), &format!("bad: {number}\n"));
+    }
+    clone.write("things/large.yaml", &format!("bad: \"{}\"\n", "é".repeat(1 << 15)));
+    clone.commit_and_push("all wrong");
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.invalid().len(), 251);
+    let saved = bench.saved().await;
+    assert!(saved.len() - before < 100, "{} records", saved.len() - before);
+    assert!(saved.iter().all(|size| *size < 64 << 10), "{saved:?}");
+    let reason = bench.status().invalid["things/large.yaml"].reason.clone();
+    assert!(reason.len() <= 1024 && reason.starts_with("bad is \"éé") && reason.ends_with("é…"), "{reason}");
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+}
+
+#[tokio::test]
+async fn a_file_that_waits_is_applied_once_it_can_be() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    for name in ["a", "b"] {
+        clone.write(&format!("things/{name}.yaml"), "# for the web\nneeds: web\n");
+    }
+    clone.write("things/c.yaml", "needs: nothing\n");
+    clone.write("things/db.yaml", "size: 1\n");
+    clone.commit_and_push("too early");
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.invalid(), ["things/a.yaml", "things/b.yaml", "things/c.yaml"]);
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    let file = bench.record().await.invalid("things/a.yaml").unwrap();
+    let commit = clone.git(&["rev-parse", "HEAD"]);
+    assert_eq!((file.reason.as_str(), file.commit, file.waits), ("web is not there", commit, true));
+
+    let bench = bench.restart().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    bench.wait(|status| status.invalid.len() == 1).await;
+    assert_eq!(bench.invalid(), ["things/c.yaml"]);
+    bench.projected(bench.head().await).await;
+    for name in ["a", "b"] {
+        assert_eq!(bench.value(name).await.as_deref(), Some("needs: \"web\""));
+        assert_eq!(bench.git(&["show", &format!("main:things/{name}.yaml")]), "# for the web\nneeds: web");
+    }
+    assert_eq!(bench.subjects(), ["start the control repository", "too early", "create thing web"]);
+    clone.git(&["pull", "-q", "--ff-only"]);
+    clone.git(&["rm", "-q", "things/c.yaml"]);
+    clone.commit_and_push("no more waiting");
+    bench.ingested_all(&clone).await;
+    assert!(bench.invalid().is_empty() && bench.status().invalid.is_empty());
+    assert_eq!(bench.value("c").await, None);
+}
+
+#[tokio::test]
+async fn what_is_no_file_or_not_there_deletes_nothing() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    let submodule = format!("160000,{},things/web.yaml", "1".repeat(40));
+    clone.git(&["update-index", "--cacheinfo", &submodule]);
+    clone.git(&["commit", "-q", "-m", "a submodule"]);
+    clone.git(&["push", "-q"]);
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.status().invalid["things/web.yaml"].reason, "a submodule is no file");
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+
+    let bench = bench.stop().await;
+    clone.write("things/db.yaml", "size: 2\n");
+    clone.git(&["add", "things/db.yaml"]);
+    clone.git(&["commit", "-q", "-m", "more"]);
+    clone.git(&["push", "-q"]);
+    let blob = bench.git(&["rev-parse", "main:things/db.yaml"]);
+    let object = bench.repository().join("objects").join(&blob[..2]).join(&blob[2..]);
+    let aside = bench.repository().join("aside");
+    std::fs::rename(&object, &aside).unwrap();
+    let bench = bench.run();
+    bench.wait(|status| status.error.as_ref().is_some_and(|error| error.contains(&blob))).await;
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    std::fs::rename(&aside, &object).unwrap();
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 2"));
+}
