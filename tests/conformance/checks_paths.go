@@ -20,6 +20,7 @@ func init() {
 		"/apis/wardle.example.com/v1alpha1/proxy/namespaces/default/flunders/a", "/%61pis/wardle.example.com/v1alpha1/fischers/none",
 		"/apis/wardle.example.com/v1alpha1/fischers/a%2Fb", "/apis/wardle.example.com/v1alpha1/fischers/%00", "/apis/./wardle.example.com",
 		"/apis/wardle.example.com/v1alpha1/fischers/..",
+		"/%61pis/wardle.example.com", "/apis/wardle%2Eexample.com", "/apis/wardle%2Eexample.com/v1alpha1", "/apis/wardle.example.com%2Fv1alpha1",
 	} {
 		get("paths", path, path)
 	}
@@ -112,6 +113,9 @@ func init() {
 		for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/wardle.example.com/v1alpha1", "/openapi/v3/unknown"} {
 			addDirect("openapi", path+" "+form.name, func(s *session) { s.document(path, accept(form.accept)) })
 		}
+	}
+	for _, path := range []string{"/openapi%2Fv2", "/openapi/v%33", "/%6Fpenapi/v3/apis/wardle%2Eexample.com/v1alpha1"} {
+		addDirect("openapi", path+", escaped", func(s *session) { s.document(path) })
 	}
 	addDirect("openapi", "v3 by its hash, and a wrong one", func(s *session) {
 		index := s.do("GET", "/openapi/v3", nil, quiet)
