@@ -167,6 +167,20 @@ fn merge_patches_apply() {
     assert_eq!(parse(Merge, b"{").unwrap_err().code(), 400);
 }
 
+/// As `json-patch.v4` does it: RFC 7386 leaves lists as they are sent.
+#[test]
+fn merge_patches_bring_no_nulls_into_maps_within_lists_where_no_map_was() {
+    use PatchType::Merge;
+    let sent = json!([{"a": null, "b": 1}, null, [{"c": null}]]);
+    let pruned = json!([{"b": 1}, null, [{}]]);
+    check(Merge, &json!({"spec": {"new": sent}}), Ok(json!({"n": 1, "list": [1, 2], "new": pruned})));
+    check(Merge, &json!({"spec": {"new": {"x": sent}}}), Ok(json!({"n": 1, "list": [1, 2], "new": {"x": pruned}})));
+    check(Merge, &json!({"spec": {"list": sent}}), Ok(json!({"n": 1, "list": pruned})));
+    check(Merge, &json!({"spec": {"n": {"x": sent}}}), Ok(json!({"n": {"x": pruned}, "list": [1, 2]})));
+    // Where a map was it is all as it was sent.
+    check(Merge, &json!({"spec": sent}), Ok(sent));
+}
+
 #[test]
 fn operations_are_limited() {
     let operation = json!({"op": "test", "path": "/spec/n", "value": 1});
