@@ -170,6 +170,17 @@ func init() {
 			s.do("GET", "/metrics/slis", nil, header("Accept-Encoding", coding), briefOnSuccess)
 		})
 	}
+	const families = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily"
+	for _, wanted := range []string{
+		"text/plain;version=0.0.4;escaping=allow-utf-8", "text/plain;escaping=dots", "text/plain;escaping=values", "text/plain;escaping=other", "text/plain;version=1.0.0;escaping=allow-utf-8",
+		"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3", "text/html;escaping=dots", "*/*;escaping=dots", "text/plain,text/html;escaping=dots",
+		families + ";encoding=other;escaping=dots;q=0.6,text/plain;escaping=values;q=0.4", families + ";encoding=delimited;escaping=allow-utf-8;q=0.6,text/plain;q=0.4",
+	} {
+		addDirect("server", "metrics as "+wanted, func(s *session) {
+			s.do("GET", "/metrics", nil, accept(wanted), headOnSuccess)
+			s.do("GET", "/metrics/slis", nil, accept(wanted), headOnSuccess)
+		})
+	}
 	addDirect("server", "profiles", func(s *session) {
 		s.do("GET", "/debug/pprof/", nil, briefOnSuccess)
 		s.do("GET", "/debug/pprof/profile?seconds=1", nil, briefOnSuccess)
