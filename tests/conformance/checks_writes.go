@@ -372,6 +372,16 @@ func init() {
 	} {
 		patch("JSON "+body, jsonPatch, body)
 	}
+	for name, operation := range map[string]string{
+		"as Go writes it": `{"op":"test","path":"/metadata/annotations/a","value":"x\u003cé"}`, "with a bracket": `{"op":"test","path":"/metadata/annotations/a","value":"x<é"}`,
+		"with an escape":         `{"op":"test","path":"/metadata/annotations/a","value":"x\u003c\u00e9"}`,
+		"in a map, with escapes": `{"op":"test","path":"/metadata/annotations","value":{"a":"\u0078\u003c\u00e9"}}`,
+	} {
+		add("patch", "a test of a text "+name, func(s *session) {
+			s.create("a", "metadata.annotations", map[string]any{"a": "x<é"})
+			s.do("PATCH", s.flunder("a"), "["+operation+"]", contentType(jsonPatch))
+		})
+	}
 	for _, validation := range []string{"Strict", "Ignore"} {
 		add("patch", "what takes the version away, with fieldValidation="+validation, func(s *session) {
 			s.create("a")

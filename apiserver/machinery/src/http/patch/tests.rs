@@ -59,6 +59,25 @@ fn json_patches_apply_or_say_invalid() {
 }
 
 #[test]
+fn tests_compare_values_however_they_are_written() {
+    for (value, tested, holds) in [
+        (r#""x<yé""#, r#""x<yé""#, true),
+        (r#""x<yé""#, r#""\u0078\u003cy\u00e9""#, true),
+        (r#""x<yé""#, r#""x<y\\u00e9""#, false),
+        ("0.5", "0.50", true),
+        ("0.5", "5e-1", true),
+        (r#"{"a":["<"],"b":0.5}"#, r#"{"b":0.50,"a":["\u003c"]}"#, true),
+        (r#"{"a":["<"]}"#, r#"{"a":[">"]}"#, false),
+    ] {
+        let patch = format!(
+            r#"[{{"op":"add","path":"/spec/n","value":{value}}},{{"op":"test","path":"/spec/n","value":{tested}}}]"#
+        );
+        let applied = parse(PatchType::Json, patch.as_bytes()).unwrap().apply(&object(), &Value::Null);
+        assert_eq!(applied.is_ok(), holds, "{patch}");
+    }
+}
+
+#[test]
 fn a_tilde_that_escapes_nothing_is_one() {
     let add = |key: &str| json!([{"op": "add", "path": format!("/spec/{key}"), "value": {}}]);
     for (key, name) in [("~2", "~2"), ("a~", "a~"), ("~01", "~1"), ("~0~1~", "~/~")] {
