@@ -113,6 +113,15 @@ func init() {
 			}
 		})
 	}
+	for _, hold := range []string{
+		`{"new":[{"a":null,"b":1},null,[{"c":null}]]}`, `{"list":[{"a":null}]}`, `{"text":{"l":[{"a":null}],"m":null}}`, `{"map":[{"a":null}]}`, `{"map":{"l":[{"a":null}],"x":null}}`,
+	} {
+		track("patch", "nulls within "+hold, func(s *session) {
+			s.setup("PATCH", s.trawler("a"), `{"spec":{"hold":{"list":[1],"text":"x","map":{"x":1}}}}`, contentType(merge))
+			change(s, "PATCH", s.trawler("a"), `{"spec":{"hold":`+hold+`}}`, contentType(merge))
+			change(s, "PATCH", s.trawler("a"), `{"spec":{"hold":`+hold+`}}`, contentType(merge))
+		})
+	}
 	track("status", "applied", func(s *session) {
 		s.full = true
 		configuration := func(more ...any) map[string]any { return with(trawler("a", "spec", nil), more...) }

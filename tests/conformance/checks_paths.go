@@ -20,6 +20,7 @@ func init() {
 		"/apis/wardle.example.com/v1alpha1/proxy/namespaces/default/flunders/a", "/%61pis/wardle.example.com/v1alpha1/fischers/none",
 		"/apis/wardle.example.com/v1alpha1/fischers/a%2Fb", "/apis/wardle.example.com/v1alpha1/fischers/%00", "/apis/./wardle.example.com",
 		"/apis/wardle.example.com/v1alpha1/fischers/..",
+		"/%61pis/wardle.example.com", "/apis/wardle%2Eexample.com", "/apis/wardle%2Eexample.com/v1alpha1", "/apis/wardle.example.com%2Fv1alpha1",
 	} {
 		get("paths", path, path)
 	}
@@ -113,6 +114,9 @@ func init() {
 			addDirect("openapi", path+" "+form.name, func(s *session) { s.document(path, accept(form.accept)) })
 		}
 	}
+	for _, path := range []string{"/openapi%2Fv2", "/openapi/v%33", "/%6Fpenapi/v3/apis/wardle%2Eexample.com/v1alpha1"} {
+		addDirect("openapi", path+", escaped", func(s *session) { s.document(path) })
+	}
 	addDirect("openapi", "v3 by its hash, and a wrong one", func(s *session) {
 		index := s.do("GET", "/openapi/v3", nil, quiet)
 		url, _ := index.at("paths", "apis/wardle.example.com/v1alpha1", "serverRelativeURL").(string)
@@ -164,6 +168,17 @@ func init() {
 		addDirect("server", "metrics compressed by "+coding, func(s *session) {
 			s.do("GET", "/metrics", nil, header("Accept-Encoding", coding), briefOnSuccess)
 			s.do("GET", "/metrics/slis", nil, header("Accept-Encoding", coding), briefOnSuccess)
+		})
+	}
+	const families = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily"
+	for _, wanted := range []string{
+		"text/plain;version=0.0.4;escaping=allow-utf-8", "text/plain;escaping=dots", "text/plain;escaping=values", "text/plain;escaping=other", "text/plain;version=1.0.0;escaping=allow-utf-8",
+		"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3", "text/html;escaping=dots", "*/*;escaping=dots", "text/plain,text/html;escaping=dots",
+		families + ";encoding=other;escaping=dots;q=0.6,text/plain;escaping=values;q=0.4", families + ";encoding=delimited;escaping=allow-utf-8;q=0.6,text/plain;q=0.4",
+	} {
+		addDirect("server", "metrics as "+wanted, func(s *session) {
+			s.do("GET", "/metrics", nil, accept(wanted), headOnSuccess)
+			s.do("GET", "/metrics/slis", nil, accept(wanted), headOnSuccess)
 		})
 	}
 	addDirect("server", "profiles", func(s *session) {

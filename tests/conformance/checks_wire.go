@@ -61,6 +61,26 @@ func (s *session) wire(what string, sent string, methods ...string) {
 	}
 }
 
+// plain sends bytes without TLS, and writes down all that comes back.
+func (s *session) plain(sent string) {
+	connection, err := net.DialTimeout("tcp", strings.TrimPrefix(s.base, "https://"), 10*time.Second)
+	if err != nil {
+		panic(err)
+	}
+	defer connection.Close()
+	_ = connection.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(connection, sent)
+	answer, err := io.ReadAll(connection)
+	if text := string(answer); strings.HasPrefix(text, "HTTP/") {
+		s.say("%q", text)
+	} else {
+		s.say("no HTTP")
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.say("open")
+	}
+}
+
 func broken(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "open"
@@ -129,6 +149,10 @@ func init() {
 	wire("an upgrade that is none", get(one, "Connection: Upgrade", "Upgrade: other"))
 	wire("an upgrade to HTTP/2", get(one, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"))
 	wire("HTTP/2 without its being agreed on", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+
+	for _, begins := range []string{"GET /", "GET *", "HEAD /", "POST /", "PUT /", "PUT *", "OPTIONS *", "PATCH /", "DELETE /", "nonsense"} {
+		addDirect("wire", begins+" without TLS", func(s *session) { s.plain(begins + " HTTP/1.1\r\nHost: localhost\r\n\r\n") })
+	}
 
 	body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Flunder","metadata":{"name":"a"}}`, groupVersion)
 	post := func(name string, lines []string, body string, methods ...string) {

@@ -72,6 +72,24 @@ func init() {
 	} {
 		create(fmt.Sprintf("the wrong type in %s: %s", wrong.path, encode(wrong.value)), object("a", wrong.path, wrong.value))
 	}
+	part := func(fields string) string {
+		return `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder",` + fields + `}`
+	}
+	for name, fields := range map[string]string{
+		"a field and the name": `"spec":{"reference":1},"metadata":{"name":true}`, "the version and the name": `"metadata":{"resourceVersion":5,"name":true}`,
+		"a field and a time": `"spec":{"reference":1},"metadata":{"name":"a","creationTimestamp":5}`, "a label and a field": `"metadata":{"name":"a","labels":{"z":1}},"spec":{"reference":1}`,
+	} {
+		create("wrong types in "+name, part(fields))
+		create("wrong types in "+name+", in YAML", part(fields), contentType("application/yaml"))
+	}
+	for name, fields := range map[string]string{
+		"a field": `"metadata":{"name":"a"},"spec":{"reference":1,"reference":"x"}`, "a spec": `"metadata":{"name":"a"},"spec":{"reference":1},"spec":{"reference":"x"}`,
+		"a label": `"metadata":{"name":"a","labels":{"l":1,"l":"x"}}`, "a list": `"metadata":{"name":"a","finalizers":[1],"finalizers":[]}`,
+	} {
+		for _, validation := range []string{"Strict", "Warn", "Ignore"} {
+			query("a wrong type in "+name+" that stands again, with fieldValidation="+validation, "?fieldValidation="+validation, part(fields))
+		}
+	}
 	for _, null := range []string{"spec", "status", "metadata.labels", "metadata.annotations", "spec.reference", "metadata.finalizers"} {
 		path := strings.Split(null, ".")
 		create("null in "+null, func() any {
@@ -353,6 +371,16 @@ func init() {
 		`[{"op":"remove","path":"/apiVersion"}]`, `[{"op":"replace","path":"/apiVersion","value":""}]`, `[{"op":"remove","path":"/kind"}]`,
 	} {
 		patch("JSON "+body, jsonPatch, body)
+	}
+	for name, operation := range map[string]string{
+		"as Go writes it": `{"op":"test","path":"/metadata/annotations/a","value":"x\u003cé"}`, "with a bracket": `{"op":"test","path":"/metadata/annotations/a","value":"x<é"}`,
+		"with an escape":         `{"op":"test","path":"/metadata/annotations/a","value":"x\u003c\u00e9"}`,
+		"in a map, with escapes": `{"op":"test","path":"/metadata/annotations","value":{"a":"\u0078\u003c\u00e9"}}`,
+	} {
+		add("patch", "a test of a text "+name, func(s *session) {
+			s.create("a", "metadata.annotations", map[string]any{"a": "x<é"})
+			s.do("PATCH", s.flunder("a"), "["+operation+"]", contentType(jsonPatch))
+		})
 	}
 	for _, validation := range []string{"Strict", "Ignore"} {
 		add("patch", "what takes the version away, with fieldValidation="+validation, func(s *session) {

@@ -16,6 +16,7 @@ use crate::{
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod merging;
 mod operations;
 
 pub(crate) use self::operations::{Misapplied, apply_operations};
@@ -36,7 +37,7 @@ pub(crate) const MEDIA_TYPES: [&str; 4] = [
 pub(crate) enum PatchType {
     /// RFC 6902.
     Json,
-    /// RFC 7386.
+    /// RFC 7386, and somewhat more of nulls.
     Merge,
     /// A merge patch that knows of keyed lists.
     Strategic,
@@ -77,7 +78,7 @@ pub(crate) struct Patch {
 enum Change {
     /// Operations, still as they were sent: upstream refuses a malformed one only when it comes to it.
     Json(Vec<Value>),
-    Merge(Value),
+    Merge(Map<String, Value>),
     Strategic(Map<String, Value>),
 }
 
@@ -100,7 +101,7 @@ impl Patch {
         })?;
         let mut strict = parsed.strict.warnings();
         let change = match (kind, parsed.value) {
-            (PatchType::Merge, value @ Value::Object(_)) => Change::Merge(value),
+            (PatchType::Merge, Value::Object(patch)) => Change::Merge(patch),
             (PatchType::Merge, Value::Null) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             (PatchType::Merge, other) => {
                 let given = schema::json_type(&other);
@@ -140,12 +141,17 @@ impl Patch {
     /// 422 `Invalid` when an operation does not apply, such as a failed test; what upstream answers to a strategic
     /// merge patch that is malformed or does not fit.
     pub(crate) fn apply(&self, object: &Object, schema: &Value) -> Result<Object, ApiError> {
-        let mut document = Value::Object(object.0.clone());
-        match &self.change {
-            Change::Merge(patch) => json_patch::merge(&mut document, patch),
+        let document = match &self.change {
+            Change::Merge(patch) => {
+                let mut merged = object.0.clone();
+                merging::merge(&mut merged, patch);
+                Value::Object(merged)
+            }
             Change::Json(operations) => {
+                let mut document = Value::Object(object.0.clone());
                 apply_operations(&mut document, operations)
                     .map_err(|_| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
+                document
             }
             Change::Strategic(patch) => {
                 let merged = strategic_patch::merge(object.0.clone(), patch.clone(), Lookup::of_object(schema));
@@ -161,11 +167,12 @@ impl Patch {
                         merged.insert(field.to_owned(), value.clone());
                     }
                 }
-                document = Value::Object(merged);
+                let mut document = Value::Object(merged);
                 // Where there is to be an integer, whatever is a whole number is one.
                 json::settle_numbers(&mut document);
+                document
             }
-        }
+        };
         match document {
             Value::Object(map) => Ok(Object(map)),
             other => Err(invalid(other.to_string(), "an object must be a map")),

@@ -80,6 +80,66 @@ fn phase(namespace: &Namespace) -> NamespacePhase {
 #[async_trait]
 impl NamespaceLookup for ClusterNamespaces {
     async fn phase(&self, namespace: &str) -> Result<Option<NamespacePhase>, ApiError> {
-        Ok(self.get(namespace).await?.as_deref().map(phase))
+        Ok(self.get(namespace).await.map_err(unknown)?.as_deref().map(phase))
+    }
+}
+
+/// What whoever writes hears when the cluster does not tell of the namespace: that it refuses this server, or has no time
+/// for it, says nothing about the write. As upstream's `NamespaceLifecycle`.
+fn unknown(error: ApiError) -> ApiError {
+    if error.is("InternalError") { error } else { ApiError::internal(error.message()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, net::Ipv4Addr};
+
+    use http::{Request, Response};
+    use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use serde_json::json;
+    use tokio::{net::TcpListener, task::JoinSet};
+
+    use super::*;
+    use crate::http::body;
+
+    /// Tells of no namespace to anybody.
+    async fn refuse(_: Request<Incoming>) -> Result<Response<body::Body>, Infallible> {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "namespaces are forbidden",
+        });
+        let mut response = Response::new(body::full(status.to_string()));
+        *response.status_mut() = http::StatusCode::FORBIDDEN;
+        Ok(response)
+    }
+
+    #[tokio::test]
+    async fn failures_of_the_cluster_are_internal_to_who_writes() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.spawn(async move {
+                    drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(refuse)).await);
+                });
+            }
+        });
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let end = CancellationToken::new();
+        let namespaces = ClusterNamespaces::start(client, end.clone());
+        let check = async |namespace: &str, why: &str| {
+            let error = namespaces.phase(namespace).await.expect_err(why);
+            assert_eq!((error.code(), error.reason()), (500, "InternalError"), "{error:?}");
+            assert!(error.message().starts_with(&format!("Internal error occurred: {why}")), "{error:?}");
+        };
+        check("shop", "namespaces are forbidden").await;
+        check("%", "invalid resource name").await;
+        serving.abort();
+        let _ = serving.await;
+        check("shop", "the cluster's API server cannot be reached").await;
+        end.cancel();
     }
 }

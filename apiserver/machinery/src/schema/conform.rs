@@ -76,6 +76,49 @@ pub(super) fn conform(
     }
 }
 
+/// The value of a wrong type that Go's decoder tells of among several, which it is shown in the order of the document.
+#[derive(Debug)]
+pub(super) struct FirstMisfit<'a> {
+    schema: &'a CompiledSchema,
+    names: (&'a str, &'a str),
+    found: Option<TypeError>,
+    is_final: bool,
+}
+
+impl<'a> FirstMisfit<'a> {
+    /// Looks at values of the kind of this version and kind.
+    pub(super) fn new(schema: &'a CompiledSchema, names: (&'a str, &'a str)) -> Self {
+        Self { schema, names, found: None, is_final: false }
+    }
+
+    /// Looks at a value whose parts, if any, were looked at before.
+    pub(super) fn look(&mut self, node: NodeId, value: &Value, path: &Path<'_>) {
+        let schema = self.schema;
+        let shape = &schema.node(node).shape;
+        let fits = matches!(
+            (shape, value),
+            (Shape::Any, _) | (Shape::Array(_), Value::Array(_)) | (Shape::Object(_), Value::Object(_))
+        );
+        if self.is_final || fits {
+            return;
+        }
+        let (version, kind) = self.names;
+        let mut strict = StrictErrors::default();
+        let mut walk = Walk { schema, version, kind, strict: &mut strict };
+        let Err(error) = walk.value(node, &mut value.clone(), path, 0) else { return };
+        // Types of Go's that read themselves end the decoding; after others it goes on, and tells of the first in the end.
+        self.is_final = matches!(shape, Shape::IntOrString | Shape::String(StringFormat::DateTime));
+        if self.is_final || self.found.is_none() {
+            self.found = Some(error);
+        }
+    }
+
+    /// What is wrong, if anything is.
+    pub(super) fn found(self) -> Option<TypeError> {
+        self.found
+    }
+}
+
 /// What Go's decoder calls a value's type.
 pub(super) fn json_type(value: &Value) -> &'static str {
     match value {

@@ -1,4 +1,5 @@
-//! Reads JSON along a schema: notes duplicate fields, skips unknown ones without building them.
+//! Reads JSON along a schema: notes duplicate fields, skips unknown ones without building them, and shows what has a type
+//! in the order in which it stands.
 
 use std::{borrow::Cow, cell::RefCell, fmt};
 
@@ -12,21 +13,37 @@ use super::{
 };
 use crate::status::quote;
 
+/// Is shown a value that was read, where the schema has it, and its path.
+type Look<'a> = dyn Fn(NodeId, &Value, &Path<'_>) + 'a;
+
 /// Reads a body; with a schema, unknown fields are noted and left out.
 pub(super) fn parse(schema: Option<&CompiledSchema>, body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
+    let strict = RefCell::default();
+    let value = read(schema, body, &strict, None)?;
+    Ok((value, strict.into_inner()))
+}
+
+/// Shows all values of a body that have a type, in its order: parts before their whole, and all that stand twice.
+pub(super) fn look_through(schema: &CompiledSchema, body: &[u8], look: &Look<'_>) -> Result<(), SyntaxError> {
+    read(Some(schema), body, &RefCell::default(), Some(look)).map(drop)
+}
+
+fn read(
+    schema: Option<&CompiledSchema>,
+    body: &[u8],
+    strict: &RefCell<StrictErrors>,
+    look: Option<&Look<'_>>,
+) -> Result<Value, SyntaxError> {
     // Go's decoder replaces what is not UTF-8, so bodies that it takes have to be taken here.
     let text = with_whole_characters(String::from_utf8_lossy(body));
     if let Some(character) = too_deep(&text) {
         return Err(SyntaxError(format!("invalid character '{character}' exceeded max depth")));
     }
-    let strict = RefCell::default();
-    let seed = Seed { schema, node: schema.map(CompiledSchema::root), path: &Path::Root, strict: &strict };
+    let seed = Seed { schema, node: schema.map(CompiledSchema::root), path: &Path::Root, strict, look };
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let value = seed
-        .deserialize(&mut deserializer)
+    seed.deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| SyntaxError(go_message(&error, &text)))?;
-    Ok((value, strict.into_inner()))
+        .map_err(|error| SyntaxError(go_message(&error, &text)))
 }
 
 /// The text with halves of surrogate pairs that have no other half replaced, as Go's decoder replaces them.
@@ -62,11 +79,12 @@ struct Seed<'a, 'p> {
     node: Option<NodeId>,
     path: &'p Path<'p>,
     strict: &'a RefCell<StrictErrors>,
+    look: Option<&'a Look<'a>>,
 }
 
 impl<'a> Seed<'a, '_> {
     fn child<'p>(&self, node: Option<NodeId>, path: &'p Path<'p>) -> Seed<'a, 'p> {
-        Seed { schema: self.schema, node, path, strict: self.strict }
+        Seed { schema: self.schema, node, path, strict: self.strict, look: self.look }
     }
 
     fn shape(&self) -> Option<&'a Shape> {
@@ -87,7 +105,12 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
+        let (shown, path) = (self.look.zip(self.node), self.path);
+        let value = deserializer.deserialize_any(self)?;
+        if let Some((look, node)) = shown {
+            look(node, &value, path);
+        }
+        Ok(value)
     }
 }
 
@@ -149,21 +172,22 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         };
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let node = match shape.map(|shape| shape.field(&key)) {
+            let (node, path) = match shape.map(|shape| shape.field(&key)) {
                 // What may tell the kind is looked at first, and is unknown then.
-                Some(Field::Unknown) if self.tells_type(&key) => None,
+                Some(Field::Unknown) if self.tells_type(&key) => (None, self.path.key(&key)),
                 Some(Field::Unknown) => {
                     self.note("unknown", &key);
                     entries.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                Some(Field::Known(id) | Field::Element(id)) => Some(id),
-                Some(Field::Free) | None => None,
+                Some(Field::Known(id)) => (Some(id), self.path.key(&key)),
+                Some(Field::Element(id)) => (Some(id), self.path.element(&key)),
+                Some(Field::Free) | None => (None, self.path.key(&key)),
             };
             if map.contains_key(&key) {
                 self.note("duplicate", &key);
             }
-            let value = entries.next_value_seed(self.child(node, &self.path.key(&key)))?;
+            let value = entries.next_value_seed(self.child(node, &path))?;
             match (self.schema, shape.map(|shape| shape.field(&key)), map.get_mut(&key)) {
                 (Some(schema), Some(Field::Known(id)), Some(before)) => merge(schema, id, before, value),
                 _ => drop(map.insert(key, value)),

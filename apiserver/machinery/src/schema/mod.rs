@@ -22,7 +22,7 @@ mod time;
 mod validate;
 mod yaml;
 
-use std::sync::LazyLock;
+use std::{cell::RefCell, sync::LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Map, Value};
@@ -87,6 +87,8 @@ pub struct StrictErrors {
     fields: Vec<String>,
     /// How many bytes of texts about fields were made.
     told: usize,
+    /// Whether some field stands twice, told or not.
+    has_duplicates: bool,
 }
 
 impl StrictErrors {
@@ -109,6 +111,7 @@ impl StrictErrors {
 
     /// Notes a field that is `unknown` or `duplicate`.
     fn note_field(&mut self, what: &str, path: &path::Path<'_>) {
+        self.has_duplicates |= what == "duplicate";
         // A path may be nearly as long as the body, and met as often as there is room for in the rest.
         if self.fields.len() < MAX_STRICT_ERRORS && self.told < MAX_TOLD_BYTES {
             let text = format!("{what} field {:?}", path.to_string());
@@ -269,14 +272,26 @@ impl Decoder {
         };
         let mut object = self.root(value, body)?;
         self.check_type(&mut object, body)?;
-        conform::conform(&self.schema, (&self.version, &self.kind), &mut object, &mut strict)
-            .map_err(|e| self.unhandled(e))?;
+        let conformed = conform::conform(&self.schema, (&self.version, &self.kind), &mut object, &mut strict);
+        // An object knows no order of its fields, and of what stands twice only what came of both.
+        let misfit = match format {
+            Format::Json if conformed.is_err() || strict.has_duplicates => self.first_misfit(body),
+            Format::Json | Format::Yaml => None,
+        };
+        misfit.map_or(conformed, Err).map_err(|e| self.unhandled(e))?;
         let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => return Err(self.unhandled(strict.message())),
             FieldValidation::Warn => strict.warnings(),
             FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),
         };
         Ok(Decoded { object: Object(object), warnings })
+    }
+
+    /// The value of a wrong type in a body of JSON, which was read before, that Go's decoder tells of.
+    fn first_misfit(&self, body: &[u8]) -> Option<conform::TypeError> {
+        let first = RefCell::new(conform::FirstMisfit::new(&self.schema, (&self.version, &self.kind)));
+        json::look_through(&self.schema, body, &|node, value, path| first.borrow_mut().look(node, value, path)).ok()?;
+        first.into_inner().found()
     }
 
     /// Brings an object that was changed in place, by a patch, back to the schema: drops unknown

@@ -299,6 +299,54 @@ fn values_of_the_wrong_type_are_refused_with_their_path() {
     assert!(refusal(labels, Format::Json).contains("ObjectMeta.metadata.labels of type string"));
 }
 
+/// A widget with the spec that this text is.
+fn with_spec(spec: &str) -> String {
+    object(&json!("SPEC")).replace(r#""SPEC""#, spec)
+}
+
+#[test]
+fn of_several_values_of_a_wrong_type_the_first_is_told() {
+    for (spec, expected) in [
+        (r#"{"size":"x","code":1}"#, "string into Go struct field WidgetSpec.spec.size of type int32"),
+        (r#"{"code":1,"size":"x"}"#, "number into Go struct field WidgetSpec.spec.code of type string"),
+        (r#"{"parts":[{"weight":1,"name":1}],"code":1}"#, "WidgetSpec.spec.parts.name of type string"),
+        (r#"{"parameters":{"z":1},"code":1}"#, "WidgetSpec.spec.parameters of type string"),
+        (
+            r#"{"parameters":[{"code":1}],"code":1}"#,
+            "array into Go struct field WidgetSpec.spec.parameters of type map",
+        ),
+        // A time reads itself in Go, which ends the decoding.
+        (r#"{"size":"x","when":5,"code":1}"#, "number into Go struct field WidgetSpec.spec.when of type string"),
+        (r#"{"size":"x","when":"noon","code":1}"#, r#"parsing time "noon" as "#),
+    ] {
+        let message = refusal(with_spec(spec), Format::Json);
+        assert!(message.contains(expected), "{spec}: {message}");
+    }
+    // YAML is made JSON first, with its keys in order.
+    let message = refusal(with_spec(r#"{"size":"x","code":1}"#), Format::Yaml);
+    assert!(message.contains("WidgetSpec.spec.code of type string"), "{message}");
+}
+
+#[test]
+fn a_wrong_type_is_told_of_what_stands_a_second_time_with_the_right_one() {
+    use FieldValidation::{Ignore, Strict, Warn};
+    for (spec, expected) in [
+        (r#"{"size":"x","size":1}"#, "string into Go struct field WidgetSpec.spec.size of type int32"),
+        (r#"{"size":1,"parts":[{"name":1}],"parts":[]}"#, "WidgetSpec.spec.parts.name of type string"),
+        (r#"{"size":1,"parameters":{"a":1,"a":"x"}}"#, "WidgetSpec.spec.parameters of type string"),
+        (r#"{"size":1,"code":1,"code":null}"#, "WidgetSpec.spec.code of type string"),
+    ] {
+        for validation in [Strict, Warn, Ignore] {
+            let error = decode(with_spec(spec), Format::Json, validation).expect_err(spec);
+            assert!(error.code() == 400 && error.message().contains(expected), "{spec}: {error:?}");
+        }
+    }
+    for spec in [r#"{"size":1,"extra":{"a":1,"a":"x"}}"#, r#"{"size":1,"size":2}"#] {
+        let decoded = decode(with_spec(spec), Format::Json, Warn).expect(spec);
+        assert_eq!(decoded.warnings.len(), 1, "{spec}");
+    }
+}
+
 #[test]
 fn null_is_zero_in_maps_and_stays_in_what_has_no_schema() {
     let spec = spec(&json!({

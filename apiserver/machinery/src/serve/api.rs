@@ -39,7 +39,7 @@ impl Api {
 #[async_trait]
 impl Handler for Api {
     async fn handle(&self, info: RequestInfo, context: RequestContext, mut request: Request<Body>) -> Response<Body> {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or(""));
+        let (path, query) = (info.path.as_str(), request.uri().query().unwrap_or(""));
         if let Some(response) = self.openapi.respond(request.method(), path, query, request.headers()) {
             return response.map(body::full);
         }
@@ -67,5 +67,38 @@ impl Handler for Api {
     fn paths(&self) -> Vec<String> {
         let documents = self.discovery.paths().map(str::to_owned);
         documents.chain(["/openapi/v2", "/openapi/v3", "/openapi/v3/"].map(str::to_owned)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::{auth::AllowAll, log::MemoryLog, request::UserInfo, schema::tests::Widget, strategy::DefaultStrategy};
+
+    #[tokio::test]
+    async fn documents_are_found_by_escaped_paths() {
+        let registry = Registry::builder(Arc::new(MemoryLog::new()))
+            .register(ResourceDefinition::of::<Widget>(), DefaultStrategy::<Widget>::default())
+            .build()
+            .await
+            .unwrap();
+        let api = Api::new(&registry);
+        for (path, expected) in [
+            ("/%61pis", StatusCode::OK),
+            ("/apis/test%2Eexample", StatusCode::OK),
+            ("/apis/test.example%2Fv%31", StatusCode::OK),
+            ("/apis/test%2Eexample/v1/namespaces/shop/%77idgets", StatusCode::OK),
+            ("/openapi%2Fv2", StatusCode::OK),
+            ("/openapi/v%33", StatusCode::OK),
+            ("/openapi/v3/apis/test%2Eexample/v1", StatusCode::OK),
+            ("/apis/test%252Eexample", StatusCode::NOT_FOUND),
+        ] {
+            let request = Request::builder().uri(path).body(body::empty()).unwrap();
+            let info = RequestInfo::new(request.method(), request.uri());
+            let context = RequestContext::new(UserInfo::default(), Arc::new(AllowAll));
+            assert_eq!(api.handle(info, context, request).await.status(), expected, "{path}");
+        }
     }
 }

@@ -32,6 +32,7 @@ use super::{
     Server,
     chain::{Chain, Connection},
     gather::{self, LongAnswers, gather},
+    plain,
     stalls::Stalls,
     streams::{Opened, Streams, apart, in_time},
     tls, wire,
@@ -129,7 +130,7 @@ async fn connection(
 ) {
     // Answers are written whole; waiting to fill a packet would only delay watch events.
     let _ = stream.set_nodelay(true);
-    let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+    let handshake = timeout(HANDSHAKE_TIMEOUT, plain::accept(acceptor, stream));
     let stream = match closing.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
         Some(failed) => {

@@ -15,7 +15,8 @@ use prometheus::{
 };
 
 use crate::{
-    http::{Body, body, encoding},
+    document,
+    http::{Body, body, encoding, negotiate},
     metrics::{Families, alpha, beta, stable},
     request::UserInfo,
 };
@@ -32,6 +33,10 @@ const WITHOUT_SHORTEST: &[f64] = DURATION_BUCKETS.split_at(2).1;
 const WATCH_LIST_BUCKETS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 const FILTER_BUCKETS: [f64; 13] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0];
+/// The ways to escape names of metrics that are known.
+const ESCAPINGS: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
+/// How metrics are encoded in protobuf.
+const PROTOBUF_ENCODINGS: [&str; 3] = ["delimited", "text", "compact-text"];
 /// How many resources appear in labels at most; a server has far fewer.
 const MOST_RESOURCES: usize = 2000;
 
@@ -266,7 +271,8 @@ impl Metrics {
         let gzip = encoding::prefers_gzip(request);
         let mut response = Response::new(body::full(if gzip { encoding::gzip(&text) } else { text.into() }));
         let headers = response.headers_mut();
-        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+        let content_type = format!("text/plain; version=0.0.4; charset=utf-8; escaping={}", escaping(request));
+        let content_type = HeaderValue::try_from(content_type).expect("its parts are ASCII");
         headers.insert(header::CONTENT_TYPE, content_type);
         headers.insert(PROCESS_START_TIME, self.started.as_second().into());
         if gzip {
@@ -334,6 +340,25 @@ impl Metrics {
         known.insert(resource.clone());
         true
     }
+}
+
+/// How names are to be escaped, as `Negotiate` of `github.com/prometheus/common/expfmt` reads it. No name here needs that,
+/// so that all ways come to the same text.
+fn escaping(request: &HeaderMap) -> &'static str {
+    let mut chosen = "underscores";
+    for clause in negotiate::clauses(document::accept(request)) {
+        let asked = clause.param("escaping");
+        chosen = ESCAPINGS.into_iter().find(|known| asked == Some(*known)).unwrap_or(chosen);
+        // Where upstream finds its format: text of this version, or protobuf, which text is the answer to here.
+        let of_text = clause.names("text", "plain") && clause.param("version").is_none_or(|version| version == "0.0.4");
+        let of_protobuf = clause.names("application", "vnd.google.protobuf")
+            && clause.param("proto") == Some("io.prometheus.client.MetricFamily")
+            && clause.param("encoding").is_some_and(|encoding| PROTOBUF_ENCODINGS.contains(&encoding));
+        if of_text || of_protobuf {
+            break;
+        }
+    }
+    chosen
 }
 
 /// When the process started: what its metric says too.

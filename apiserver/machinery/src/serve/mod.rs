@@ -40,6 +40,7 @@ mod gather;
 mod health;
 mod inflight;
 mod metrics;
+mod plain;
 mod pretty;
 mod record;
 mod signals;

@@ -595,6 +595,45 @@ async fn calls_are_counted_by_what_came_of_them() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_out_when_its_request_is_over_is_counted_as_failed() {
+    let hooks = gate().await;
+    for policy in ["Fail", "Ignore"] {
+        let mut never = hooks.hook("gate.test.dev", "never");
+        never["failurePolicy"] = json!(policy);
+        let server = with_validating(never).await;
+        let mut context = server.context.clone();
+        let give_up = async |context: &RequestContext| {
+            hooks.asked();
+            let asked = async {
+                while hooks.asked().is_empty() {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                outcome = server.gadgets.create(context, "shop", gadget("a", 1)) => panic!("{outcome:?}"),
+                () = asked => {}
+            }
+        };
+        let counted = |name: &str| server.metrics(&format!("apiserver_admission_webhook_{name}")).concat();
+        // Who asked has gone.
+        give_up(&context).await;
+        assert_eq!(counted("request_total") + &counted("rejection_count") + &counted("fail_open_count"), "");
+        // The time is over.
+        context.end_by(tokio::time::Instant::now());
+        give_up(&context).await;
+        let fails = policy == "Fail";
+        let request = counted("request_total");
+        assert!(request.contains(r#"code="503""#) && request.contains(&format!(r#"rejected="{fails}""#)), "{request}");
+        assert!(counted("admission_duration_seconds_count").ends_with(" 1"));
+        let (rejections, opened) = (counted("rejection_count"), counted("fail_open_count"));
+        assert_eq!(rejections.contains(r#"error_type="calling_webhook_error""#), fails, "{rejections}");
+        assert_eq!(opened.ends_with(" 1"), !fails, "{opened}");
+        let key = "failed-open.validating.webhook.admission.k8s.io/round_0_index_0";
+        assert_eq!(context.annotations().always.contains_key(key), !fails);
+    }
+}
+
+#[tokio::test]
 async fn what_a_removed_namespace_left_behind_can_be_finished_by_the_server_alone() {
     let gate = gate().await;
     let on = |operation: &str, selector: serde_json::Value| {

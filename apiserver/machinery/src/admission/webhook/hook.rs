@@ -29,7 +29,6 @@ use crate::{
         rules, selector,
     },
     object::Object,
-    request::Waits,
     selector::LabelSelector,
     status::ApiError,
 };
@@ -134,15 +133,27 @@ impl fmt::Display for Place {
 
 /// A webhook is waited for, which is noted however that ends: the request may have no time left.
 struct Waiting<'a> {
-    waits: &'a Waits,
-    mutates: bool,
+    hook: &'a Hook,
+    attributes: &'a Attributes<'a>,
+    place: Place,
     began: Instant,
+    has_ended: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
-        if self.mutates { self.waits.mutating(took) } else { self.waits.validating(took) }
+        let (took, waits) = (self.began.elapsed(), self.attributes.context.waits());
+        if self.hook.mutates() {
+            waits.mutating(took)
+        } else {
+            waits.validating(took)
+        }
+        let is_late = self.attributes.context.end().is_some_and(|end| end <= tokio::time::Instant::now());
+        if !self.has_ended && is_late {
+            // Upstream's call ends with the time of its request, as one that failed. Nobody waits for what comes of it.
+            let failure = Failure::Call(CallError::new(503, "context deadline exceeded"));
+            let _ = self.hook.settle::<()>(self.attributes, self.place, self.began, Err(failure));
+        }
     }
 }
 
@@ -253,8 +264,19 @@ impl Hook {
         }
     }
 
+    fn mutates(&self) -> bool {
+        self.hook_type == HookType::Mutating
+    }
+
     /// Asks the webhook; its warnings and annotations are taken over.
-    pub(super) async fn call(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<Answer, Failure> {
+    ///
+    /// When the future is dropped since the request has no time left, the call is settled as one that failed.
+    pub(super) async fn call(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+        place: Place,
+    ) -> Result<Answer, Failure> {
         if attributes.dry_run && !matches!(self.side_effects.as_str(), "None" | "NoneOnDryRun") {
             let text = format!("admission webhook {:?} does not support dry run", self.name);
             return Err(Failure::Other(ApiError::bad_request(text)));
@@ -265,13 +287,14 @@ impl Hook {
         })?;
         let uid = Uuid::new_v4().to_string();
         let body = review::encode(version, &uid, attributes, object);
-        let mutates = self.hook_type == HookType::Mutating;
         let answer = {
-            let _waiting = Waiting { waits: attributes.context.waits(), mutates, began: Instant::now() };
-            self.client.post(body, self.timeout, attributes.context.end()).await
+            let mut waiting = Waiting { hook: self, attributes, place, began: Instant::now(), has_ended: false };
+            let answer = self.client.post(body, self.timeout, attributes.context.end()).await;
+            waiting.has_ended = true;
+            answer
         };
         let answer = answer.map_err(Failure::Call)?;
-        let answer = review::decode(version, &uid, mutates, &answer);
+        let answer = review::decode(version, &uid, self.mutates(), &answer);
         let answer = answer.map_err(|reason| Failure::Call(CallError::new(503, reason)))?;
         for (key, value) in &answer.audit_annotations {
             attributes.annotate(format!("{}/{key}", self.name), value.clone());

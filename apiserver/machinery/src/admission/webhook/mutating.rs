@@ -58,7 +58,7 @@ impl MutatingWebhooks {
         object: &mut Option<&mut Object>,
         place: Place,
     ) -> Result<bool, Failure> {
-        let answer = hook.call(attributes, object.as_deref()).await?;
+        let answer = hook.call(attributes, object.as_deref(), place).await?;
         let Some((bytes, patch_type)) = answer.patch else { return Ok(false) };
         let operations = json_operations(&bytes).map_err(|error| {
             Failure::Call(CallError::new(503, format!("received undecodable patch in webhook response: {error}")))

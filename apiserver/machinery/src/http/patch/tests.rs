@@ -59,6 +59,25 @@ fn json_patches_apply_or_say_invalid() {
 }
 
 #[test]
+fn tests_compare_values_however_they_are_written() {
+    for (value, tested, holds) in [
+        (r#""x<yé""#, r#""x<yé""#, true),
+        (r#""x<yé""#, r#""\u0078\u003cy\u00e9""#, true),
+        (r#""x<yé""#, r#""x<y\\u00e9""#, false),
+        ("0.5", "0.50", true),
+        ("0.5", "5e-1", true),
+        (r#"{"a":["<"],"b":0.5}"#, r#"{"b":0.50,"a":["\u003c"]}"#, true),
+        (r#"{"a":["<"]}"#, r#"{"a":[">"]}"#, false),
+    ] {
+        let patch = format!(
+            r#"[{{"op":"add","path":"/spec/n","value":{value}}},{{"op":"test","path":"/spec/n","value":{tested}}}]"#
+        );
+        let applied = parse(PatchType::Json, patch.as_bytes()).unwrap().apply(&object(), &Value::Null);
+        assert_eq!(applied.is_ok(), holds, "{patch}");
+    }
+}
+
+#[test]
 fn a_tilde_that_escapes_nothing_is_one() {
     let add = |key: &str| json!([{"op": "add", "path": format!("/spec/{key}"), "value": {}}]);
     for (key, name) in [("~2", "~2"), ("a~", "a~"), ("~01", "~1"), ("~0~1~", "~/~")] {
@@ -165,6 +184,20 @@ fn merge_patches_apply() {
     check(Merge, &json!({"spec": {"n": null, "m": {"k": null}}}), Ok(json!({"list": [1, 2], "m": {}})));
     check(Merge, &json!([1]), Err(400));
     assert_eq!(parse(Merge, b"{").unwrap_err().code(), 400);
+}
+
+/// As `json-patch.v4` does it: RFC 7386 leaves lists as they are sent.
+#[test]
+fn merge_patches_bring_no_nulls_into_maps_within_lists_where_no_map_was() {
+    use PatchType::Merge;
+    let sent = json!([{"a": null, "b": 1}, null, [{"c": null}]]);
+    let pruned = json!([{"b": 1}, null, [{}]]);
+    check(Merge, &json!({"spec": {"new": sent}}), Ok(json!({"n": 1, "list": [1, 2], "new": pruned})));
+    check(Merge, &json!({"spec": {"new": {"x": sent}}}), Ok(json!({"n": 1, "list": [1, 2], "new": {"x": pruned}})));
+    check(Merge, &json!({"spec": {"list": sent}}), Ok(json!({"n": 1, "list": pruned})));
+    check(Merge, &json!({"spec": {"n": {"x": sent}}}), Ok(json!({"n": {"x": pruned}, "list": [1, 2]})));
+    // Where a map was it is all as it was sent.
+    check(Merge, &json!({"spec": sent}), Ok(sent));
 }
 
 #[test]

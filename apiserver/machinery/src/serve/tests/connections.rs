@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::{Instant, pause, resume, sleep, timeout},
 };
 
@@ -122,6 +122,37 @@ async fn http2_connection_that_was_used_stays_while_the_client_is_there() {
     sleep(Duration::from_secs(3600)).await;
     resume();
     assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn plain_http_is_answered_by_how_it_begins() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let clients: [(&[&str], bool); 9] = [
+        (&["GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], true),
+        (&["GE", "T", " / HTTP/1.1\r\n\r\n"], true),
+        (&["HEAD * HTTP/1.1\r\n\r\n"], true),
+        (&["POST / HTTP/1.1\r\n\r\n"], true),
+        (&["PUT / HTTP/1.1\r\n\r\n"], true),
+        (&["OPTIONS * HTTP/1.1\r\n\r\n"], true),
+        (&["GET http://localhost/ HTTP/1.1\r\n\r\n"], false),
+        (&["PATCH / HTTP/1.1\r\n\r\n"], false),
+        (&["nonsense"], false),
+    ];
+    for (pieces, is_http) in clients {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        for piece in pieces {
+            stream.write_all(piece.as_bytes()).await.unwrap();
+            sleep(Duration::from_millis(10)).await;
+        }
+        let mut answer = Vec::new();
+        // What is refused as TLS may be reset.
+        let _ = timeout(LONG, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+        let told = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+        assert_eq!(answer == told, is_http, "{pieces:?}: {:?}", String::from_utf8_lossy(&answer));
+    }
+    server.end().await;
 }
 
 #[tokio::test]
