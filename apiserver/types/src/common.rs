@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 /// Whom a permission or ownership is given to, as in `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +22,15 @@ pub struct Subject {
     /// The namespace of a ServiceAccount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+}
+
+/// Somebody who changed what decides about runs that are started by themselves, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedBy {
+    /// The user name. `system:stoa:others` stands for those whom the list has no room for: anybody may be one of them.
+    pub name: String,
+    /// When they last did; later in every case than what was noted before.
+    pub time: MicroTime,
 }
 
 /// An object of another kind, in the same namespace or cluster-scoped.

@@ -1,9 +1,11 @@
 //! Compliance: reads back whether clusters have what was committed for them, one look for all stacks of a workspace.
 //!
-//! Elsewhere: what is asked and how it is kept is in `runs::compliance`.
+//! What a look asks is asked when it is the turn of the workspace ([`Turns`]): clusters and Git servers that do not answer have no
+//! more than that. Elsewhere: what is asked and how it is kept is in `runs::compliance`.
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,6 +23,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asks::{Turns, TurnsOf},
     groups::{Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
@@ -31,8 +34,8 @@ use crate::{
 
 /// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.
 const SOONEST: Duration = Duration::from_secs(3);
-/// How many workspaces are looked at at once.
-const AT_ONCE: usize = 8;
+/// How many workspaces are looked at at once: all, since a look waits for its turn to ask.
+const AT_ONCE: usize = usize::MAX;
 /// How many commits are asked for at once: an answer says of each what every reconciler says.
 const ASKED: usize = 200;
 
@@ -70,13 +73,15 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             workspaces_of(stack).map(key).collect()
         }),
     ];
-    queue::drive_some("compliance", AT_ONCE, triggers, end, |key| look(services.clone(), by_workspace.clone(), key))
-        .await;
+    let turns = Arc::<Turns>::default();
+    let look = |key| look(services.clone(), by_workspace.clone(), turns.clone(), key);
+    queue::drive_some("compliance", AT_ONCE, triggers, end, look).await;
 }
 
 async fn look(
     services: Services,
     by_workspace: Groups<String>,
+    turns: Arc<Turns>,
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
@@ -94,7 +99,9 @@ async fn look(
     if commits.is_empty() {
         return Ok(None);
     }
-    let found = find(&services, &workspace, &commits.into_iter().map(str::to_owned).collect::<Vec<_>>()).await?;
+    let commits: Vec<String> = commits.into_iter().map(str::to_owned).collect();
+    // It is in no namespace, and is looked at once at a time.
+    let found = find(&services, &turns.of(&name), &workspace, &commits).await?;
     let mut lacking: Option<Timestamp> = None;
     for stack in &stacks {
         let Some(deployment) = of(stack, &name) else { continue };
@@ -129,12 +136,16 @@ fn of<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Deployment> {
 
 async fn find(
     services: &Services,
+    turns: &TurnsOf,
     workspace: &Workspace,
     commits: &[String],
 ) -> Result<HashMap<String, DeploymentCompliance>, ApiError> {
     let mut found = HashMap::new();
     for commits in commits.chunks(ASKED) {
-        match compliance::look(services, workspace, commits.to_vec()).await {
+        let turn = turns.take().await;
+        let looked = compliance::look(services, workspace, commits.to_vec()).await;
+        drop(turn);
+        match looked {
             Ok(looked) => found.extend(looked),
             Err(Halt::Failed { message, .. }) => found.extend(
                 commits
@@ -200,7 +211,84 @@ fn noted(stack: &mut Stack, workspace: &str, found: Option<&DeploymentCompliance
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use stoa_proto::{Compliance, LookAtComplianceRequest, LookAtComplianceResponse, ReconcilerCompliance};
+    use tonic::{Request, Response};
+
     use super::*;
+    use crate::{
+        controllers::runs::tests::World,
+        runs::runner::{
+            self,
+            testing::{Answer, Answers},
+        },
+    };
+
+    /// Longer than anything here takes.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Says of the commits of workspace `dev` that they are there, and of no other's anything.
+    #[derive(Clone, Copy, Debug)]
+    struct Slow;
+
+    #[tonic::async_trait]
+    impl Answers for Slow {
+        async fn look_at_compliance(
+            &self,
+            request: Request<LookAtComplianceRequest>,
+        ) -> Answer<LookAtComplianceResponse> {
+            let LookAtComplianceRequest { workspace, commits, .. } = request.into_inner();
+            if workspace.is_none_or(|workspace| workspace.name != "dev") {
+                std::future::pending::<()>().await;
+            }
+            let hub = || ReconcilerCompliance {
+                name: "hub".to_owned(),
+                state: "Compliant".to_owned(),
+                ..ReconcilerCompliance::default()
+            };
+            let commits = commits.into_iter().map(|commit| Compliance { commit, reconcilers: vec![hub()] }).collect();
+            Ok(Response::new(LookAtComplianceResponse { commits }))
+        }
+    }
+
+    #[tokio::test]
+    async fn workspaces_whose_clusters_do_not_answer_keep_no_other_from_being_looked_at() {
+        let world = World::with_runner(runner::at(Slow.serve())).await;
+        let reconciler = json!({
+            "name": "hub", "inCluster": true, "application": { "namespace": "argocd", "name": "shop" },
+        });
+        let gitops = json!({ "repository": "file:///deploy.git", "compliance": { "reconcilers": [reconciler] } });
+        // They come first in every order.
+        let slow: Vec<String> = (0..40).map(|number| format!("a-slow-{number}")).collect();
+        for name in &slow {
+            world.create("Workspace", name, json!({ "backend": { "name": "default" }, "gitops": gitops })).await;
+        }
+        let read = |workspace: &mut Workspace| {
+            workspace.spec.gitops = serde_json::from_value(gitops.clone()).unwrap();
+        };
+        world.registry.api::<Workspace>().update_with("", "dev", read).await.unwrap();
+        let stacks = world.registry.api::<Stack>();
+        let deployed = |stack: &mut Stack| {
+            let workspaces = slow.iter().cloned().chain(["dev".to_owned()]);
+            let deployments = workspaces.map(|workspace| Deployment {
+                workspace,
+                gitops_commit: Some("c1".to_owned()),
+                ..Deployment::default()
+            });
+            stack.status.get_or_insert_default().deployments = deployments.collect();
+        };
+        stacks.update_status_with("shop", "web", deployed).await.unwrap();
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        let is_found = async {
+            let found = async || of(&stacks.get("shop", "web").await.unwrap(), "dev")?.compliance.clone();
+            while found().await.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_found).await.expect("it is looked at");
+    }
 
     #[test]
     fn what_was_found_of_a_commit_is_no_news_once_there_is_another() {

@@ -411,7 +411,8 @@ async fn start(
     run.spec.version = Some(commit.to_owned());
     run.metadata.generate_name = None;
     // The trigger itself, which was given leave when it was set, and by these.
-    let context = trigger::on_behalf_of(COMPONENT, people::behind(services, stack, workspace).await?);
+    let (caused_by, seen) = people::behind(services, stack, workspace).await?;
+    let context = trigger::on_behalf_of(COMPONENT, caused_by.clone());
     let runs = services.lookup.api::<Run>()?.with_context(context);
     loop {
         number += 1;
@@ -446,6 +447,8 @@ async fn start(
             phase: None,
             retries: 0,
             retry_time: None,
+            caused_by,
+            seen: Some(seen),
         });
     }
 }
@@ -494,19 +497,27 @@ async fn note_ends(services: &Services, stack: Stack) -> Result<Stack, ApiError>
     let started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
     for started in started.filter(|started| started.phase.is_none() && !started.run.is_empty()) {
         let end = match runs.get_opt(&namespace, &started.run).await? {
-            Some(run) => Some(status(&run)).filter(|status| status.phase.is_terminal()),
+            Some(run) => {
+                let end = status(&run);
+                let is_settled = people::is_settled(&run, &end);
+                Some((end, is_settled)).filter(|(end, _)| end.phase.is_terminal())
+            }
             // Somebody deleted it before it ended.
-            None => Some(RunStatus { phase: RunPhase::Canceled, ..RunStatus::default() }),
+            None => Some((RunStatus { phase: RunPhase::Canceled, ..RunStatus::default() }, false)),
         };
-        ended.extend(end.map(|end| (started.run.clone(), (end.phase, retry_time(&end, started.retries)))));
+        let noted = end.map(|(end, is_settled)| (end.phase, retry_time(&end, started.retries), is_settled));
+        ended.extend(noted.map(|noted| (started.run.clone(), noted)));
     }
     if ended.is_empty() {
         return Ok(stack);
     }
     change(&services.lookup.api::<Stack>()?, &stack, |trigger| {
         for started in &mut trigger.started {
-            if let (None, Some((phase, retry_time))) = (started.phase, ended.get(&started.run)) {
+            if let (None, Some((phase, retry_time, is_settled))) = (started.phase, ended.get(&started.run)) {
                 (started.phase, started.retry_time) = (Some(*phase), retry_time.clone());
+                if *is_settled {
+                    started.caused_by.clear();
+                }
             }
         }
     })

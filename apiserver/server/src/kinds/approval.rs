@@ -14,6 +14,7 @@ use stoa_types::{
 };
 
 use super::{
+    changes::OTHERS,
     check::set_condition,
     lookup::{self, Kind},
     run::identity,
@@ -81,6 +82,14 @@ pub(super) async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Res
     if is_same_person(&was.requester, &context.user) {
         return require_own(context, old, "runs", "run", "plan").await;
     }
+    if has_others(&was.requester) {
+        let why = format!(
+            "more people than are kept decided about what this run is for, so that {} may be one of them, and may decide about \
+             its plan only with the verb \"approve-own\" on runs",
+            context.user.name
+        );
+        return require_approve_own(context, old, "runs", why).await;
+    }
     Ok(())
 }
 
@@ -124,6 +133,11 @@ pub(super) fn is_same_person(requester: &Requester, user: &UserInfo) -> bool {
     is_its_cause || requester.username == user.name || (!requester.uid.is_empty() && requester.uid == user.uid)
 }
 
+/// Whether nobody knows any more who all had Stoa start a run.
+fn has_others(requester: &Requester) -> bool {
+    requester.extra.get(CAUSED_BY).is_some_and(|names| names.iter().any(|name| name == OTHERS))
+}
+
 /// Requires what it takes to decide about what one asked for oneself: `its` plan or step.
 pub(super) async fn require_own<K: Kind>(
     context: &RequestContext,
@@ -132,17 +146,25 @@ pub(super) async fn require_own<K: Kind>(
     noun: &str,
     its: &str,
 ) -> Result<(), ApiError> {
+    let why = format!(
+        "{} asked for this {noun}, and may decide about its {its} only with the verb \"approve-own\" on {resource}; \
+         somebody else has to",
+        context.user.name
+    );
+    require_approve_own(context, object, resource, why).await
+}
+
+/// Requires leave to approve one's own, and says so why it is needed.
+async fn require_approve_own<K: Kind>(
+    context: &RequestContext,
+    object: &K,
+    resource: &str,
+    why: String,
+) -> Result<(), ApiError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let allowed = lookup::require(context, "approve-own", GROUP, resource, "", &namespace, &name).await;
     allowed.map_err(|error| match error.code() {
-        403 => {
-            let user = &context.user.name;
-            let why = format!(
-                "{user} asked for this {noun}, and may decide about its {its} only with the verb \"approve-own\" on \
-                 {resource}; somebody else has to"
-            );
-            ApiError::forbidden(GROUP, resource, &name, why)
-        }
+        403 => ApiError::forbidden(GROUP, resource, &name, why),
         _ => error,
     })
 }

@@ -181,12 +181,16 @@ pub(crate) fn written_by_server(
 
 /// Keeps who decided something, with the write that did; what Stoa does follows from what somebody else did, if it says who.
 pub(crate) fn note_who(context: &RequestContext, who: &mut String) {
-    let name = match context.is_internal() {
+    if let Some(name) = self::who(context) {
+        who.clone_from(name);
+    }
+}
+
+/// Who does something, or has Stoa do it; nobody where it does that by itself.
+pub(crate) fn who(context: &RequestContext) -> Option<&String> {
+    match context.is_internal() {
         false => Some(&context.user.name),
         true => context.user.extra.get(CAUSED_BY).and_then(|names| names.first()),
-    };
-    if let Some(name) = name {
-        who.clone_from(name);
     }
 }
 

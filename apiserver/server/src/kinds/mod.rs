@@ -7,6 +7,7 @@ use stoa_machinery::registry::RegistryBuilder;
 
 pub(crate) mod approval;
 pub(crate) mod backend;
+pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod core;
 pub(crate) mod import;

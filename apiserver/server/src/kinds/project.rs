@@ -10,7 +10,7 @@ use stoa_machinery::{
 };
 use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 
-use super::{check, lookup::Lookup, stack, trigger};
+use super::{changes, check, lookup::Lookup, stack, trigger};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
@@ -75,7 +75,8 @@ impl Strategy for ProjectStrategy {
         // As of a source: what stacks follow already is decided by whoever makes it anew.
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         if !self.lookup.cached_keys::<Stack>(&namespace, "spec.project", &name).is_empty() {
-            check::note_who(context, &mut object.status.get_or_insert_default().set_by);
+            let status = object.status.get_or_insert_default();
+            changes::note(context, &mut status.set_by, &mut status.changed_by);
         }
     }
 
@@ -83,7 +84,8 @@ impl Strategy for ProjectStrategy {
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |project| observe(&self.lookup, project));
         if new.spec.path != old.spec.path {
-            check::note_who(context, &mut new.status.get_or_insert_default().set_by);
+            let status = new.status.get_or_insert_default();
+            changes::note(context, &mut status.set_by, &mut status.changed_by);
         }
     }
 
@@ -128,11 +130,13 @@ impl Strategy for ProjectStrategy {
                 return Ok(());
             }
             Admission::Update { new, old, .. } => {
-                let of = |project: &Project| project.status.clone().map(|status| (status.set_by, status.deleted_by));
+                let of = |project: &Project| {
+                    project.status.clone().map(|status| (status.set_by, status.changed_by, status.deleted_by))
+                };
                 if of(new).unwrap_or_default() == of(old).unwrap_or_default() {
                     return Ok(());
                 }
-                let part = "status.setBy and status.deletedBy are";
+                let part = "status.setBy, status.changedBy and status.deletedBy are";
                 return check::part_written_by_server(context, "config.stoa.dev", "projects", &new.name_any(), part);
             }
         };

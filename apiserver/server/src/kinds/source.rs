@@ -13,11 +13,12 @@ use stoa_machinery::{
 use stoa_pulls::{Address, InvalidAddress};
 use stoa_types::{
     Project, Source,
+    common::ChangedBy,
     config::{ObservedVersion, PlannedPullRequest, PullRequestPlans, SourceProvider, SourceSpec},
 };
 
 use super::{
-    check,
+    changes, check,
     lookup::{Lookup, require_host, require_secret},
     trigger, workspace,
 };
@@ -122,13 +123,14 @@ fn leads(source: &Source) -> (SourceProvider, &str, &str, Option<&PullRequestPla
 }
 
 /// What was found in a source: commits and pull requests; and who set where it leads.
-fn observed(source: &Source) -> ([Option<&str>; 3], &[ObservedVersion], &[PlannedPullRequest]) {
+fn observed(source: &Source) -> ([Option<&str>; 3], &[ChangedBy], &[ObservedVersion], &[PlannedPullRequest]) {
     let status = source.status.as_ref();
     let commit = status.and_then(|status| status.observed_commit.as_deref());
     let known = status.and_then(|status| status.merges_known_at.as_deref());
     let set_by = status.map(|status| status.set_by.as_str()).filter(|set_by| !set_by.is_empty());
     (
         [commit, known, set_by],
+        status.map_or(&[], |status| &status.changed_by),
         status.map_or(&[], |status| &status.versions),
         status.map_or(&[], |status| &status.pull_requests),
     )
@@ -142,13 +144,15 @@ impl Strategy for SourceStrategy {
         // What is followed already leads elsewhere by now: whoever deletes a source and makes another has that decided.
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         if !self.lookup.cached_keys::<Project>(&namespace, "spec.source.name", &name).is_empty() {
-            check::note_who(context, &mut object.status.get_or_insert_default().set_by);
+            let status = object.status.get_or_insert_default();
+            changes::note(context, &mut status.set_by, &mut status.changed_by);
         }
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Source, old: &Source) {
         if leads(new) != leads(old) {
-            check::note_who(context, &mut new.status.get_or_insert_default().set_by);
+            let status = new.status.get_or_insert_default();
+            changes::note(context, &mut status.set_by, &mut status.changed_by);
         }
     }
 
@@ -203,8 +207,8 @@ impl Strategy for SourceStrategy {
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
                 // What a trigger deploys follows them, and what is told to pull requests.
-                let part = "status.observedCommit, status.versions, status.pullRequests, status.mergesKnownAt and \
-                            status.setBy are";
+                let part = "status.observedCommit, status.versions, status.pullRequests, status.mergesKnownAt, \
+                            status.setBy and status.changedBy are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

@@ -528,7 +528,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     world.registry.api::<Project>().update_status_with("shop", "web", of_project).await.unwrap();
     let lookup = Lookup::default();
     lookup.set(world.registry.clone());
-    assert_eq!(super::trigger::set_by(&lookup, &stack).await.unwrap(), ["ann", "bob", "eve"]);
+    assert_eq!(super::trigger::Deciders::of(&lookup, &stack).await.unwrap().last, ["ann", "bob", "eve"]);
     assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
     let found = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));
@@ -574,6 +574,49 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
         .update_with("shop", "web", |project: &mut Project| project.spec.path = "apps".to_owned())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn everybody_who_decided_what_is_started_by_itself_is_kept_and_not_the_last_alone() {
+    use stoa_types::{
+        Project, Source, Stack,
+        config::{SeenChanges, Trigger},
+    };
+    const ALL: [&str; 4] =
+        ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+    let world = World::with_stack().await;
+    let source = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///config.git" } });
+    world.make("config.stoa.dev/v1alpha1", "Source", "shop", source).await.unwrap();
+    let stacks = |name: &str| world.registry.api::<Stack>().with_context(by(name, &ALL));
+    let sources = |name: &str| world.registry.api::<Source>().with_context(by(name, &ALL));
+    let projects = |name: &str| world.registry.api::<Project>().with_context(by(name, &ALL));
+    let apply = |stack: &mut Stack| stack.spec.trigger = Trigger::Apply;
+    stacks("eve").update_with("shop", "web-dev", apply).await.unwrap();
+    let version = |stack: &mut Stack| stack.spec.desired_version = "v2".to_owned();
+    let stack = stacks("ann").update_with("shop", "web-dev", version).await.unwrap();
+    let trigger = stack.status.clone().unwrap().trigger.unwrap();
+    assert_eq!(trigger.since.as_ref(), Some(&trigger.changed_by[0].time), "it was set once, by eve");
+    for name in ["bob", "dan"] {
+        let elsewhere = |source: &mut Source| source.spec.reference = format!("of-{name}");
+        sources(name).update_with("shop", "config", elsewhere).await.unwrap();
+        let path = |project: &mut Project| project.spec.path = format!("apps/of-{name}");
+        projects(name).update_with("shop", "web", path).await.unwrap();
+    }
+    let lookup = Lookup::default();
+    lookup.set(world.registry.clone());
+    let deciders = super::trigger::Deciders::of(&lookup, &stack).await.unwrap();
+    assert_eq!(deciders.last, ["ann", "dan", "dan"]);
+    assert_eq!(deciders.after(&SeenChanges::default()), ["ann", "eve", "dan", "bob", "dan", "bob"]);
+    assert_eq!(deciders.after(&deciders.seen()), [""; 0]);
+    // Nobody takes themselves out.
+    let of_source = |source: &mut Source| source.status.get_or_insert_default().changed_by.clear();
+    assert_eq!(sources("bob").update_status_with("shop", "config", of_source).await.unwrap_err().code(), 403);
+    let of_project = |project: &mut Project| project.status.get_or_insert_default().changed_by.clear();
+    assert_eq!(projects("bob").update_status_with("shop", "web", of_project).await.unwrap_err().code(), 403);
+    let of_stack = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().trigger.get_or_insert_default().changed_by.clear();
+    };
+    assert_eq!(stacks("eve").update_status_with("shop", "web-dev", of_stack).await.unwrap_err().code(), 403);
 }
 
 #[tokio::test]

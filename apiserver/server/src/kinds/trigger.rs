@@ -10,12 +10,13 @@ use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
 use stoa_types::{
     Project, Source, Stack,
-    config::{StackSpec, Trigger},
+    common::ChangedBy,
+    config::{SeenChanges, StackSpec, Trigger},
     delivery::Operation,
 };
 
 use super::{
-    check,
+    changes,
     lookup::{self, Lookup},
     stack, workspace,
 };
@@ -48,37 +49,74 @@ pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
 pub(crate) fn note(context: &RequestContext, new: &mut Stack, old: Option<&Stack>) {
     if is_decided(new, old) && !context.is_internal() {
         let trigger = new.status.get_or_insert_default().trigger.get_or_insert_default();
-        check::note_who(context, &mut trigger.set_by);
+        changes::note(context, &mut trigger.set_by, &mut trigger.changed_by);
+        if old.is_none_or(|old| operation(old.spec.trigger).is_none()) {
+            trigger.since = changes::latest(&trigger.changed_by);
+        }
     }
 }
 
-/// Who decided about what a stack's trigger starts: who set it, or last changed what the stack deploys, and who last had
-/// its project or source lead elsewhere.
-///
-/// # Errors
-///
-/// When those cannot be read.
-pub(crate) async fn set_by(lookup: &Lookup, stack: &Stack) -> Result<Vec<String>, ApiError> {
-    let namespace = stack.namespace().unwrap_or_default();
-    let of_stack = stack.status.as_ref().and_then(|status| status.trigger.as_ref()).map(|trigger| &trigger.set_by);
-    let mut names: Vec<String> = of_stack.into_iter().cloned().collect();
-    if let Some(project) = lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await? {
+/// Who decided about what a stack's trigger starts.
+#[derive(Debug, Default)]
+pub(crate) struct Deciders {
+    /// Who set it, or last changed what the stack deploys, and who last had its project or source lead elsewhere.
+    pub(crate) last: Vec<String>,
+    of_stack: Vec<ChangedBy>,
+    of_project: Vec<ChangedBy>,
+    of_source: Vec<ChangedBy>,
+}
+
+impl Deciders {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// When those cannot be read.
+    pub(crate) async fn of(lookup: &Lookup, stack: &Stack) -> Result<Self, ApiError> {
+        let mut deciders = Self::default();
+        if let Some(trigger) = stack.status.as_ref().and_then(|status| status.trigger.as_ref()) {
+            deciders.last.push(trigger.set_by.clone());
+            deciders.of_stack.clone_from(&trigger.changed_by);
+        }
+        let namespace = stack.namespace().unwrap_or_default();
+        let Some(project) = lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await? else {
+            return Ok(deciders);
+        };
         let source = lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
-        names.extend(project.status.map(|status| status.set_by));
-        names.extend(source.and_then(|source| source.status).map(|status| status.set_by));
+        if let Some(status) = project.status {
+            deciders.last.push(status.set_by);
+            deciders.of_project = status.changed_by;
+        }
+        if let Some(status) = source.and_then(|source| source.status) {
+            deciders.last.push(status.set_by);
+            deciders.of_source = status.changed_by;
+        }
+        Ok(deciders)
     }
-    Ok(names)
+
+    /// All who did after what was seen.
+    pub(crate) fn after(&self, seen: &SeenChanges) -> Vec<String> {
+        let SeenChanges { stack, project, source } = seen;
+        let of_stack = changes::after(&self.of_stack, stack.as_ref());
+        let of_project = changes::after(&self.of_project, project.as_ref());
+        let of_source = changes::after(&self.of_source, source.as_ref());
+        of_stack.chain(of_project).chain(of_source).collect()
+    }
+
+    /// What was seen with them.
+    pub(crate) fn seen(&self) -> SeenChanges {
+        SeenChanges {
+            stack: changes::latest(&self.of_stack),
+            project: changes::latest(&self.of_project),
+            source: changes::latest(&self.of_source),
+        }
+    }
 }
 
 /// The server itself, on behalf of these people, as far as they are known.
 pub(crate) fn on_behalf_of(component: &str, people: Vec<String>) -> RequestContext {
     let mut context = RequestContext::internal(component);
-    let mut names: Vec<String> = Vec::new();
-    for name in people {
-        if !name.is_empty() && !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = changes::kept(people);
     if !names.is_empty() {
         context.user.extra.insert(CAUSED_BY.to_owned(), names);
     }

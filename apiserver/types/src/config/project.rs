@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DeletionPolicy, LocalReference, Subject, conditions_schema};
+use crate::common::{ChangedBy, Condition, DeletionPolicy, LocalReference, Subject, conditions_schema};
 
 /// What a Project is to be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +77,10 @@ pub struct ProjectStatus {
     /// asked for by them, too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
+    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub changed_by: Vec<ChangedBy>,
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{Condition, DurationString, SecretReference, Subject, conditions_schema},
+    common::{ChangedBy, Condition, DurationString, SecretReference, Subject, conditions_schema},
     platform::PullRequestProvider,
 };
 
@@ -107,6 +107,10 @@ pub struct SourceStatus {
     /// asked for by them, too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
+    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub changed_by: Vec<ChangedBy>,
     /// The commit that the ref pointed to at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{Condition, DeletionPolicy, DurationString, Subject, conditions_schema},
+    common::{ChangedBy, Condition, DeletionPolicy, DurationString, Subject, conditions_schema},
     delivery::RunPhase,
 };
 
@@ -224,6 +224,13 @@ pub struct TriggerStatus {
     /// Who last wrote what is started by itself, and was allowed to start it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
+    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub changed_by: Vec<ChangedBy>,
+    /// When the trigger was last set where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<MicroTime>,
     /// The last run that was started in each workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
@@ -255,6 +262,27 @@ pub struct Started {
     /// When another is started for the same, if the source can be read by then: this one failed since it was out of reach. Absent where that was tried often enough.
     #[serde(default, rename = "retryTime", skip_serializing_if = "Option::is_none")]
     pub retry_time: Option<Time>,
+    /// By whom it counts as asked for, as long as it was neither approved nor carried out: so does the next run, whoever
+    /// changed something in between.
+    #[serde(default, rename = "causedBy", skip_serializing_if = "Vec::is_empty")]
+    pub caused_by: Vec<String>,
+    /// Up to which changes these are those who made them. The next run counts as asked for by who made later ones, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<SeenChanges>,
+}
+
+/// The time of the last change of each object that decides about a run, as its `changedBy` has it; absent: there was none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeenChanges {
+    /// Of the Stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<MicroTime>,
+    /// Of its Project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<MicroTime>,
+    /// Of that one's Source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<MicroTime>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]

@@ -24,7 +24,7 @@ use crate::{
         queue::{self, FirstError, ObjectKey},
         stacks,
     },
-    kinds::trigger,
+    kinds::trigger::{self, Deciders},
     runs::{Services, status},
 };
 
@@ -109,7 +109,7 @@ impl World {
 
     /// Creates a run, or finds it.
     async fn create(&self, pull: &PullRequest, stack: &Stack, run: &Run) -> Result<Outcome, ApiError> {
-        let mut context = trigger::on_behalf_of(COMPONENT, trigger::set_by(&self.services.lookup, stack).await?);
+        let mut context = trigger::on_behalf_of(COMPONENT, Deciders::of(&self.services.lookup, stack).await?.last);
         if !pull.url.is_empty() {
             context.user.extra.insert(labels::PULL_REQUEST.to_owned(), vec![pull.url.clone()]);
         }

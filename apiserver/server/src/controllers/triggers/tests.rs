@@ -9,10 +9,7 @@ use stoa_machinery::{
     admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
 };
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
-use stoa_types::{
-    Condition,
-    delivery::{Approval, Decision},
-};
+use stoa_types::Condition;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
@@ -21,6 +18,8 @@ use crate::{
     controllers::runs::tests::World as Runs,
     runs::runner::testing::{Answer, Answers},
 };
+
+mod people;
 
 /// Longer than anything here takes, and shorter than a source is waited for.
 const LONG: Duration = Duration::from_secs(20);
@@ -568,42 +567,6 @@ async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
     world.push("b", "2").await;
     world.look().await;
     assert!(runs.get("shop", &first).await.unwrap().spec.cancel, "its plan is out of date");
-}
-
-#[tokio::test]
-async fn who_decided_about_what_nobody_agreed_to_is_behind_the_run_that_takes_its_place() {
-    let world = World::new().await;
-    let (stacks, runs) = (world.runs.registry.api::<Stack>(), world.runs.registry.api::<Run>());
-    let behind = async |name: &str, commit: &str, content: &str| {
-        let set = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().trigger.get_or_insert_default().set_by = name.to_owned();
-        };
-        stacks.update_status_with("shop", "web", set).await.unwrap();
-        world.push(commit, content).await;
-        world.look().await;
-        status(&world.last().await).requester.extra[trigger::CAUSED_BY].clone()
-    };
-    assert_eq!(behind("eve", "b", "2").await, ["eve"]);
-    // A touch of somebody else's, while that waits or after it failed, makes nobody else of who decided.
-    assert_eq!(behind("ann", "c", "3").await, ["ann", "eve"]);
-    world.end(&world.last().await, RunPhase::Failed).await;
-    assert_eq!(behind("bob", "d", "4").await, ["bob", "ann", "eve"]);
-    world.end(&world.last().await, RunPhase::Succeeded).await;
-    assert_eq!(behind("eve", "e", "5").await, ["eve"]);
-    let approve = |run: &mut Run| {
-        let status = run.status.get_or_insert_default();
-        status.phase = RunPhase::Failed;
-        status.approval = Some(Approval {
-            plan_digest: String::new(),
-            decision: Decision::Approved,
-            message: String::new(),
-            approver: None,
-            time: None,
-        });
-    };
-    let (_, approved) = queue::key_of(&world.last().await);
-    runs.update_status_with("shop", &approved, approve).await.unwrap();
-    assert_eq!(behind("ann", "f", "6").await, ["ann"]);
 }
 
 #[tokio::test]

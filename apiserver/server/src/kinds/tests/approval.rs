@@ -144,6 +144,20 @@ async fn nobody_decides_about_what_they_asked_for_unless_they_may() {
 }
 
 #[tokio::test]
+async fn nobody_decides_about_what_more_people_had_started_than_are_kept_unless_they_may() {
+    let world = World::with_stack().await;
+    let run = json!({ "metadata": { "name": "r" }, "spec": { "stack": "web-dev", "operation": "Apply" } });
+    let people = (0..=crate::kinds::changes::MOST).map(|number| format!("p{number}")).collect();
+    let context = crate::kinds::trigger::on_behalf_of("trigger", people);
+    world.make_as(&context, "delivery.stoa.dev/v1alpha1", "Run", "shop", run).await.unwrap();
+    world.set("AwaitingApproval").await;
+    let error = world.decide(&by("ann", &[]), decision("Approved")).await.unwrap_err();
+    let why = "ann may be one of them, and may decide about its plan only with the verb \"approve-own\" on runs";
+    assert!(error.code() == 403 && error.message().ends_with(why), "{error}");
+    world.decide(&by("ann", &["approve-own runs r"]), decision("Approved")).await.unwrap();
+}
+
+#[tokio::test]
 async fn approval_is_asked_for_where_something_changes() {
     let world = World::with_stack().await;
     let all = [
