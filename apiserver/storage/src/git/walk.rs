@@ -154,6 +154,10 @@ mod tests {
             Err("there is none".into())
         }
 
+        fn read_file(&self, _path: &str, _content: &[u8]) -> Option<Box<dyn Document>> {
+            None
+        }
+
         fn subject(&self, _record: &Record, _before: Option<&Value>, _now: Option<&Value>) -> String {
             String::new()
         }
