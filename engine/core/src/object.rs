@@ -199,7 +199,12 @@ pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
 
 /// Whether a live object is being deleted: nothing keeps it any more, whatever is applied to it.
 pub fn is_going(live: &Map<String, Value>) -> bool {
-    live.get("metadata").and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
+    deletion_time(live).is_some()
+}
+
+/// Since when a live object is being deleted, if it is.
+pub(crate) fn deletion_time(live: &Map<String, Value>) -> Option<&Value> {
+    live.get("metadata")?.get("deletionTimestamp").filter(|time| !time.is_null())
 }
 
 /// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets to

@@ -53,8 +53,9 @@ pub struct PlanInput<'a> {
     /// What is on record in clusters that are given up.
     pub given_up: &'a GivenUp,
     /// What is live, of everything that is wanted or recorded. What is missing counts as
-    /// [`Live::Unverified`]. Where nothing is to be changed, what is [recorded elsewhere](is_recorded_elsewhere) is what
-    /// is there.
+    /// [`Live::Unverified`], and what goes with something that is being deleted is marked as
+    /// [being deleted](crate::going::spread). Where nothing is to be changed, what is
+    /// [recorded elsewhere](is_recorded_elsewhere) is what is there.
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// What the infrastructure says it would make, of whatever it was asked about.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
@@ -329,6 +330,8 @@ impl<'a> Outline<'a> {
                 Standing::Free => None,
                 // Nothing is taken from anybody, and whose it is by now is told.
                 Standing::TakesOver(_) | Standing::Refused(_) if input.refresh => None,
+                // What is made in its place is new.
+                Standing::TakesOver(_) if present.is_some_and(is_going) => None,
                 Standing::TakesOver(owner) => Some(owner),
                 Standing::Refused(message) => {
                     problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
@@ -403,7 +406,7 @@ impl<'a> Outline<'a> {
             actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
         }
         if !input.refresh {
-            problems.extend(contents::check(input, wanted, &settled, &actions, recorded));
+            problems.extend(contents::check(input, wanted, &settled, &actions, (recorded, before)));
         }
         if !problems.is_empty() {
             return Err(problems);

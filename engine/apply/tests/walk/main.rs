@@ -6,6 +6,7 @@ mod custom;
 mod deferred;
 mod drift;
 mod failures;
+mod going;
 mod grants;
 mod health;
 mod held;

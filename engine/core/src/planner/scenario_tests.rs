@@ -56,7 +56,7 @@ fn namespace() -> Value {
 fn definition() -> Value {
     json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "type": "Kubernetes", "attributes": {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "webs.x.dev"},
-        "spec": {"group": "x.dev", "names": {"kind": "Web"}, "versions": [{"name": "v1"}]}}})
+        "spec": {"group": "x.dev", "names": {"kind": "Web", "plural": "webs"}, "versions": [{"name": "v1"}]}}})
 }
 
 /// What serves all kinds of `x.dev/v1`.
@@ -88,6 +88,7 @@ impl World {
         for id in spec.resources.iter().map(|it| &it.id).chain(self.state.resources.iter().map(|it| &it.id)) {
             live.entry(id.clone()).or_insert(Live::Absent);
         }
+        crate::going::spread(&mut live, |_| "");
         live
     }
 
