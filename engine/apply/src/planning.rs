@@ -401,9 +401,8 @@ async fn preview(
         let Some(resource) = desired.get(&planned.id) else { continue };
         let known = &sketch.desired[&planned.id];
         calls.push(Box::pin(async move {
-            if !known.unknown.is_empty() {
-                let waits = known.unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
+            if let Some(waits) = known.waits() {
+                return Ok((planned.id.clone(), Some(Preview::Unverified(waits))));
             }
             // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
             let is_new = planned.action == Action::Replace || planned.recreated;

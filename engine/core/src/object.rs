@@ -174,6 +174,16 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
+/// Whether no change of an object changes this field: what says which object it is.
+pub(crate) fn is_fixed(path: &FieldPath) -> bool {
+    match path.0.as_slice() {
+        [crate::path::Segment::Key(first), crate::path::Segment::Key(second)] => {
+            first == "metadata" && matches!(second.as_str(), "name" | "namespace" | "uid" | "creationTimestamp")
+        }
+        _ => false,
+    }
+}
+
 /// The type of Secrets whose data Kubernetes fills in (k8s.io/kubernetes/pkg/controller/serviceaccount).
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 

@@ -17,6 +17,7 @@ mod order;
 mod ownership;
 mod planning;
 mod records;
+mod references;
 mod renamed;
 mod replaced;
 mod resumption;
