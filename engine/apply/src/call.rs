@@ -150,12 +150,16 @@ impl Caller {
             result.message = problem.message.clone();
             result.problem = Some(problem);
         }
-        if result.outcome == ResourceOutcome::Failed && self.open.contains(&planned.id) {
-            // What an earlier call made is there all the same, whatever its fields are.
-            let prior = records.first();
-            result.resource = prior.filter(|prior| prior.id == planned.id).cloned().map(StateResource::as_found);
+        if result.outcome == ResourceOutcome::Failed {
+            result.resource = self.still_there(planned, records.first());
         }
         result
+    }
+
+    /// What is to be recorded of a resource that failed: what an earlier call made is there all the same, whatever its fields are.
+    fn still_there(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<StateResource> {
+        let is_it = |prior: &&StateResource| prior.id == planned.id && self.open.contains(&planned.id);
+        prior.filter(is_it).cloned().map(StateResource::as_found)
     }
 
     /// How long a resource may take: as it is wanted, or else as it is recorded, says.
@@ -298,7 +302,27 @@ impl Caller {
         };
         let as_told = prior.clone().under(planned.id.clone());
         let recorded = std::slice::from_ref(prior);
-        let record = if !self.runtime.is_deferred() && self.may_hold_unrecorded(planned, recorded) {
+        let attributes = ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys);
+        // What it refers to may have another value than it had for the plan, which nobody applied then.
+        let is_same = attributes == prior.attributes || !self.values.refers(&planned.id);
+        let answer = if is_same { Ok(true) } else { self.is_as_wanted(&ready, prior).await };
+        let is_applied = match answer {
+            Ok(true) => true,
+            // It may be the value of before.
+            Ok(false) | Err(_) if !self.values.are_read() => false,
+            Ok(false) => {
+                let message =
+                    "it was planned to stay as it is, and what it refers to has another value by now; plan again";
+                let problem = Problem::new(reason::STALE_PLAN, message).of(&planned.id);
+                return Some(self.not_left(planned, prior, problem));
+            }
+            Err(error) => {
+                return Some(self.not_left(planned, prior, problem(&planned.id, &error, &ready.sensitive)));
+            }
+        };
+        let record = if !is_applied {
+            as_told
+        } else if !self.runtime.is_deferred() && self.may_hold_unrecorded(planned, recorded) {
             match self.live_again(&ready, prior).await {
                 Some(live) => {
                     let (desired, resolved) = (&ready.desired, &ready.resolved);
@@ -309,11 +333,8 @@ impl Caller {
                 None => as_told.as_found(),
             }
         } else {
-            StateResource {
-                attributes: ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys),
-                live: self.keys.rekeyed(as_told.digest_id(), prior.live.clone()),
-                ..as_told
-            }
+            let live = self.keys.rekeyed(as_told.digest_id(), prior.live.clone());
+            StateResource { attributes, live, ..as_told }
         };
         let record = StateResource {
             depends_on: planned.depends_on.clone(),
@@ -326,6 +347,29 @@ impl Caller {
         is_told.then(|| done(planned, Some(record), place))
     }
 
+    /// The result where a resource cannot stay as it was planned to.
+    fn not_left(&self, planned: &PlannedAction, prior: &StateResource, problem: Problem) -> ResourceResult {
+        ResourceResult { resource: self.still_there(planned, Some(prior)), ..failed(planned, problem) }
+    }
+
+    /// Whether applying a resource would change nothing.
+    async fn is_as_wanted(&self, ready: &Ready, prior: &StateResource) -> Result<bool, RuntimeError> {
+        let (sensitive, told) = (&ready.sensitive, Told::default());
+        let call = || self.read(ready, Some(prior));
+        let Live::Present(live) = retried(&self.stop, sensitive, &told, call).await? else { return Ok(false) };
+        let request = ApplyRequest { keys: Some(&self.keys), ..ApplyRequest::new(&ready.desired, Some(prior)) };
+        let call = || self.runtime.preview(&request, Some(&live));
+        let preview = retried(&self.stop, sensitive, &told, call).await?;
+        Ok(ready.is_unchanged(prior, &live, &preview, &self.keys))
+    }
+
+    /// What is live of a resource that is wanted.
+    async fn read(&self, ready: &Ready, prior: Option<&StateResource>) -> Result<Live, RuntimeError> {
+        let request = [ReadRequest { desired: Some(&ready.desired), prior }];
+        let mut found = self.runtime.read(&request).await?;
+        found.pop().unwrap_or(Ok(Live::Absent))
+    }
+
     /// Whether an earlier call may have set fields of an object that no record tells of. What was only imported has none of ours.
     fn may_hold_unrecorded(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
         let is_found = || records.iter().any(StateResource::is_only_found);
@@ -334,8 +378,7 @@ impl Caller {
 
     /// The recorded object as it is live, if somebody can look and it is the same.
     async fn live_again(&self, ready: &Ready, prior: &StateResource) -> Option<Map<String, Value>> {
-        let request = [ReadRequest { desired: Some(&ready.desired), prior: Some(prior) }];
-        match self.runtime.read(&request).await.ok()?.pop()? {
+        match self.read(ready, Some(prior)).await {
             Ok(Live::Present(live)) if uid_of(&live) == prior.uid() => Some(live),
             Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) | Err(_) => None,
         }
@@ -348,12 +391,7 @@ impl Caller {
             Ok(ready) => ready,
             Err(problem) => return failed(planned, problem),
         };
-        let request = [ReadRequest { desired: Some(&ready.desired), prior: None }];
-        let found = match self.runtime.read(&request).await {
-            Ok(mut found) => found.pop().unwrap_or(Ok(Live::Absent)),
-            Err(error) => Err(error),
-        };
-        let live = match found {
+        let live = match self.read(&ready, None).await {
             Ok(Live::Present(live)) if self.runtime.owner().has(&live) => live,
             Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) => {
                 let message =

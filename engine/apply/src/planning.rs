@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
     Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
-    given_up, namespaced,
+    given_up, going, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -114,7 +114,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         prior.is_some_and(|prior| planner::is_recorded_elsewhere(clusters, prior, wanted))
     };
     let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
-    let (live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
+    let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
+    // It was looked for where it goes, and what is elsewhere or only recorded where that is.
+    going::spread(&mut live, |id| {
+        let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
+        let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
+        clusters.server(cluster.unwrap_or_default())
+    });
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
     // Of what is not wanted, or is elsewhere, it is compared what was applied.
     let left = state.resources.iter().filter(|record| {
@@ -395,9 +401,8 @@ async fn preview(
         let Some(resource) = desired.get(&planned.id) else { continue };
         let known = &sketch.desired[&planned.id];
         calls.push(Box::pin(async move {
-            if !known.unknown.is_empty() {
-                let waits = known.unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
+            if let Some(waits) = known.waits() {
+                return Ok((planned.id.clone(), Some(Preview::Unverified(waits))));
             }
             // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
             let is_new = planned.action == Action::Replace || planned.recreated;
@@ -431,6 +436,16 @@ async fn preview(
             previews.insert(id, Preview::Unverified(why));
             continue;
         }
+        if let RuntimeError::Going(namespace) = &error {
+            let why = format!("namespace {} is being deleted", namespace.name);
+            if looked.refresh || is_wanted(namespace, desired, looked.clusters) {
+                previews.insert(id, Preview::Unverified(why));
+            } else {
+                let message = format!("{why}, and the Spec does not make it anew; plan again once it is gone");
+                problems.push(Problem::new(reason::REJECTED, message).of(&id));
+            }
+            continue;
+        }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
         let problem = problem(&id, &error, &sensitive);
@@ -441,6 +456,15 @@ async fn preview(
         }
     }
     Ok((previews, problems))
+}
+
+/// Whether a namespace is among what is wanted, so that it is made anew before what is in it.
+fn is_wanted(namespace: &KubernetesObject, desired: &Desired<'_>, clusters: &Clusters) -> bool {
+    desired.values().any(|wanted| {
+        let is_there = clusters.server(clusters.of_wanted(wanted)) == clusters.server(&namespace.cluster);
+        let object = ObjectRef::of(&wanted.attributes).filter(|_| is_there);
+        object.is_some_and(|object| object.is_namespace() && object.name == namespace.name)
+    })
 }
 
 /// Whether the infrastructure, or somebody who has what it is about, does not let a resource be as it is wanted.

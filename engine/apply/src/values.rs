@@ -2,12 +2,14 @@
 //! live before it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    DigestKeys, Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     bounds::Budget,
+    diff::{Comparison, against_preview, three_way},
     lookup::Settled,
     masks::contains_mask,
     object::uid_of,
@@ -16,7 +18,7 @@ use stoa_engine::{
     reference::{Reference, ReferenceError},
     resolve::{Looked, Resolved, references, resolve},
 };
-use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
+use stoa_runtime::{Live, Preview, ReadRequest, Runtime, RuntimeError};
 
 /// A resource ready to be applied.
 #[derive(Debug)]
@@ -27,6 +29,39 @@ pub(crate) struct Ready {
     pub(crate) resolved: Resolved<'static>,
     /// What of it is sensitive.
     pub(crate) sensitive: Sensitive,
+}
+
+impl Ready {
+    /// Whether applying it would change nothing of what is live, by what the infrastructure says that it would make.
+    pub(crate) fn is_unchanged(
+        &self,
+        prior: &StateResource,
+        live: &Map<String, Value>,
+        preview: &Preview,
+        keys: &DigestKeys,
+    ) -> bool {
+        let ignored = Ignored::of(&self.desired).unwrap_or_default();
+        let desired = ignored.resolved(self.resolved.clone(), live);
+        let comparison = Comparison {
+            id: prior.digest_id(),
+            kind: self.desired.kind,
+            prior: Some(&prior.attributes),
+            records: &[],
+            unsure: false,
+            desired: &desired,
+            live,
+            keys,
+            schema: None,
+        };
+        let changes = match preview {
+            Preview::Changed(made) | Preview::Contested(made, _) => {
+                against_preview(&comparison, &ignored.as_live(made.clone(), live))
+            }
+            Preview::Unverified(_) | Preview::Refused(_) => three_way(&comparison),
+            Preview::Replaced(_) => return false,
+        };
+        changes.is_empty()
+    }
 }
 
 /// The values of a walk.
@@ -42,6 +77,8 @@ pub(crate) struct Values {
     uids: Mutex<HashMap<String, ResourceId>>,
     /// What was read of resources that are not called for.
     read: Mutex<HashMap<ResourceId, Map<String, Value>>>,
+    /// Whether all of it was read that others refer to.
+    is_read: AtomicBool,
 }
 
 impl Values {
@@ -58,6 +95,7 @@ impl Values {
             budget: Mutex::default(),
             uids: Mutex::default(),
             read: Mutex::default(),
+            is_read: AtomicBool::default(),
         }
     }
 
@@ -69,6 +107,17 @@ impl Values {
     /// The texts in all Secrets that are wanted, of which a call may have set some elsewhere before.
     pub(crate) fn secrets(&self) -> &Sensitive {
         &self.secrets
+    }
+
+    /// Whether a wanted resource refers to others.
+    pub(crate) fn refers(&self, id: &ResourceId) -> bool {
+        let known = |id: &str| self.wanted.contains_key(id);
+        self.wanted.get(id).is_some_and(|resource| !references(&resource.attributes, &known).0.is_empty())
+    }
+
+    /// Whether what others refer to is as it was read or applied, rather than as it was recorded once.
+    pub(crate) fn are_read(&self) -> bool {
+        self.is_read.load(Ordering::Relaxed)
     }
 
     /// The wanted resource whose object has this uid, as far as it is settled.
@@ -151,6 +200,7 @@ impl Values {
         if !is_wanted && self.wanted.keys().all(&is_left) {
             return Ok(());
         }
+        self.is_read.store(true, Ordering::Relaxed);
         let known = |id: &str| self.wanted.contains_key(id);
         let needed: BTreeSet<ResourceId> = self
             .wanted

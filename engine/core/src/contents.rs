@@ -3,13 +3,18 @@
 //!
 //! Start at [`check`]. Kubernetes asks nobody before it removes these, and a plan would call them unchanged; so there is no
 //! such plan, as with `cli-utils` of kpt.
+//!
+//! Elsewhere: what goes with what is being deleted already is made anew after that where it can be, by `going`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde_json::{Map, Value};
+
 use crate::definitions::{Definition, Definitions};
+use crate::dependencies::Before;
 use crate::import::IMPORT_ID;
 use crate::lookup::Settled;
-use crate::object::ObjectRef;
+use crate::object::{ObjectRef, is_going, uid_of};
 use crate::owner::MARK;
 use crate::plan::{Action, Live, PlannedAction};
 use crate::planner::{PlanInput, live_uid};
@@ -31,15 +36,26 @@ enum Why {
     Moved,
     /// It is made anew where it is.
     Recreated,
+    /// Somebody deleted it.
+    Going,
 }
 
-/// What an action deletes, and from which cluster.
+/// What an action deletes, or somebody did already, and from which cluster.
 struct Deleted<'a> {
     id: &'a ResourceId,
     cluster: &'a str,
     holder: Holder<'a>,
-    /// The cluster that it is wanted in, if it is.
-    goes_to: Option<&'a str>,
+    becomes: Becomes<'a>,
+}
+
+/// What becomes of what is deleted.
+enum Becomes<'a> {
+    /// It is not wanted any more.
+    Nothing,
+    /// It is wanted in this cluster.
+    Wanted(&'a str),
+    /// It goes whatever is planned, and is made anew after that if it is wanted.
+    Going,
 }
 
 /// Names of clusters that lead to one server, as far as that is known: an object is in one alone.
@@ -104,15 +120,17 @@ struct Wanted<'a> {
     is_kept: bool,
 }
 
-/// One problem for each namespace, definition and API service that the actions delete and something wanted needs.
+/// One problem for each namespace, definition and API service that the actions delete, or somebody did already, and something
+/// wanted needs. `before` says what each wanted resource comes after.
 pub(crate) fn check(
     input: &PlanInput<'_>,
     wanted: &[&Resource],
     settled: &HashMap<&ResourceId, Settled<'_>>,
     actions: &BTreeMap<ResourceId, PlannedAction>,
-    recorded: &BTreeMap<&ResourceId, &StateResource>,
+    (recorded, before): (&BTreeMap<&ResourceId, &StateResource>, &Before),
 ) -> Vec<Problem> {
-    let mut deleted = actions.values().filter_map(|action| deleted(input, wanted, action, recorded)).peekable();
+    let both = |action| [deleted(input, wanted, action, recorded), going(input, wanted, action, recorded)];
+    let mut deleted = actions.values().flat_map(both).flatten().peekable();
     if deleted.peek().is_none() {
         return Vec::new();
     }
@@ -121,16 +139,21 @@ pub(crate) fn check(
     let definitions = Definitions::of(wanted.iter().copied(), input.clusters);
     let servers = Servers::of(input, wanted, recorded);
     deleted
-        .filter_map(|Deleted { id, cluster, holder, goes_to }| {
-            let why = match goes_to {
-                None => Why::Unwanted,
-                Some(to) if servers.are_one(to, cluster) => Why::Recreated,
-                Some(_) => Why::Moved,
+        .filter_map(|Deleted { id, cluster, holder, becomes }| {
+            let why = match becomes {
+                Becomes::Nothing => Why::Unwanted,
+                Becomes::Wanted(to) if servers.are_one(to, cluster) => Why::Recreated,
+                Becomes::Wanted(_) => Why::Moved,
+                Becomes::Going => Why::Going,
             };
             let needs_it = |it: &&Wanted<'_>| {
-                servers.are_one(it.cluster, cluster)
-                    && (it.is_kept || why != Why::Recreated)
-                    && holder.has(it, &definitions, &servers)
+                let is_lost = match why {
+                    Why::Unwanted | Why::Moved => true,
+                    Why::Recreated => it.is_kept,
+                    // What comes after it is made anew with it.
+                    Why::Going => !before.get(it.id).is_some_and(|before| before.contains(id)),
+                };
+                servers.are_one(it.cluster, cluster) && is_lost && holder.has(it, &definitions, &servers)
             };
             let mut needing = objects.iter().filter(needs_it);
             let first = needing.next()?;
@@ -159,23 +182,45 @@ fn deleted<'a>(
         return None;
     }
     let record = *recorded.get(action.recorded_id()?)?;
-    let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
+    if record.kind != ResourceType::Kubernetes {
+        return None;
+    }
     let live = match input.live.get(&action.id) {
         Some(Live::Present(live)) => Some(live),
         Some(Live::Absent | Live::Unverified(_)) => None,
         // Before anybody has looked, everything that is recorded and not wanted seems to be deleted.
         None => return None,
     };
-    let holder = if object.is_namespace() {
-        Holder::Namespace(object.name)
-    } else {
-        // Of what was only found the record says no more than its name.
-        Holder::Definition(Definition::of(&record.attributes).or_else(|| Definition::of(live?))?)
-    };
+    // Of what was only found the record says no more than its name.
+    let holder = Holder::of(&record.attributes).or_else(|| Holder::of(live?))?;
     let cluster = input.clusters.of_recorded(record);
     let again = wanted.iter().find(|resource| resource.id == action.id);
-    let goes_to = again.map(|resource| input.clusters.of_wanted(resource));
-    Some(Deleted { id: &action.id, cluster, holder, goes_to })
+    let becomes = again.map_or(Becomes::Nothing, |resource| Becomes::Wanted(input.clusters.of_wanted(resource)));
+    Some(Deleted { id: &action.id, cluster, holder, becomes })
+}
+
+/// What is being deleted already that has others go with it, and that no action deletes.
+fn going<'a>(
+    input: &PlanInput<'a>,
+    wanted: &[&'a Resource],
+    action: &'a PlannedAction,
+    recorded: &BTreeMap<&ResourceId, &'a StateResource>,
+) -> Option<Deleted<'a>> {
+    let id = &action.id;
+    let live = match input.live.get(id)? {
+        Live::Present(live) if is_going(live) && action.action != Action::Delete => live,
+        Live::Present(_) | Live::Absent | Live::Unverified(_) => return None,
+    };
+    let holder = Holder::of(live).filter(Holder::holds_objects)?;
+    let cluster = match wanted.iter().find(|resource| resource.id == *id) {
+        Some(resource) => input.clusters.of_wanted(resource),
+        // It may be wanted under another id.
+        None if wanted.iter().any(|it| live_uid(input, &it.id).is_some_and(|uid| uid_of(live) == Some(uid))) => {
+            return None;
+        }
+        None => input.clusters.of_recorded(recorded.get(id).copied()?),
+    };
+    Some(Deleted { id, cluster, holder, becomes: Becomes::Going })
 }
 
 fn object<'a>(
@@ -196,7 +241,24 @@ fn object<'a>(
     Some(Wanted { id, cluster: input.clusters.of_wanted(resource), object, is_kept })
 }
 
-impl Holder<'_> {
+impl<'a> Holder<'a> {
+    /// Reads it from a Namespace, a CustomResourceDefinition or an APIService; `None` of anything else.
+    fn of(object: &'a Map<String, Value>) -> Option<Self> {
+        let called = ObjectRef::of(object)?;
+        if called.is_namespace() {
+            return Some(Self::Namespace(called.name));
+        }
+        Definition::of(object).map(Self::Definition)
+    }
+
+    /// Whether objects are gone without it.
+    fn holds_objects(&self) -> bool {
+        match self {
+            Self::Namespace(_) => true,
+            Self::Definition(it) => it.holds_objects(),
+        }
+    }
+
     /// Whether a wanted object cannot be without it.
     fn has(&self, wanted: &Wanted<'_>, definitions: &Definitions<'_>, servers: &Servers<'_>) -> bool {
         // Whatever else serves the kind may serve these objects.
@@ -225,6 +287,7 @@ impl Why {
             Self::Unwanted => "it is not wanted any more",
             Self::Moved => "it is to go to another cluster",
             Self::Recreated => "it is to be made anew",
+            Self::Going => "it is being deleted",
         }
     }
 
@@ -236,6 +299,7 @@ impl Why {
             ),
             Self::Moved => "let what needs it go there, too, or leave it where it is".to_owned(),
             Self::Recreated => "drop what needs it for one Apply, or leave it as it is".to_owned(),
+            Self::Going => "plan again once it is gone".to_owned(),
         }
     }
 }

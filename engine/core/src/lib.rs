@@ -18,6 +18,7 @@ pub mod diff;
 pub mod digest;
 pub mod document;
 pub mod given_up;
+pub mod going;
 pub mod graph;
 pub mod health;
 pub mod held;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::ignore::{IGNORE_FIELDS, Ignored};
-use crate::object::{has_no_default, is_volatile, may_exist, secret_as_stored};
+use crate::object::{has_no_default, is_fixed, is_volatile, may_exist, secret_as_stored};
 use crate::path::{FieldPath, Found};
 use crate::plan::Action;
 use crate::reference::{Reference, ReferenceError};
@@ -34,10 +34,11 @@ pub struct Settled<'l> {
     stored: Option<Map<String, Value>>,
     action: Action,
     live: Option<Cow<'l, Map<String, Value>>>,
-    /// What is recorded of it, and what is made of it now.
-    before: Option<(&'l StateResource, Made<'l>)>,
-    /// The resource itself, and what is made of it, where it was looked at what is there.
-    seen: Option<(&'l Resource, Made<'l>)>,
+    /// What is recorded of it.
+    before: Option<&'l StateResource>,
+    /// The resource itself, where it was looked at what is there.
+    seen: Option<&'l Resource>,
+    made: Made<'l>,
     sensitive: Sensitive,
 }
 
@@ -66,19 +67,26 @@ impl<'l> Settled<'l> {
         for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
-        Self { kind: resource.kind, resolved, stored, action, live, before: None, seen: None, sensitive }
+        let (before, seen, made) = (None, None, Made::Untold);
+        Self { kind: resource.kind, resolved, stored, action, live, before, seen, made, sensitive }
     }
 
-    /// The same where this is recorded, and this is made of it: what was applied then and is not wanted any more goes.
+    /// The same where this is recorded: what was applied then and is not wanted any more goes.
     #[must_use]
-    pub fn after(self, prior: &'l StateResource, made: Made<'l>) -> Self {
-        Self { before: Some((prior, made)), ..self }
+    pub fn after(self, prior: &'l StateResource) -> Self {
+        Self { before: Some(prior), ..self }
     }
 
-    /// The same where it was looked at what is there, and this is made of it: nobody but who is known to fills in data.
+    /// The same where it was looked at what is there: nobody but who is known to fills in data.
     #[must_use]
-    pub fn seen(self, resource: &'l Resource, made: Made<'l>) -> Self {
-        Self { seen: Some((resource, made)), ..self }
+    pub fn seen(self, resource: &'l Resource) -> Self {
+        Self { seen: Some(resource), ..self }
+    }
+
+    /// The same where the infrastructure says that the action makes this of it.
+    #[must_use]
+    pub fn making(self, made: Made<'l>) -> Self {
+        Self { made, ..self }
     }
 
     /// What is wanted.
@@ -134,8 +142,8 @@ impl<'l> Settled<'l> {
                 let message = format!("{} has no {path}, neither as it is written nor as it is live", reference.id);
                 Err(ReferenceError::Dangling(message))
             }
-            (Action::Update | Action::Adopt | Action::Replace, _) if let Some(made) = self.made_of_dropped(path) => {
-                let stays = match made {
+            (Action::Update | Action::Adopt | Action::Replace, _) if self.is_dropped(path) => {
+                let stays = match self.made {
                     // A default may come, and others may have it: nobody but the infrastructure knows.
                     Made::Later => true,
                     Made::Untold => !has_no_default(&self.resolved.attributes, path),
@@ -148,7 +156,7 @@ impl<'l> Settled<'l> {
                     format!("{} will have no {path}: it was applied before, and is not wanted any more", reference.id);
                 Err(ReferenceError::Dangling(message))
             }
-            (Action::Update | Action::Adopt, Some(value)) if !is_volatile(path) => Ok(self.known(path, value)),
+            (Action::Update | Action::Adopt, Some(value)) if self.keeps(path, value) => Ok(self.known(path, value)),
             (Action::Create | Action::Update | Action::Adopt | Action::Replace, None) if self.will_lack(path) => {
                 let message = format!(
                     "{} will have no {path}: it is not wanted so, and nobody else has given it that; name it in \
@@ -161,35 +169,43 @@ impl<'l> Settled<'l> {
         }
     }
 
+    /// Whether a change leaves a field that is not wanted at the value that is live.
+    fn keeps(&self, path: &FieldPath, value: &Value) -> bool {
+        match self.made {
+            _ if is_volatile(path) => false,
+            // Until the infrastructure says otherwise, so that it is asked about what refers to it.
+            Made::Later => true,
+            // Another value need not be what comes of it: a dry run of a Service has ports of its own.
+            Made::Object(made) => path.get(made) == Some(value),
+            Made::Untold => is_fixed(path) || has_no_default(&self.resolved.attributes, path),
+        }
+    }
+
     /// Whether nobody gives a value that is neither wanted nor live: the infrastructure has no default for it and makes none,
     /// it is not left to others, and none of them was there before.
     fn will_lack(&self, path: &FieldPath) -> bool {
-        let Some((resource, made)) = self.seen else { return false };
+        let Some(resource) = self.seen else { return false };
         if self.kind != ResourceType::Kubernetes || !has_no_default(&self.resolved.attributes, path) {
             return false;
         }
-        let is_made = match made {
+        let is_made = match self.made {
             Made::Later => true,
             Made::Untold => false,
             Made::Object(made) => path.get(made).is_some(),
         };
-        let was_others = || {
-            let prior = self.before.map(|(prior, _)| prior);
-            prior.is_some_and(|prior| path.get(&prior.live).is_some()) && !self.was_applied(path)
-        };
+        let was_others = || self.before.is_some_and(|prior| path.get(&prior.live).is_some()) && !self.was_applied(path);
         let is_left = || Ignored::of(resource).is_ok_and(|ignored| ignored.touches(path));
         !is_made && !was_others() && !is_left()
     }
 
-    /// What is made of the resource, of a field that is not wanted and was applied before; nothing of any other.
-    fn made_of_dropped(&self, path: &FieldPath) -> Option<Made<'l>> {
-        let (_, made) = self.before?;
-        (self.was_applied(path) && !is_volatile(path)).then_some(made)
+    /// Whether a field is not wanted and was applied before.
+    fn is_dropped(&self, path: &FieldPath) -> bool {
+        self.was_applied(path) && !is_volatile(path)
     }
 
     /// Whether a field is on record as applied.
     fn was_applied(&self, path: &FieldPath) -> bool {
-        let Some((prior, _)) = self.before else { return false };
+        let Some(prior) = self.before else { return false };
         let stored = match self.kind {
             ResourceType::Kubernetes => secret_as_stored(&prior.attributes),
             ResourceType::Terraform => None,

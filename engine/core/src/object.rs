@@ -174,6 +174,16 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
+/// Whether no change of an object changes this field: what says which object it is.
+pub(crate) fn is_fixed(path: &FieldPath) -> bool {
+    match path.0.as_slice() {
+        [crate::path::Segment::Key(first), crate::path::Segment::Key(second)] => {
+            first == "metadata" && matches!(second.as_str(), "name" | "namespace" | "uid" | "creationTimestamp")
+        }
+        _ => false,
+    }
+}
+
 /// The type of Secrets whose data Kubernetes fills in (k8s.io/kubernetes/pkg/controller/serviceaccount).
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
@@ -199,7 +209,12 @@ pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
 
 /// Whether a live object is being deleted: nothing keeps it any more, whatever is applied to it.
 pub fn is_going(live: &Map<String, Value>) -> bool {
-    live.get("metadata").and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
+    deletion_time(live).is_some()
+}
+
+/// Since when a live object is being deleted, if it is.
+pub(crate) fn deletion_time(live: &Map<String, Value>) -> Option<&Value> {
+    live.get("metadata")?.get("deletionTimestamp").filter(|time| !time.is_null())
 }
 
 /// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets to

@@ -53,8 +53,9 @@ pub struct PlanInput<'a> {
     /// What is on record in clusters that are given up.
     pub given_up: &'a GivenUp,
     /// What is live, of everything that is wanted or recorded. What is missing counts as
-    /// [`Live::Unverified`]. Where nothing is to be changed, what is [recorded elsewhere](is_recorded_elsewhere) is what
-    /// is there.
+    /// [`Live::Unverified`], and what goes with something that is being deleted is marked as
+    /// [being deleted](crate::going::spread). Where nothing is to be changed, what is
+    /// [recorded elsewhere](is_recorded_elsewhere) is what is there.
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// What the infrastructure says it would make, of whatever it was asked about.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
@@ -277,13 +278,13 @@ impl<'a> Outline<'a> {
             let own = recorded.get(id).copied().filter(|_| given_to.is_none());
             let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
             let settle = |resolved: Cow<'s, Resolved<'s>>, action: Action, recreated: bool| {
-                let settled = Settled::new(resource, resolved, action, present.map(Cow::Borrowed));
-                let made = made(input, id, is_sketch);
+                let made = made(input, id, &resolved, is_sketch);
+                let settled = Settled::new(resource, resolved, action, present.map(Cow::Borrowed)).making(made);
                 // Where nothing is changed, that something is missing is what is to be told.
-                let settled = if is_seen && !input.refresh { settled.seen(resource, made) } else { settled };
+                let settled = if is_seen && !input.refresh { settled.seen(resource) } else { settled };
                 // What somebody made in place of what is recorded has nothing of that.
                 match records.into_iter().flatten().next().filter(|_| !recreated) {
-                    Some(prior) => settled.after(prior, made),
+                    Some(prior) => settled.after(prior),
                     None => settled,
                 }
             };
@@ -329,6 +330,8 @@ impl<'a> Outline<'a> {
                 Standing::Free => None,
                 // Nothing is taken from anybody, and whose it is by now is told.
                 Standing::TakesOver(_) | Standing::Refused(_) if input.refresh => None,
+                // What is made in its place is new.
+                Standing::TakesOver(_) if present.is_some_and(is_going) => None,
                 Standing::TakesOver(owner) => Some(owner),
                 Standing::Refused(message) => {
                     problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
@@ -403,7 +406,7 @@ impl<'a> Outline<'a> {
             actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
         }
         if !input.refresh {
-            problems.extend(contents::check(input, wanted, &settled, &actions, recorded));
+            problems.extend(contents::check(input, wanted, &settled, &actions, (recorded, before)));
         }
         if !problems.is_empty() {
             return Err(problems);
@@ -422,9 +425,11 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
 }
 
 /// What the infrastructure said that it would make of a resource.
-fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, is_sketch: bool) -> Made<'a> {
+fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, resolved: &Resolved<'_>, is_sketch: bool) -> Made<'a> {
     match input.previews.get(id) {
         _ if is_sketch => Made::Later,
+        // It was asked with other values.
+        Some(_) if !resolved.unknown.is_empty() => Made::Untold,
         Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
             Made::Object(made)
         }
@@ -594,10 +599,13 @@ fn decide(
     resolved: &Resolved<'_>,
     ignored: &Ignored,
 ) -> Decision {
-    let preview = input.previews.get(&resource.id);
-    let unverified = match preview {
-        Some(Preview::Unverified(why)) => Some(why.clone()),
-        _ => None,
+    let waits = resolved.waits();
+    let told = input.previews.get(&resource.id);
+    let (preview, unverified) = match told {
+        Some(Preview::Unverified(why)) => (None, Some(why.clone())),
+        // It turned out not to be known, and the infrastructure was asked about other values.
+        Some(_) if waits.is_some() => (None, waits.clone()),
+        Some(_) | None => (told, None),
     };
     let changes_of_new = || of_new(&resource.id, resource.kind, resolved, input.keys);
     let live = match input.live.get(&resource.id) {
@@ -618,6 +626,8 @@ fn decide(
             return Decision::create(Vec::new(), false, Some("it was not read".to_owned()));
         }
     };
+    // It may not have been asked at all, since nothing seemed to change.
+    let unverified = unverified.or(waits);
     let unsure = may_hold_unrecorded(input, &resource.id, records, live);
     let records: Vec<&Map<String, Value>> = records.into_iter().flatten().flat_map(StateResource::objects).collect();
     let comparison = Comparison {
@@ -642,7 +652,8 @@ fn decide(
     let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
     // What is here is not what is recorded then.
     let takes_over = prior.is_some_and(|prior| prior.kind != resource.kind);
-    let replaced = matches!(preview, Some(Preview::Replaced(_))) || takes_over;
+    // Something else cannot be changed in place where a value is another than the one that was asked about.
+    let replaced = matches!(told, Some(Preview::Replaced(_))) || takes_over;
     let action = match prior {
         _ if replaced => Action::Replace,
         None => Action::Adopt,

@@ -118,6 +118,12 @@ impl<'a> Resolved<'a> {
         Resolved { attributes: Cow::Owned(attributes.into_owned()), unknown, sensitive }
     }
 
+    /// What has to be known before the infrastructure can be asked about it, for people; `None` where nothing has.
+    pub fn waits(&self) -> Option<String> {
+        let fields: Vec<String> = self.unknown.iter().map(ToString::to_string).collect();
+        (!fields.is_empty()).then(|| format!("{} known after apply", fields.join(", ")))
+    }
+
     /// Whether the value at the path, or a part of it, is unknown.
     pub fn is_unknown(&self, path: &FieldPath) -> bool {
         (0..=path.0.len()).any(|depth| self.unknown.contains(&path.0[..depth]))

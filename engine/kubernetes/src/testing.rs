@@ -55,6 +55,8 @@ struct Kept {
     pruned: Option<(String, usize)>,
     /// Verbs and paths, or parts of them, that are answered with this code.
     refused: Vec<(String, u16)>,
+    /// A namespace that is being deleted.
+    terminating: Option<String>,
 }
 
 #[derive(Debug)]
@@ -236,6 +238,11 @@ impl Server {
         self.kept().refused.clear();
     }
 
+    /// Takes nothing new in a namespace, as one that is being deleted, from now on.
+    pub(crate) fn terminate(&self, namespace: &str) {
+        self.kept().terminating = Some(namespace.to_owned());
+    }
+
     /// Leaves out a field at the top of the next objects that are applied, so many times.
     pub(crate) fn prune(&self, field: &str, times: usize) {
         self.kept().pruned = Some((field.to_owned(), times));
@@ -399,6 +406,13 @@ impl Kept {
             return failure(*code, json!({}));
         }
         match (verb, name) {
+            ("PREVIEW" | "APPLY", Some(name))
+                if self.terminating.as_deref() == Some(namespace)
+                    && !self.objects.contains_key(&(namespace.to_owned(), name.to_owned())) =>
+            {
+                let cause = json!({"reason": "NamespaceTerminating", "message": "no", "field": "metadata.namespace"});
+                failure(403, json!({ "causes": [cause] }))
+            }
             ("PREVIEW" | "APPLY", Some(name)) => {
                 let mut object: Value = serde_json::from_slice(request.body()).unwrap();
                 if let Some((field, left)) = self.pruned.as_mut().filter(|(_, left)| *left > 0 && verb == "APPLY") {

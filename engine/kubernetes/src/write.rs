@@ -135,7 +135,13 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
             Ok(unverified())
         }
         Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
-            Ok(Preview::Unverified(format!("namespace {namespace} in cluster {} is being deleted", cluster.name)))
+            Err(RuntimeError::Going(Box::new(KubernetesObject {
+                cluster: cluster.name.clone(),
+                version: "v1".to_owned(),
+                kind: "Namespace".to_owned(),
+                name: namespace.to_owned(),
+                ..KubernetesObject::default()
+            })))
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))

@@ -24,6 +24,9 @@ pub use runtime::FakeRuntime;
 /// What [`Runtime::finish`](crate::Runtime::finish) of a deferred runtime is held back by.
 pub const FINISH: &str = "finish";
 
+/// What a preview shows where the server is going to give a value.
+const DUMMY: &str = "a dummy";
+
 /// A call that a [`FakeRuntime`] was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
@@ -110,6 +113,8 @@ struct State {
     fixed: BTreeSet<String>,
     /// What admission fills in where it is not set, two deep.
     admitted: BTreeMap<ResourceId, ([String; 2], Value)>,
+    /// Fields, two deep, that the server gives a value for each value of another.
+    given: BTreeMap<ResourceId, [[String; 2]; 2]>,
     /// Fields that are left out without a word, two deep.
     pruned: BTreeMap<ResourceId, [String; 2]>,
     /// What cannot be looked for.
@@ -224,6 +229,12 @@ impl FakeCloud {
     /// Lets admission fill in a field, two deep, of a resource where nobody sets it.
     pub fn admit(&self, id: &str, field: [&str; 2], value: Value) {
         self.lock().admitted.insert(id.into(), (field.map(str::to_owned), value));
+    }
+
+    /// Lets the server give a field, two deep, of a resource another value whenever another field of it changes, as a node port
+    /// of a Service with its port. What a preview shows then is not what is given.
+    pub fn give(&self, id: &str, field: [&str; 2], with: [&str; 2]) {
+        self.lock().given.insert(id.into(), [field, with].map(|path| path.map(str::to_owned)));
     }
 
     /// Leaves out a field, two deep, of a resource without a word, as where its kind does not have it; with `None`, none.
@@ -395,6 +406,12 @@ impl FakeCloud {
         {
             fields.entry(inner).or_insert_with(|| value.clone());
         }
+        if let Some([[outer, inner], [of, with]]) = self.lock().given.get(&desired.id)
+            && before.object.get(of).and_then(|of| of.get(with)) != object.get(of).and_then(|of| of.get(with))
+            && let Some(fields) = object.get_mut(outer).and_then(Value::as_object_mut)
+        {
+            fields.insert(inner.clone(), json!(DUMMY));
+        }
         Stored { id: desired.id.clone(), object, applied: wanted, claims: before.claims }
     }
 
@@ -434,6 +451,12 @@ impl FakeCloud {
         }
         state.version += 1;
         let version = state.version;
+        if let Some([[outer, inner], _]) = state.given.get(&stored.id)
+            && let Some(given) = stored.object.get_mut(outer).and_then(|fields| fields.get_mut(inner))
+            && *given == DUMMY
+        {
+            *given = json!(format!("given-{version}"));
+        }
         let metadata = stored.object.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.entry("uid").or_insert_with(|| json!(format!("uid-{version}")));

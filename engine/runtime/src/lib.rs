@@ -300,6 +300,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Asks what applying would make of a resource, changing nothing. `live` is what
     /// [`read`](Self::read) found.
+    ///
+    /// # Errors
+    ///
+    /// What [`apply`](Self::apply) would be refused for. [`RuntimeError::Going`] names the namespace of the resource: that is
+    /// being deleted, and nothing new can be in it.
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,

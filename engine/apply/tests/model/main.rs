@@ -112,6 +112,11 @@ impl Model {
                 object
             }
             (Edit::Delete, Some(_)) => return world.cloud.remove(&id),
+            (Edit::DeleteSlowly, Some(mut object)) => {
+                world.hold(slot, true);
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                object
+            }
             (Edit::Take, Some(mut object)) => {
                 object["metadata"]["annotations"] = json!({ MARK: OTHERS_MARK });
                 world.is_theirs(object["metadata"]["uid"].as_str().unwrap());
@@ -126,7 +131,7 @@ impl Model {
                 }
                 object
             }
-            (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::Take, None)
+            (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::DeleteSlowly | Edit::Take, None)
             | (Edit::Make | Edit::MakeMarked, Some(_))
             | (Edit::Sicken | Edit::Heal | Edit::LetGo, _) => return,
         };
@@ -299,9 +304,11 @@ impl Model {
         objects.iter().any(is_others)
     }
 
-    /// Whether the namespace would be deleted, for good or to be made anew, and something in it is wanted.
+    /// Whether the namespace would be deleted, for good or to be made anew, or is being deleted by somebody, and something in it
+    /// is wanted.
     fn goes_with_what_is_wanted(&self, goal: &Goal) -> bool {
-        self.is_deleted(goal) && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
+        let goes = self.is_deleted(goal) || self.world.is_namespace_going();
+        goes && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
     }
 
     /// Whether the namespace would be deleted, for good or to be made anew.
@@ -591,6 +598,21 @@ fn deletions_that_linger_end_once_nothing_holds_them_wherever_they_are_interrupt
             let interrupted = Try { faults, interrupt: Some((at, how)) };
             let destroyed = run(Goal::Destroy, vec![interrupted, Try::default()]);
             check(&[brought.clone(), destroyed]).unwrap_or_else(|broken| panic!("{held:?}, {how:?} at {at}: {broken}"));
+        }
+    }
+}
+
+/// Nor do others delete the namespace by and by, with all that is in it, and somebody interrupts who makes that anew.
+#[test]
+fn what_goes_with_its_namespace_is_made_anew_wherever_that_is_interrupted() {
+    let outside = Want { refers: vec![(0, Look::Uid)], ..plain(2) };
+    let brought = |tries: Vec<Try>| run(Goal::Apply(vec![plain(NAMESPACE), plain(0), outside.clone()]), tries);
+    for at in 0..STEPS * 2 {
+        for how in [Interrupt::Crash, Interrupt::Suspend, Interrupt::Cancel] {
+            let interrupted = Try { faults: Vec::new(), interrupt: Some((at, how)) };
+            let deleted = Operation::Edit(NAMESPACE, Edit::DeleteSlowly);
+            let operations = [brought(vec![Try::default()]), deleted, brought(vec![interrupted, Try::default()])];
+            check(&operations).unwrap_or_else(|broken| panic!("{how:?} at {at}: {broken}"));
         }
     }
 }

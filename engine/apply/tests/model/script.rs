@@ -215,6 +215,8 @@ pub(crate) enum Edit {
     Extend,
     /// Delete it, whosever it is.
     Delete,
+    /// Delete it, and have it held for a while: what is in a namespace stays as long, and goes with that.
+    DeleteSlowly,
     /// Make it, if it is not there.
     Make,
     /// The same as another deployment.
@@ -353,6 +355,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         Edit::Claim,
         Edit::Extend,
         Edit::Delete,
+        Edit::DeleteSlowly,
         Edit::Make,
         Edit::MakeMarked,
         Edit::Take,

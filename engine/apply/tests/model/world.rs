@@ -156,17 +156,28 @@ impl World {
     }
 
     /// Has an object held when it is deleted: for a while, or until others let it go.
-    fn hold(&self, slot: usize, is_for_a_while: bool) {
+    pub(crate) fn hold(&self, slot: usize, is_for_a_while: bool) {
         if is_for_a_while {
             self.inner.lock().lingering.insert(slot);
         }
         self.cloud.ids().iter().filter(|id| slot_of(id) == slot).for_each(|id| self.cloud.hold(&id.0));
     }
 
-    /// An object is held no more.
+    /// An object is held no more. All that is in a namespace goes with it.
     pub(crate) fn let_go(&self, slot: usize) {
         self.inner.lock().lingering.remove(&slot);
+        if slot == NAMESPACE && self.is_namespace_going() {
+            for id in self.cloud.ids().iter().filter(|id| SLOTS[slot_of(id)].is_in_namespace()) {
+                self.let_go(slot_of(id));
+                self.cloud.remove(&id.0);
+            }
+        }
         [false, true].iter().for_each(|earlier| self.cloud.let_go(&SLOTS[slot].id(*earlier).0));
+    }
+
+    /// Whether the namespace is being deleted.
+    pub(crate) fn is_namespace_going(&self) -> bool {
+        self.objects().get(&NAMESPACE).is_some_and(is_going)
     }
 
     pub(crate) fn is_sick(&self, slot: usize) -> bool {

@@ -56,7 +56,7 @@ fn namespace() -> Value {
 fn definition() -> Value {
     json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "type": "Kubernetes", "attributes": {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "webs.x.dev"},
-        "spec": {"group": "x.dev", "names": {"kind": "Web"}, "versions": [{"name": "v1"}]}}})
+        "spec": {"group": "x.dev", "names": {"kind": "Web", "plural": "webs"}, "versions": [{"name": "v1"}]}}})
 }
 
 /// What serves all kinds of `x.dev/v1`.
@@ -88,6 +88,7 @@ impl World {
         for id in spec.resources.iter().map(|it| &it.id).chain(self.state.resources.iter().map(|it| &it.id)) {
             live.entry(id.clone()).or_insert(Live::Absent);
         }
+        crate::going::spread(&mut live, |_| "");
         live
     }
 
@@ -365,6 +366,66 @@ fn what_may_stay_though_it_is_not_wanted_any_more_is_known_after_apply() {
 }
 
 #[test]
+fn what_a_change_may_give_another_value_is_known_after_apply() {
+    const WEB: &str = "v1:Service:shop:web";
+    let web = |spec: Value| {
+        json!({"id": WEB, "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}})
+    };
+    let given = |node_port: u16| {
+        let mut object = web(json!({"port": 80, "nodePort": node_port}))["attributes"].as_object().cloned().unwrap();
+        object["metadata"]["uid"] = json!("u-1");
+        object
+    };
+    let copy = copy_of(&format!("{WEB}.spec.nodePort"));
+    let uid = config_map("uid", &[], json!({"v": format!("$kusion_path.{WEB}.metadata.uid")}));
+    let mut world = World::applied(json!([web(json!({"port": 80}))]));
+    world.live.insert(WEB.into(), Live::Present(given(30123)));
+    let before = spec(json!([web(json!({"port": 80})), copy, uid]));
+    let planned = world.plan(&before);
+    world.carry_out(&before, &planned);
+    world.live.insert(WEB.into(), Live::Present(given(30123)));
+    assert!(world.plan(&before).is_unchanged());
+
+    let wanted = spec(json!([web(json!({"port": 8080})), copy, uid]));
+    let shown = |world: &World| {
+        let planned = world.plan(&wanted);
+        ["copy", "uid"].map(|name| {
+            let action = planned.actions.iter().find(|it| it.id == id(name)).unwrap().clone();
+            (action.action, action.unverified, action.changes.into_iter().next().and_then(|change| change.after))
+        })
+    };
+    let stays = (Action::Unchanged, None, None);
+    let later = (Action::Update, Some("data.v known after apply".to_owned()), Some(json!(UNKNOWN)));
+    assert_eq!(shown(&world), [later.clone(), stays.clone()], "which object it is does not change");
+    let preview = |world: &mut World, node_port: u16| {
+        let mut made = given(node_port);
+        made["spec"]["port"] = json!(8080);
+        world.previews.insert(WEB.into(), Preview::Changed(made));
+    };
+    preview(&mut world, 30123);
+    assert_eq!(shown(&world), [stays.clone(), stays.clone()], "the server says to keep it");
+    // What it says otherwise need not be what comes of it, and what it made of the old value says nothing.
+    preview(&mut world, 31999);
+    assert_eq!(shown(&world), [later.clone(), stays.clone()]);
+    let Some(Live::Present(old)) = world.live.get(&id("copy")).cloned() else { unreachable!() };
+    world.previews.insert(id("copy"), Preview::Changed(old));
+    assert_eq!(shown(&world), [later.clone(), stays.clone()]);
+    // But for what cannot be changed in place, which is something else.
+    world.previews.insert(id("copy"), Preview::Replaced(None));
+    assert_eq!(shown(&world), [(Action::Replace, later.1, later.2), stays]);
+
+    // Until the server is asked, what refers to it is asked about as it is.
+    let live = world.full(&wanted);
+    let asked = world.input(&wanted, &live);
+    let none = BTreeMap::new();
+    let outline = Outline::of(&asked).unwrap();
+    let sketch = outline.sketch(&PlanInput { previews: &none, ..asked }).unwrap();
+    assert!(sketch.desired[&id("copy")].unknown.is_empty());
+    assert_eq!(outline.plan(&asked, sketch).unwrap(), world.plan(&wanted));
+}
+
+#[test]
 fn whether_what_is_not_wanted_any_more_stays_the_infrastructure_is_asked_first() {
     let a = |data: Value| config_map("a", &[], data);
     let copy = copy_of("v1:ConfigMap:shop:a.data.x");
@@ -418,10 +479,10 @@ fn what_is_known_after_apply_is_shown_as_such() {
     assert_snapshot!(table(&world.plan(&spec)), @r#"
     + create   v1:ConfigMap:shop:a
         + data: {}
-    ~ update   v1:ConfigMap:shop:b
+    ~ update   v1:ConfigMap:shop:b  (unverified: data.uid known after apply)
         data.uid: "old" → (known after apply)
 
-    Plan: 1 to create, 1 to update.
+    Plan: 1 to create, 1 to update; 1 unverified.
     "#);
     // Once it is there the value is known.
     world.put("a", json!({}));

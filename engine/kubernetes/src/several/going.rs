@@ -1,5 +1,6 @@
 //! Objects that go: by others though they are wanted, and by us.
 
+use stoa_engine::problem::reason;
 use stoa_runtime::conformance::delete;
 use stoa_runtime::{Deleted, RuntimeError};
 
@@ -102,4 +103,20 @@ async fn what_nothing_says_to_be_ours_is_not_deleted() {
     deployment.brings(&spec(vec![web])).await;
     assert_eq!(runtime.delete(&record).await.unwrap(), Deleted::Gone);
     assert_eq!(deployment.values("web"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_planned_to_be_made_in_a_namespace_that_is_being_deleted() {
+    let wanted = spec(vec![in_cluster("", "web", "a", false)]);
+    let deployment = Deployment::new();
+    let planned = deployment.plan(&wanted).await.unwrap();
+    deployment.main.terminate("shop");
+    let Err(PlanError::Problems(problems)) = deployment.plan(&wanted).await else { panic!("there is a plan") };
+    let told: Vec<_> = problems.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
+    let why = "namespace shop is being deleted, and the Spec does not make it anew; plan again once it is gone";
+    assert_eq!(told, [(reason::REJECTED, why)]);
+    // Nor is it where a plan comes before that.
+    let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
+    assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Failed)]);
+    assert_eq!((outcome.problems.len(), outcome.problems[0].reason.as_str()), (1, reason::REJECTED));
 }

@@ -177,3 +177,74 @@ fn what_is_wanted_under_another_name_of_its_cluster_is_needed_there() {
     let world = applied(json!([service(), instance("a")]));
     assert_eq!(planned(&world, json!([also(definition()), also(instance("a"))])).unwrap().summary().delete, 1);
 }
+
+impl World {
+    /// Somebody deletes what is live of a resource, and something holds it.
+    fn begin_to_delete(&mut self, id: &ResourceId) {
+        let Some(Live::Present(live)) = self.live.get_mut(id) else { panic!("{id} is there") };
+        live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+}
+
+#[test]
+fn what_goes_with_what_somebody_deletes_is_made_anew_after_it() {
+    for (holder, held) in [(namespace(), config_map("a", &[], json!({"a": "1"}))), (definition(), instance("a"))] {
+        let wanted = spec(json!([holder, held]));
+        let mut world = World::applied(json!([holder, held]));
+        let (holder, held) = (id_of(&holder), id_of(&held));
+        world.begin_to_delete(&holder);
+        let planned = world.plan(&wanted);
+        let shown: Vec<_> = planned.actions.iter().map(|it| (&it.id, it.action, it.drift)).collect();
+        assert_eq!(shown, [(&holder, Action::Create, true), (&held, Action::Create, true)]);
+        assert_eq!(planned.actions[1].after, [holder]);
+        // Who only looks sees that it is as good as gone.
+        let live = world.full(&wanted);
+        let seen = plan(&PlanInput { refresh: true, ..world.input(&wanted, &live) }).unwrap();
+        assert!(seen.actions.iter().all(|it| it.action == Action::Create && it.drift), "{seen:?}");
+        // What is not wanted goes all the same.
+        assert_eq!(world.plan(&Spec::default()).summary().delete, 2);
+    }
+}
+
+#[test]
+fn what_goes_with_what_somebody_deletes_is_refused_where_it_is_not_made_anew_after_it() {
+    let told = "StillNeeded v1:Namespace:shop: it is being deleted, and deleting it deletes all that is in it, of which \
+                the Spec keeps v1:ConfigMap:shop:a; plan again once it is gone\n";
+    let a = config_map("a", &[], json!({}));
+    // It comes before the namespace.
+    let mut backwards = namespace();
+    backwards["dependsOn"] = json!([id("a")]);
+    let mut world = World::applied(json!([backwards, a]));
+    world.begin_to_delete(&id_of(&namespace()));
+    assert_eq!(world.problems(&spec(json!([backwards, a]))), told);
+    // The namespace is another's, and left alone.
+    let mut world = World::applied(json!([namespace(), a]));
+    world.begin_to_delete(&id_of(&namespace()));
+    let Some(Live::Present(live)) = world.live.get_mut(&id_of(&namespace())) else { unreachable!() };
+    live["metadata"]["annotations"] = json!({MARK: "shop/platform/dev/u-2"});
+    assert_eq!(world.problems(&spec(json!([a]))), told);
+    // What is new cannot be there either.
+    let new = config_map("new", &[], json!({}));
+    assert_eq!(world.problems(&spec(json!([new]))), told.replace("shop:a", "shop:new"));
+}
+
+#[test]
+fn what_somebody_deletes_is_one_under_all_its_ids() {
+    let mut world = World::applied(json!([definition(), instance("a")]));
+    world.begin_to_delete(&id_of(&definition()));
+    let earlier: ResourceId = "apiextensions.k8s.io/v1beta1:CustomResourceDefinition:webs.x.dev".into();
+    let record = world.state.resources.iter_mut().find(|it| it.id == id_of(&definition())).unwrap();
+    record.id = earlier.clone();
+    let Some(Live::Present(live)) = world.live.get_mut(&id_of(&definition())) else { unreachable!() };
+    live["metadata"]["uid"] = json!("u-1");
+    let live = live.clone();
+    world.live.insert(earlier.clone(), Live::Present(live));
+    let planned = world.plan(&spec(json!([definition(), instance("a")])));
+    let expected = [
+        (definition()["id"].as_str().unwrap().to_owned(), Action::Create),
+        (earlier.0, Action::Forget),
+        ("x.dev/v1:Web:shop:a".to_owned(), Action::Create),
+    ];
+    let shown: Vec<_> = actions(&planned).into_iter().map(|(id, action)| (id.to_owned(), action)).collect();
+    assert_eq!(shown, expected);
+}
