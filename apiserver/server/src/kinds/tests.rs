@@ -15,6 +15,7 @@ use stoa_machinery::{
 use super::{core, lookup::Lookup, register};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
+mod access;
 mod api;
 mod approval;
 mod backends;
