@@ -23,6 +23,7 @@ mod compliance;
 mod core_kinds;
 mod imports;
 mod notification_sinks;
+mod runs;
 mod workflows;
 mod workspaces;
 
