@@ -23,6 +23,7 @@ mod compliance;
 mod core_kinds;
 mod imports;
 mod notification_sinks;
+mod organizations;
 mod runs;
 mod workflows;
 mod workspaces;
