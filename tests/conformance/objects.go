@@ -162,7 +162,7 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{
 			func(c *collection) map[string]any {
 				return fields{
-					"stack": "dev", "workspace": c.name("w"), "operation": "Apply", "version": "v1", "parameters": fields{"cell": "c1"}, "requireApproval": true, "allowMassDeletion": true,
+					"description": "one", "owners": owners, "stack": "dev", "workspace": c.name("w"), "operation": "Apply", "version": "v1", "parameters": fields{"cell": "c1"}, "requireApproval": true, "allowMassDeletion": true,
 					"retry": []any{"a"}, "forgetClusters": []any{"b"}, "onConflict": "Refuse", "cancel": true, "timeout": "30m", "ttlSecondsAfterFinished": 60,
 				}
 			},
@@ -202,7 +202,7 @@ var kinds = []kind{
 					fields{"workspaces": []any{c.name("w")}, "pauseAfter": "1m"}, fields{"workspaceSelector": selector},
 				}
 				return fields{
-					"version": "v1", "paused": true, "cancel": true, "timeout": "24h", "ttlSecondsAfterFinished": 60, "hooks": fields{"pre": []any{before}, "post": []any{with(hook, "name", "tell")}},
+					"description": "one", "owners": owners, "version": "v1", "paused": true, "cancel": true, "timeout": "24h", "ttlSecondsAfterFinished": 60, "hooks": fields{"pre": []any{before}, "post": []any{with(hook, "name", "tell")}},
 					"steps": []any{
 						fields{"name": "ask", "approval": fields{"message": "go on?"}},
 						fields{"name": "waves", "dependsOn": []any{"ask"}, "when": "Always", "hooks": fields{"pre": []any{before}}, "run": fields{

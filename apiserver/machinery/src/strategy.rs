@@ -34,7 +34,7 @@ pub enum Admission<'a, T> {
 
 /// What the writes of one kind mean.
 ///
-/// Called in this order: `set_defaults`, `prepare_for_create` or `prepare_for_update`, `validate` (and
+/// Called in this order: `set_defaults`, `prepare_for_create` or `prepare_for_update`, `validate` (and `validate_create` or
 /// `validate_update`), then `admit`. Each may be called again when a write is retried; none may
 /// have effects of its own.
 #[async_trait]
@@ -63,6 +63,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Finds what is wrong with an object by itself. What was wrong with it before keeps nobody from writing its status or a
     /// part.
     fn validate(&self, _object: &Self::Object) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Finds what is wrong with a new object, besides what [`validate`](Self::validate) finds: what no object may be made with,
+    /// though there may be some from before the rule.
+    fn validate_create(&self, _object: &Self::Object) -> Vec<FieldError> {
         Vec::new()
     }
 

@@ -96,6 +96,7 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
             "get list watch: delivery/runs/status delivery/releases/spec delivery/releases/state\n",
             "get list watch: config/stacks/state\n",
             "create update patch delete deletecollection: config/projects config/stacks config/sources delivery/runs\n",
+            "edit: config/projects\n",
             "create update patch delete deletecollection: delivery/workflows\n",
             "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
             "create: config/stacks/import config/stacks/destroy\n",
@@ -170,7 +171,7 @@ impl Question<'_> {
     async fn as_answered(&self, caller: &Caller) -> Option<bool> {
         let (group, resource, subresource) = self.parts();
         let of_collection = matches!(self.verb, "list" | "watch" | "deletecollection");
-        if (of_collection && !subresource.is_empty()) || self.verb == "use" {
+        if (of_collection && !subresource.is_empty()) || matches!(self.verb, "use" | "edit") {
             return None;
         }
         let mut path = format!("/apis/{group}/v1alpha1");
@@ -233,7 +234,7 @@ async fn roles_may_do_what_they_say_and_no_more() {
                 for what in objects {
                     // Elsewhere, nothing is new beyond what the first verbs show.
                     let verbs = if *namespace == elsewhere { &VERBS[..4] } else { &VERBS[..] };
-                    let more: &[&str] = if namespace.is_empty() { &["use"] } else { &[] };
+                    let more: &[&str] = if namespace.is_empty() { &["use"] } else { &["edit"] };
                     for verb in verbs.iter().chain(more) {
                         let bound = *everywhere || *namespace == here;
                         let wanted = bound && may(rules, verb, what);

@@ -109,9 +109,11 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         let mut new = self.decode(object)?;
         self.strategy.set_defaults(&mut new);
         self.strategy.prepare_for_create(context, &mut new);
+        let mut errors = self.strategy.validate(&new);
+        errors.extend(self.strategy.validate_create(&new));
         Ok(Draft {
             object: self.encode(&new)?,
-            errors: self.strategy.validate(&new),
+            errors,
             warnings: self.strategy.warnings(&new, None),
             new: Box::new(new),
             old: None,

@@ -38,6 +38,15 @@ impl From<&Namespace> for NamespaceInfo {
     }
 }
 
+/// Whether a namespace is being deleted or gone: whoever empties it takes everything.
+///
+/// # Errors
+///
+/// When the namespace cannot be read.
+pub(crate) async fn is_emptied(cluster: &dyn Cluster, namespace: &str) -> Result<bool, ApiError> {
+    Ok(cluster.namespace(namespace).await?.is_none_or(|namespace| namespace.terminating))
+}
+
 /// The namespace that an organization is to own.
 fn namespace_of(organization: &Organization) -> Namespace {
     let name = organization.name_any();

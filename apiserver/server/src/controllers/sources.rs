@@ -42,6 +42,8 @@ const BUSY: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = usize::MAX;
 /// The longest wait after looks that failed, unless the interval is longer.
 const LONGEST: Duration = Duration::from_secs(600);
+/// How often it is noted that looks succeed where nothing is new: each time is a write.
+const NOTED: Duration = Duration::from_secs(300);
 
 /// A look at a source, and what it was for: a status write makes the object due again, and must not lead to another.
 #[derive(Clone, Debug)]
@@ -170,7 +172,8 @@ async fn look(
             let status = s.status.get_or_insert_default();
             let (ready, why, message) = match &found {
                 Ok(found) => {
-                    if status.observed_commit.as_ref() != Some(&found.latest) || status.last_sync_time.is_none() {
+                    let is_new = status.observed_commit.as_ref() != Some(&found.latest);
+                    if is_new || is_to_note(status.last_sync_time.as_ref(), &now) {
                         status.last_sync_time = Some(now.clone());
                     }
                     status.observed_commit = Some(found.latest.clone());
@@ -192,6 +195,11 @@ async fn look(
     // What nobody has heard of is looked for once more.
     looked.lock().insert(key, look);
     Ok(Some(wait))
+}
+
+/// Whether it is to be noted that a look succeeded: it was not for a while, or the clock was set back.
+fn is_to_note(last: Option<&Time>, Time(now): &Time) -> bool {
+    last.is_none_or(|Time(last)| now.duration_since(*last).unsigned_abs() >= NOTED)
 }
 
 /// The commits of a source, or the reason and message why there are none to be had; nothing when no function-runner has
@@ -281,6 +289,59 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE, is_found).await.expect("and told of");
+    }
+
+    #[tokio::test]
+    async fn source_says_every_few_minutes_that_looks_succeed() {
+        let held = Held::default();
+        let world = World::with_runner(runner::at(held.clone().serve())).await;
+        let sources = world.registry.api::<Source>();
+        let is_asked = || tokio::time::timeout(PATIENCE, held.asked.notified());
+        let synced = async || sources.get("shop", "config").await.unwrap().status.and_then(|it| it.last_sync_time);
+        // A webhook asks for a look, the last before which succeeded then, or when it is said to have.
+        let ask = async |last: Option<Timestamp>| {
+            let set = |source: &mut Source| {
+                let status = source.status.get_or_insert_default();
+                status.last_sync_time = last.map(Time).or_else(|| status.last_sync_time.take());
+                status.last_webhook_time = Some(MicroTime(Timestamp::now()));
+            };
+            sources.update_status_with("shop", "config", set).await.unwrap();
+            is_asked().await.expect("it is looked at");
+        };
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        is_asked().await.expect("it is looked at");
+        held.answer.notify_one();
+        let is_noted = async |before: Option<Timestamp>| {
+            while synced().await.map(|Time(at)| at) == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_noted(None)).await.expect("it is noted");
+
+        let long_ago = Timestamp::UNIX_EPOCH;
+        ask(Some(long_ago)).await;
+        held.answer.notify_one();
+        tokio::time::timeout(PATIENCE, is_noted(Some(long_ago))).await.expect("it is noted again");
+
+        let recently = Timestamp::from_second(Timestamp::now().as_second() - 60).unwrap();
+        ask(Some(recently)).await;
+        held.answer.notify_one();
+        // The next look begins when this one is over.
+        ask(None).await;
+        let Time(found) = synced().await.unwrap();
+        assert_eq!(found, recently, "a write for nothing");
+    }
+
+    #[test]
+    fn what_is_noted_is_not_noted_again_for_five_minutes() {
+        let at = |second: i64| Time(Timestamp::from_second(second).unwrap());
+        let now = at(1_000_000);
+        for (last, expected) in [(999_701, false), (999_700, true), (1_000_000, false), (1_000_300, true)] {
+            assert_eq!(is_to_note(Some(&at(last)), &now), expected, "{last}");
+        }
+        assert!(is_to_note(None, &now));
     }
 
     /// Does not answer about what is slow.

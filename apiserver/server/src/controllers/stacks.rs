@@ -164,6 +164,8 @@ pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Ru
     let mut run = Run::new(
         "",
         RunSpec {
+            description: None,
+            owners: Vec::new(),
             stack: stack.name_any(),
             workspace: workspace.to_owned(),
             operation,

@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
-use stoa_types::{Condition, DurationString, SecretReference, Subject};
+use stoa_types::{Condition, DurationString, SecretReference, Subject, common::SecretKeyReference};
 
 use super::trigger::CAUSED_BY;
 
@@ -154,6 +154,16 @@ pub(crate) fn secret_anywhere(path: &str, secret: &SecretReference, errors: &mut
     }
     if secret.namespace.as_deref().unwrap_or("").is_empty() {
         errors.push(FieldError::required(format!("{path}.namespace"), ""));
+    }
+}
+
+/// A key of a Secret in a namespace: none of its parts is empty.
+pub(crate) fn secret_key(path: &str, reference: &SecretKeyReference, errors: &mut Vec<FieldError>) {
+    let SecretKeyReference { namespace, name, key } = reference;
+    for (field, value) in [("namespace", namespace), ("name", name), ("key", key)] {
+        if value.is_empty() {
+            errors.push(FieldError::required(format!("{path}.{field}"), ""));
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use stoa_machinery::registry::RegistryBuilder;
 
+pub(crate) mod access;
 pub(crate) mod approval;
 pub(crate) mod backend;
 pub(crate) mod changes;
@@ -40,8 +41,14 @@ pub(crate) fn register(
             organization::definition(subresources),
             organization::OrganizationStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
-        .register(project::definition(subresources), project::ProjectStrategy { lookup: lookup.clone() })
-        .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
+        .register(
+            project::definition(subresources),
+            project::ProjectStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
+        )
+        .register(
+            stack::definition(subresources),
+            stack::StackStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
+        )
         .register(source::definition(), source::SourceStrategy { lookup: lookup.clone() })
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
         .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })

@@ -63,13 +63,7 @@ impl Strategy for NotificationSinkStrategy {
                 errors.push(FieldError::invalid("spec.source", &spec.source, what));
             }
         }
-        for (field, value) in
-            [("namespace", &spec.secret_ref.namespace), ("name", &spec.secret_ref.name), ("key", &spec.secret_ref.key)]
-        {
-            if value.is_empty() {
-                errors.push(FieldError::required(format!("spec.secretRef.{field}"), ""));
-            }
-        }
+        check::secret_key("spec.secretRef", &spec.secret_ref, &mut errors);
         bundle("spec.caBundle", spec.ca_bundle.as_ref(), &mut errors);
         for (i, pattern) in spec.events.iter().enumerate() {
             let path = format!("spec.events[{i}]");

@@ -16,6 +16,7 @@ use stoa_types::{DeletionPolicy, Organization, Stack, labels};
 use super::{
     check,
     lookup::{self, Lookup},
+    stack,
 };
 use crate::{cluster::Cluster, subresources::Subresources};
 
@@ -44,6 +45,23 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
 pub(crate) struct OrganizationStrategy {
     pub(crate) lookup: Lookup,
     pub(crate) cluster: Arc<dyn Cluster>,
+}
+
+impl OrganizationStrategy {
+    /// The stacks of an organization of which anything is still live.
+    async fn deployed(&self, organization: &Organization) -> Result<Vec<Stack>, ApiError> {
+        let if_deployed = |stack: Stack| stack::is_deployed(&stack).then_some(stack);
+        let stacks = self.lookup.api::<Stack>()?;
+        stacks.list_of(Some(&organization.name_any()), &ListOptions::default(), if_deployed).await
+    }
+
+    /// Requires what it takes to destroy all stacks of an organization.
+    async fn require_destroy(&self, context: &RequestContext, organization: &Organization) -> Result<(), ApiError> {
+        for stack in self.deployed(organization).await? {
+            stack::require_destroy(&self.lookup, context, &stack).await?;
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -103,30 +121,32 @@ impl Strategy for OrganizationStrategy {
                 }
                 Ok(())
             }
-            Admission::Delete(object) => {
-                if object.spec.deletion_policy != DeletionPolicy::Refuse {
-                    return Ok(());
-                }
-                let name = object.name_any();
-                let if_deployed = |stack: Stack| super::stack::is_deployed(&stack).then(|| stack.name_any());
-                let stacks = self.lookup.api::<Stack>()?;
-                match stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?.first() {
+            Admission::Delete(object) => match object.spec.deletion_policy {
+                DeletionPolicy::Orphan => Ok(()),
+                DeletionPolicy::Destroy => self.require_destroy(context, object).await,
+                DeletionPolicy::Refuse => match self.deployed(object).await?.first() {
                     None => Ok(()),
                     Some(stack) => Err(ApiError::forbidden(
                         "config.stoa.dev",
                         "organizations",
-                        &name,
+                        &object.name_any(),
                         format!(
-                            "stack {stack:?} still has live infrastructure and the organization's deletionPolicy is Refuse"
+                            "stack {:?} still has live infrastructure and the organization's deletionPolicy is Refuse",
+                            stack.name_any()
                         ),
                     )),
-                }
-            }
+                },
+            },
             Admission::Update { new, old, subresource } => {
                 let of = |organization: &Organization| organization.status.clone().map(|status| status.deleted_by);
                 if !subresource.is_empty() && of(new).unwrap_or_default() != of(old).unwrap_or_default() {
                     let (name, part) = (new.name_any(), "status.deletedBy is");
                     check::part_written_by_server(context, "config.stoa.dev", "organizations", &name, part)?;
+                }
+                // The policy counts when the stacks are deleted, which may be long after somebody was let delete the organization.
+                let destroys = |of: &Organization| of.spec.deletion_policy == DeletionPolicy::Destroy;
+                if destroys(new) && !destroys(old) {
+                    self.require_destroy(context, new).await?;
                 }
                 require_bind_of_new(context, new, Some(old)).await
             }

@@ -1,5 +1,7 @@
 //! Project: a folder of a Source that does not change.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_machinery::{
@@ -8,10 +10,10 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
 
-use super::{changes, check, lookup::Lookup, stack, trigger};
-use crate::subresources::Subresources;
+use super::{access, changes, check, lookup::Lookup, stack, trigger};
+use crate::{cluster::Cluster, subresources::Subresources};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::of::<Project>()
@@ -49,6 +51,7 @@ pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
 #[derive(Debug)]
 pub(crate) struct ProjectStrategy {
     pub(crate) lookup: Lookup,
+    pub(crate) cluster: Arc<dyn Cluster>,
 }
 
 impl ProjectStrategy {
@@ -59,6 +62,19 @@ impl ProjectStrategy {
             stack::require_destroy(&self.lookup, context, &stack).await?;
         }
         Ok(())
+    }
+}
+
+/// Requires leave to write a project that restricts who writes its stacks: as it was, where it did, so that nobody lifts that or
+/// becomes an owner by themselves, or else as it is to be, so that nobody shuts themselves out.
+async fn require_edit(context: &RequestContext, new: &Project, old: Option<&Project>) -> Result<(), ApiError> {
+    let restricts = |project: &&Project| project.spec.access == Access::Owners;
+    match old.into_iter().chain([new]).find(restricts) {
+        Some(project) => {
+            let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
+            access::require_edit(context, (&namespace, &name), &project.spec.owners).await
+        }
+        None => Ok(()),
     }
 }
 
@@ -117,8 +133,14 @@ impl Strategy for ProjectStrategy {
         let object = match change {
             Admission::Delete(object) => object,
             // Stacks may be left of an earlier one of the name, and would follow this one.
-            Admission::Create(project) => return trigger::require_of_project(&self.lookup, context, project).await,
+            Admission::Create(project) => {
+                require_edit(context, project, None).await?;
+                return trigger::require_of_project(&self.lookup, context, project).await;
+            }
             Admission::Update { new, old, subresource: "" } => {
+                if new.spec != old.spec {
+                    require_edit(context, new, Some(old)).await?;
+                }
                 if new.spec.path != old.spec.path {
                     trigger::require_of_project(&self.lookup, context, new).await?;
                 }
@@ -140,13 +162,17 @@ impl Strategy for ProjectStrategy {
                 return check::part_written_by_server(context, "config.stoa.dev", "projects", &new.name_any(), part);
             }
         };
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        if object.spec.access == Access::Owners {
+            let owners = &object.spec.owners;
+            access::require_delete(context, &*self.cluster, (&namespace, &name), owners).await?;
+        }
         if object.spec.deletion_policy == DeletionPolicy::Orphan {
             return Ok(());
         }
         if object.spec.deletion_policy == DeletionPolicy::Destroy {
             return self.require_destroy(context, object).await;
         }
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         match stack::deployed_of_project(&self.lookup, &namespace, &name).await?.first() {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(

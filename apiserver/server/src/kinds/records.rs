@@ -7,7 +7,7 @@ use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::Stack;
 
 use super::lookup::{Kind, Lookup};
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster};
 
 /// What is looked at before a record may go.
 #[derive(Clone, Debug)]
@@ -40,8 +40,7 @@ impl Records {
         if !found.as_ref().is_some_and(is_here) {
             return Ok(());
         }
-        // Whoever empties a namespace that is being deleted takes everything.
-        if self.cluster.namespace(&namespace).await?.is_none_or(|namespace| namespace.terminating) {
+        if cluster::is_emptied(&*self.cluster, &namespace).await? {
             return Ok(());
         }
         let why = format!("it is part of the history of stack {stack:?}, and may go when the stack is gone");

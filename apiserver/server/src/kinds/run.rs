@@ -29,6 +29,8 @@ const APPROVAL: &str = "approval";
 
 /// So many resources may be retried by one run, and so many clusters forgotten.
 const MOST_NAMED: usize = 100;
+/// Why a run has no parameters.
+pub(super) const RENDERS_NOTHING: &str = "this operation renders nothing";
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::of::<Run>()
@@ -179,10 +181,31 @@ pub(crate) fn target_workspace(run: &Run, stack: &Stack) -> Result<String, Field
     }
 }
 
+/// Finds what nothing would come of, in a spec that is new: an earlier version took it.
+fn validate_new(spec: &RunSpec) -> Vec<FieldError> {
+    let is_made_anew = match spec.planned() {
+        Operation::Preview | Operation::Apply | Operation::Import => true,
+        Operation::Destroy | Operation::Rollback | Operation::Refresh => false,
+    };
+    let mut errors = Vec::new();
+    // What else has no version is told by `validate_spec`.
+    if spec.version.is_some() && !is_made_anew && spec.plan.is_none() && spec.operation != Operation::Refresh {
+        errors.push(FieldError::forbidden("spec.version", "this operation deploys no version"));
+    }
+    if !spec.parameters.is_empty() && spec.plan.is_some() {
+        let message = "may not be set together with plan, whose Spec is rendered already";
+        errors.push(FieldError::forbidden("spec.parameters", message));
+    } else if !spec.parameters.is_empty() && !is_made_anew {
+        errors.push(FieldError::forbidden("spec.parameters", RENDERS_NOTHING));
+    }
+    errors
+}
+
 /// Finds what is wrong with a run's spec by itself, which is at this path of an object.
 pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     let at = |field: &str| format!("{path}.{field}");
     let mut errors = Vec::new();
+    check::subjects(&at("owners"), &spec.owners, &mut errors);
     if spec.stack.is_empty() {
         errors.push(FieldError::required(at("stack"), ""));
     }
@@ -309,6 +332,10 @@ impl Strategy for RunStrategy {
 
     fn validate(&self, object: &Run) -> Vec<FieldError> {
         validate_spec(&object.spec, "spec")
+    }
+
+    fn validate_create(&self, object: &Run) -> Vec<FieldError> {
+        validate_new(&object.spec)
     }
 
     fn validate_update(&self, new: &Run, old: &Run) -> Vec<FieldError> {

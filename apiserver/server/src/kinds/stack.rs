@@ -15,14 +15,14 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    DeletionPolicy, Project, Stack,
+    DeletionPolicy, Project, Stack, Subject,
     config::{Access, Deployment, GeneratorType},
     delivery::Operation,
     labels,
 };
 
-use super::{check, lookup, lookup::Lookup, trigger, workspace};
-use crate::{runs::readiness, subresources::Subresources};
+use super::{access, check, lookup, lookup::Lookup, trigger, workspace};
+use crate::{cluster::Cluster, runs::readiness, subresources::Subresources};
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
@@ -158,6 +158,7 @@ fn in_project(project: &str) -> ListOptions {
 #[derive(Debug)]
 pub(crate) struct StackStrategy {
     pub(crate) lookup: Lookup,
+    pub(crate) cluster: Arc<dyn Cluster>,
 }
 
 impl StackStrategy {
@@ -172,13 +173,15 @@ impl StackStrategy {
         stack: &Stack,
         project: Option<OfProject>,
     ) -> Result<(), ApiError> {
-        let Some(OfProject { spec: OfProjectSpec { access }, .. }) = project else { return Ok(()) };
-        if access == Access::Organization || context.is_internal() {
-            return Ok(());
-        }
+        let Some(owners) = restricted_to(project) else { return Ok(()) };
         let namespace = stack.namespace().unwrap_or_default();
-        lookup::require(context, "edit", "config.stoa.dev", "projects", "", &namespace, &stack.spec.project).await
+        access::require_edit(context, (&namespace, &stack.spec.project), &owners).await
     }
+}
+
+/// The owners of a project that restricts who writes its stacks.
+fn restricted_to(project: Option<OfProject>) -> Option<Vec<Subject>> {
+    project.filter(|project| project.spec.access == Access::Owners).map(|project| project.spec.owners)
 }
 
 /// What of a project decides who writes its stacks: this is read with every write of a stack.
@@ -198,6 +201,8 @@ struct OfProjectMetadata {
 struct OfProjectSpec {
     #[serde(default)]
     access: Access,
+    #[serde(default)]
+    owners: Vec<Subject>,
 }
 
 #[async_trait]
@@ -302,7 +307,10 @@ impl Strategy for StackStrategy {
                 check::part_written_by_server(context, "config.stoa.dev", "stacks", &new.name_any(), part)
             }
             Admission::Delete(stack) => {
-                self.require_project_access(context, stack, self.project(stack).await?).await?;
+                if let Some(owners) = restricted_to(self.project(stack).await?) {
+                    let (namespace, project) = (stack.namespace().unwrap_or_default(), &stack.spec.project);
+                    access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
+                }
                 if stack.spec.deletion_policy == DeletionPolicy::Refuse && is_deployed(stack) {
                     return Err(ApiError::forbidden(
                         "config.stoa.dev",
@@ -397,11 +405,13 @@ mod tests {
     use stoa_types::config::StackSpec;
 
     use super::*;
+    use crate::cluster::standalone::StandaloneCluster;
 
     #[test]
     fn stack_name_is_the_objects_own_when_a_write_leaves_it_out() {
         let spec: StackSpec = serde_json::from_value(serde_json::json!({"project": "web"})).expect("a spec");
-        let strategy = StackStrategy { lookup: Lookup::default() };
+        let lookup = Lookup::default();
+        let strategy = StackStrategy { cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }), lookup };
         let mut new = Stack::new("web-dev", spec);
         new.metadata.generate_name = Some("web-".to_owned());
         let name = new.metadata.name.take();

@@ -15,6 +15,7 @@ use stoa_machinery::{
 use super::{core, lookup::Lookup, register};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
+mod access;
 mod api;
 mod approval;
 mod backends;
@@ -22,6 +23,8 @@ mod compliance;
 mod core_kinds;
 mod imports;
 mod notification_sinks;
+mod organizations;
+mod runs;
 mod workflows;
 mod workspaces;
 

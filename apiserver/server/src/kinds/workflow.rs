@@ -8,7 +8,7 @@ pub(crate) mod hook;
 pub(crate) mod template;
 mod validate;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -111,6 +111,8 @@ pub(crate) fn run_of(workflow: &Workflow, run: &RunStep, workspace: &str, commit
 fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
     let version = run.version.clone().or_else(|| spec.version.clone());
     RunSpec {
+        description: None,
+        owners: Vec::new(),
         stack: stack_of(spec, run).to_owned(),
         workspace: workspace.to_owned(),
         operation: run.operation,
@@ -119,7 +121,8 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
         plan: None,
         release: run.release,
         import: None,
-        parameters: run.parameters.clone(),
+        // A workflow from before they were refused may have some where nothing is rendered.
+        parameters: if deploys(run) { run.parameters.clone() } else { BTreeMap::new() },
         require_approval: run.require_approval,
         allow_mass_deletion: false,
         retry: Vec::new(),
@@ -345,8 +348,13 @@ impl Strategy for WorkflowStrategy {
     fn validate(&self, object: &Workflow) -> Vec<FieldError> {
         let mut errors = Vec::new();
         check::label_name(&object.name_any(), &mut errors);
+        check::subjects("spec.owners", &object.spec.owners, &mut errors);
         validate::spec(&object.spec, &mut errors);
         errors
+    }
+
+    fn validate_create(&self, object: &Workflow) -> Vec<FieldError> {
+        validate::new(&object.spec)
     }
 
     fn validate_update(&self, new: &Workflow, old: &Workflow) -> Vec<FieldError> {

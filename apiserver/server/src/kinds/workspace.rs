@@ -1,5 +1,7 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
+mod clusters;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +18,7 @@ use stoa_machinery::{
 use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
     Backend, Release, Run, Workspace,
-    common::{SecretKeyReference, condition},
+    common::condition,
     platform::{CommitMode, Compliance, GitOpsTarget, HealthPolicy, PullRequestProvider, PullRequests, WorkspaceSpec},
     reason,
 };
@@ -154,7 +156,7 @@ fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
         } else if settings.reconcilers[..i].iter().any(|of| of.name == reconciler.name) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &reconciler.name));
         }
-        access(&path, reconciler.in_cluster, reconciler.kubeconfig_secret_ref.as_ref(), errors);
+        clusters::access(&path, reconciler.in_cluster, reconciler.kubeconfig_secret_ref.as_ref(), errors);
         let named = match (&reconciler.kustomization, &reconciler.application) {
             (Some(named), None) => Some(("kustomization", named)),
             (None, Some(named)) => Some(("application", named)),
@@ -179,16 +181,6 @@ fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(path, text, "must be a name: small letters, digits, '-' and '.'"));
             }
         }
-    }
-}
-
-/// Finds what is wrong with how a cluster is reached.
-fn access(path: &str, in_cluster: bool, kubeconfig: Option<&SecretKeyReference>, errors: &mut Vec<FieldError>) {
-    let field = format!("{path}.kubeconfigSecretRef");
-    match (in_cluster, kubeconfig) {
-        (true, Some(_)) => errors.push(FieldError::forbidden(field, "may not be set together with inCluster")),
-        (false, None) => errors.push(FieldError::required(field, "either this or inCluster")),
-        (true, None) | (false, Some(_)) => {}
     }
 }
 
@@ -360,18 +352,7 @@ impl Strategy for WorkspaceStrategy {
             errors.push(FieldError::required("spec.backend.name", ""));
         }
         if let Some(kubernetes) = &spec.kubernetes {
-            if kubernetes.clusters.is_empty() {
-                errors.push(FieldError::required("spec.kubernetes.clusters", "at least one cluster"));
-            }
-            for (i, cluster) in kubernetes.clusters.iter().enumerate() {
-                let path = format!("spec.kubernetes.clusters[{i}]");
-                if cluster.name.is_empty() {
-                    errors.push(FieldError::required(format!("{path}.name"), ""));
-                } else if kubernetes.clusters[..i].iter().any(|c| c.name == cluster.name) {
-                    errors.push(FieldError::duplicate(format!("{path}.name"), &cluster.name));
-                }
-                access(&path, cluster.in_cluster, cluster.kubeconfig_secret_ref.as_ref(), &mut errors);
-            }
+            clusters::validate(kubernetes, &mut errors);
         }
         if let Some(gitops) = &spec.gitops {
             check::repository_address("spec.gitops.repository", &gitops.repository, &mut errors);
@@ -401,5 +382,19 @@ impl Strategy for WorkspaceStrategy {
             }
         }
         errors
+    }
+
+    fn validate_create(&self, object: &Workspace) -> Vec<FieldError> {
+        let mut errors = clusters::validate_new(&object.spec, None);
+        let name = object.name_any();
+        if name.contains('.') {
+            let message = "must not contain dots, which set it apart in the names of Releases and Resources";
+            errors.push(FieldError::invalid("metadata.name", &name, message));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Workspace, old: &Workspace) -> Vec<FieldError> {
+        clusters::validate_new(&new.spec, Some(&old.spec))
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceId, ResourceOutcome, StateResource, state::Record};
-use stoa_machinery::registry::api::Api;
+use stoa_machinery::{ApiError, registry::api::Api};
 use stoa_proto::FoundResource;
 use stoa_types::{
     Resource,
@@ -20,7 +20,17 @@ const AT_ONCE: usize = 32;
 /// The name of a Resource: `<stack>.<workspace>.<16 hex digits of the SHA-256 of the id>`, so that no two ids of a stack
 /// ever have one name.
 fn resource_name(stack: &str, workspace: &str, id: &str) -> String {
-    let digest = Sha256::digest(id.as_bytes());
+    name_by(stack, workspace, id)
+}
+
+/// The name where another deployment's Resource has that: `web` in `eu.prod` and `web.eu` in `prod` have the same, where
+/// workspaces are from before their names had no dots.
+fn name_apart(stack: &str, workspace: &str, id: &str) -> String {
+    name_by(stack, workspace, &format!("{stack}/{workspace}/{id}"))
+}
+
+fn name_by(stack: &str, workspace: &str, hashed: &str) -> String {
+    let digest = Sha256::digest(hashed.as_bytes());
     let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{stack}.{workspace}.{hex}")
 }
@@ -30,11 +40,27 @@ fn short_name(name: &str) -> Option<&str> {
     name.get(..name.len() - 8)
 }
 
-/// The older name of the Resource of an id, if that is what it is called.
-async fn older_name(resources: &Api<Resource>, namespace: &str, name: &str, id: &str) -> Result<Option<String>, Halt> {
-    let Some(short) = short_name(name) else { return Ok(None) };
-    let found = resources.get_opt(namespace, short).await?;
-    Ok(found.filter(|found| found.spec.id == id).map(|_| short.to_owned()))
+/// Whether a Resource is of this deployment.
+fn is_of(resource: &Resource, stack: &str, workspace: &str) -> bool {
+    resource.spec.stack == stack && resource.spec.workspace == workspace
+}
+
+/// The Resource of an id that has not the name that it would get today, if there is one.
+async fn otherwise_named(
+    resources: &Api<Resource>,
+    namespace: &str,
+    (stack, workspace): (&str, &str),
+    id: &str,
+) -> Result<Option<Resource>, Halt> {
+    let name = resource_name(stack, workspace, id);
+    let apart = [stack, workspace].iter().any(|name| name.contains('.')).then(|| name_apart(stack, workspace, id));
+    for name in short_name(&name).map(str::to_owned).into_iter().chain(apart) {
+        let found = resources.get_opt(namespace, &name).await?;
+        if let Some(found) = found.filter(|found| found.spec.id == id && is_of(found, stack, workspace)) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// Brings the Resources to what this run made of them; `release` is the number of the one that it made.
@@ -111,16 +137,31 @@ async fn record_resource(
         let health = health.clone().or(before.map(|before| before.health)).unwrap_or_default();
         resource.status = Some(ResourceStatus { phase, health });
     };
-    let mut updated = resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await;
-    if updated.as_ref().is_err_and(|error| error.code() == 404)
-        && let Some(older) = older_name(&resources, &namespace, &name, &entry.id.0).await?
+    let update_own = |resource: &mut Resource| {
+        if !is_of(resource, &stack, &workspace) {
+            return Err(ApiError::already_exists("delivery.stoa.dev", "resources", &resource.name_any()));
+        }
+        update(resource);
+        Ok(())
+    };
+    let is_absent = |error: &ApiError| error.code() == 404 || error.is("AlreadyExists");
+    let mut updated = resources.update_with(&namespace, &name, update_own).await;
+    if let Err(error) = &updated
+        && is_absent(error)
     {
-        name = older;
-        updated = resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await;
+        let is_taken = error.is("AlreadyExists");
+        match otherwise_named(&resources, &namespace, (&stack, &workspace), &entry.id.0).await? {
+            Some(found) => {
+                name = found.name_any();
+                updated = resources.update_with(&namespace, &name, update_own).await;
+            }
+            None if is_taken => name = name_apart(&stack, &workspace, &entry.id.0),
+            None => {}
+        }
     }
     match updated {
         Ok(_) => {}
-        Err(error) if error.code() == 404 => {
+        Err(error) if is_absent(&error) => {
             // A resource that was gone before it was ever recorded leaves nothing to record; one that may be there does.
             let is_told = match phase {
                 ResourcePhase::Unknown => true,
@@ -156,11 +197,11 @@ pub(super) async fn tell_found(
     let (namespace, stack, workspace) = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
     let mut unknown = Vec::new();
     for found in found {
-        let mut name = resource_name(&stack, &workspace, &found.id);
-        if let Some(older) = older_name(&resources, &namespace, &name, &found.id).await? {
-            name = older;
-        }
-        let resource = resources.get_opt(&namespace, &name).await?;
+        let name = resource_name(&stack, &workspace, &found.id);
+        let resource = match resources.get_opt(&namespace, &name).await? {
+            Some(resource) if is_of(&resource, &stack, &workspace) => Some(resource),
+            _ => otherwise_named(&resources, &namespace, (&stack, &workspace), &found.id).await?,
+        };
         let is_unknown = |it: &Resource| it.status.as_ref().is_some_and(|it| it.phase == ResourcePhase::Unknown);
         unknown.extend(resource.filter(is_unknown).map(|resource| (found, resource)));
     }

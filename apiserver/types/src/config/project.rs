@@ -38,7 +38,8 @@ pub struct ProjectSpec {
     /// Where the project's configuration was first taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// Who may write the project's stacks: everybody the organization allows, or only those who may edit the project.
+    /// Who may write the project's stacks: everybody the organization allows, or only its owners and those who may edit the
+    /// project.
     #[serde(default)]
     pub access: Access,
     /// What happens to live infrastructure when the project is deleted.
@@ -62,7 +63,7 @@ pub enum Access {
     /// Whoever may write stacks in the organization.
     #[default]
     Organization,
-    /// Only who may also `edit` this project.
+    /// Only its owners, and who may also `edit` this project.
     Owners,
 }
 

@@ -118,7 +118,7 @@ pub struct SourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<ObservedVersion>,
-    /// When that commit was first seen, or the settings last changed.
+    /// When a look last succeeded, to within five minutes; a commit that is new is noted at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sync_time: Option<Time>,
     /// When a webhook last asked for a look.

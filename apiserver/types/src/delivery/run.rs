@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DurationString, conditions_schema};
+use crate::common::{Condition, DurationString, Subject, conditions_schema};
 
 /// What a Run is to do. Immutable, except that `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +25,12 @@ use crate::common::{Condition, DurationString, conditions_schema};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RunSpec {
+    /// What the run is about, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
     /// The Stack, in the same namespace.
     pub stack: String,
     /// The Workspace; may be left out when the stack names exactly one.

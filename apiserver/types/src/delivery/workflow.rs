@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hook::{HookStatus, StepHooks, WorkflowHooks};
 use super::run::{Decision, Operation, Requester, RunPhase};
-use crate::common::{Condition, DurationString, conditions_schema};
+use crate::common::{Condition, DurationString, Subject, conditions_schema};
 
 /// What a Workflow is to do. Immutable, except that `paused` may change and `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +28,12 @@ use crate::common::{Condition, DurationString, conditions_schema};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowSpec {
+    /// What the workflow is about, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
     /// The Stack, in the same namespace, of all steps that name none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack: String,

@@ -46,6 +46,10 @@ fn rule(group: &str, resource: &str, verbs: &str, names: &str) -> String {
     format!("{{apiGroups: [{group}], resources: [{resource}], verbs: [{verbs}]{names}}}")
 }
 
+fn as_args(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
 /// Tries until the refusal names `wanted`: a decision may be remembered for ten seconds.
 fn refused_for(user: &Kubectl, run: &str, wanted: &[&str]) {
     let mut last = String::new();
@@ -194,6 +198,57 @@ fn owners_and_members_have_their_roles_in_the_namespace_of_their_organization() 
     assert!(message.contains("stoa:viewer"), "{message}");
     assert!(admin.succeeds(&["get", "rolebinding", "stoa:owner", "--namespace", name]));
     assert!(!admin.succeeds(&["get", "rolebinding", "stoa:developer", "--namespace", name]), "nobody is a developer");
+}
+
+#[test]
+fn project_with_access_for_owners_is_written_by_them_and_by_the_owners_of_its_organization() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    organization.stack("web", &config_maps(&format!("{name}-web"), 1, "a"));
+    let (ann, bob, eve) = (unique("ann"), unique("bob"), unique("eve"));
+    let member = |user: &str, role: &str| {
+        format!("{{\"subject\":{{\"kind\":\"User\",\"name\":\"{user}\"}},\"role\":\"{role}\"}}")
+    };
+    let members = [member(&ann, "owner"), member(&bob, "developer"), member(&eve, "developer")].join(",");
+    let members = format!("--patch={{\"spec\":{{\"members\":[{members}]}}}}");
+    admin.run(&["patch", &format!("organization/{name}"), "--type=merge", &members]);
+    let project = format!("project/{name}");
+    let patch = |object: &str, spec: &str| -> Vec<String> {
+        let patch = format!("--patch={{\"spec\":{spec}}}");
+        ["patch", object, "--namespace", name, "--type=merge", &patch].map(str::to_owned).to_vec()
+    };
+    let describe = |text: &str| patch("stack/web", &format!("{{\"description\":\"{text}\"}}"));
+    let owned = format!("{{\"access\":\"Owners\",\"owners\":[{{\"kind\":\"User\",\"name\":\"{bob}\"}}]}}");
+    admin.run(&as_args(&patch(&project, &owned)));
+
+    for user_name in [&ann, &bob] {
+        let (user, args) = (admin.impersonate(user_name), describe(user_name));
+        eventually("who may edit the project writes its stacks", PATIENCE, || {
+            user.succeeds(&as_args(&args)).then_some(())
+        });
+    }
+    let eves = admin.impersonate(&eve);
+    eventually("a developer may write sources", PATIENCE, || {
+        eves.succeeds(&["label", "source/config", "--namespace", name, "--overwrite", "seen=true"]).then_some(())
+    });
+    let delete = |object: &str| ["delete", object, "--namespace", name].map(str::to_owned).to_vec();
+    for args in [
+        describe(&eve),
+        delete("stack/web"),
+        patch(&project, r#"{"access":"Organization"}"#),
+        patch(&project, r#"{"owners":[]}"#),
+        patch(&project, r#"{"path":"elsewhere"}"#),
+        delete(&project),
+    ] {
+        let refused = eves.refused(&as_args(&args));
+        let said = format!("User \"{eve}\" cannot edit resource \"projects\"");
+        assert!(refused.contains("(Forbidden)") && refused.contains(&said), "{args:?}: {refused}");
+    }
+    // Its namespace goes for all that.
+    admin.run(&["delete", &format!("organization/{name}"), "--wait=false"]);
+    eventually("the namespace is gone", PATIENCE, || (!admin.succeeds(&["get", "namespace", name])).then_some(()));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod drift;
 mod fenced;
 mod full;
 mod merged;
+mod names;
 mod owed;
 mod panicked;
 mod proposals;

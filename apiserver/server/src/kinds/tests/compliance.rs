@@ -32,6 +32,11 @@ async fn workspace_says_where_compliance_is_read() {
             of(json!({"name": "one", "inCluster": true, "kubeconfigSecretRef": secret, "kustomization": flux})),
             "reconcilers[0].kubeconfigSecretRef",
         ),
+        (
+            of(json!({"name": "one", "kubeconfigSecretRef": {"namespace": "", "name": "edge", "key": "kubeconfig"},
+                "kustomization": flux})),
+            "reconcilers[0].kubeconfigSecretRef.namespace",
+        ),
         (of(json!({"name": "one", "inCluster": true})), "reconcilers[0].kustomization"),
         (
             of(json!({"name": "one", "inCluster": true, "kustomization": flux, "application": flux})),

@@ -1,5 +1,6 @@
 //! Workspaces: what is deployed and kept by them is found where they lead.
 
+use stoa_machinery::strategy::Strategy as _;
 use stoa_types::{
     Release, Run, Stack, Workspace,
     delivery::RunPhase,
@@ -7,6 +8,7 @@ use stoa_types::{
 };
 
 use super::*;
+use crate::kinds::workspace::WorkspaceStrategy;
 
 impl World {
     /// So many resources of the stack are live in the workspace.
@@ -129,4 +131,65 @@ async fn workspace_stays_with_the_backend_while_releases_or_runs_have_documents_
     assert_eq!(world.lead(moved).await.as_deref(), Some(expected));
     world.registry.api::<Release>().delete("shop", "web-dev.dev.1", &Default::default()).await.unwrap();
     assert_eq!(world.lead(moved).await, None);
+}
+
+fn with_clusters(name: &str, clusters: Value) -> Value {
+    json!({ "metadata": { "name": name }, "spec": { "backend": { "name": "default" }, "kubernetes": { "clusters": clusters } } })
+}
+
+/// What is wrong with a workspace that is made so.
+async fn wrong(name: &str, clusters: Value) -> Vec<String> {
+    let workspace = with_clusters(name, clusters);
+    match World::new().await.make("platform.stoa.dev/v1alpha1", "Workspace", "", workspace).await {
+        Ok(_) => Vec::new(),
+        Err(error) => causes(&error),
+    }
+}
+
+#[tokio::test]
+async fn names_of_workspaces_and_clusters_can_be_parts_of_others() {
+    let secret = |key: &str| json!({ "namespace": "platform", "name": "east", "key": key });
+    let right = json!([{ "name": "east-1", "kubeconfigSecretRef": secret("kubeconfig") }]);
+    assert_eq!(wrong("eu-prod", right.clone()).await, [""; 0]);
+    let found = wrong("eu.prod", right).await;
+    assert!(
+        found.len() == 1 && found[0].starts_with("metadata.name: Invalid value: \"eu.prod\": must not"),
+        "{found:?}"
+    );
+    for name in ["east/1", "east:1", "East", "east.1", "-east", &"e".repeat(64)] {
+        let found = wrong("dev", json!([{ "name": name, "inCluster": true }])).await;
+        let begin = format!("spec.kubernetes.clusters[0].name: Invalid value: {name:?}: ");
+        assert!(found.len() == 1 && found[0].starts_with(&begin), "{name}: {found:?}");
+    }
+    let found = wrong("dev", json!([{ "name": "east", "kubeconfigSecretRef": secret("") }])).await;
+    assert_eq!(found, ["spec.kubernetes.clusters[0].kubeconfigSecretRef.key: Required value"]);
+}
+
+#[test]
+fn workspace_from_before_a_rule_can_be_changed_in_other_ways() {
+    let workspace = |name: &str, clusters: Value| -> Workspace {
+        let mut workspace = with_clusters(name, clusters);
+        workspace["apiVersion"] = "platform.stoa.dev/v1alpha1".into();
+        workspace["kind"] = "Workspace".into();
+        serde_json::from_value(workspace).unwrap()
+    };
+    let cluster = |name: &str, secret: &str| {
+        let reference = json!({ "namespace": "platform", "name": secret, "key": "" });
+        json!({ "name": name, "kubeconfigSecretRef": reference })
+    };
+    let strategy = WorkspaceStrategy { lookup: Lookup::default() };
+    let old = workspace("eu.prod", json!([cluster("west", "a"), cluster("east/1", "b")]));
+    let told = |new: &Workspace| -> Vec<String> {
+        let errors = [strategy.validate(new), strategy.validate_update(new, &old)].concat();
+        errors.into_iter().map(|error| error.field).collect()
+    };
+    let mut described = old.clone();
+    described.spec.description = Some("Of old".to_owned());
+    assert_eq!(told(&described), [""; 0]);
+    assert_eq!(told(&workspace("eu.prod", json!([cluster("east/1", "b")]))), [""; 0], "in another place of the list");
+    let more = workspace("eu.prod", json!([cluster("east/1", "b"), cluster("east/2", "c")]));
+    assert_eq!(
+        told(&more),
+        ["spec.kubernetes.clusters[1].name", "spec.kubernetes.clusters[1].kubeconfigSecretRef.key"]
+    );
 }

@@ -70,6 +70,7 @@ pub(crate) fn read(
     let whole = WorkflowSpec { stack: stack.clone(), steps: of_file.steps, template: None, ..spec.clone() };
     let mut errors = Vec::new();
     validate::spec(&whole, &mut errors);
+    errors.extend(validate::new(&whole));
     refuse(content, &errors.into_iter().map(|error| (error.field, error.message)).collect::<Vec<_>>())?;
     Ok((stack, whole.steps))
 }

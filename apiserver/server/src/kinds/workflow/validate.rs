@@ -40,6 +40,15 @@ pub(super) fn spec(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Finds what nothing would come of, in a spec that is new: an earlier version took it.
+pub(super) fn new(spec: &WorkflowSpec) -> Vec<FieldError> {
+    let steps = spec.steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.run.as_ref()?)));
+    let unused = steps.filter(|(_, run)| !run.parameters.is_empty() && !super::deploys(run));
+    unused
+        .map(|(i, _)| FieldError::forbidden(format!("spec.steps[{i}].run.parameters"), run::RENDERS_NOTHING))
+        .collect()
+}
+
 fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<FieldError>) {
     if !spec.steps.is_empty() {
         errors.push(FieldError::forbidden("spec.steps", "may not be set together with template"));

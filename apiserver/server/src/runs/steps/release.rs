@@ -44,24 +44,29 @@ pub(super) async fn release(
     }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
     reached("state-kept");
-    let number = if head.last_release_run == run_uid {
+    let mut number = if head.last_release_run == run_uid {
         head.last_release
     } else {
         next(execution, target, head.last_release).await?
     };
     // What was only recorded nobody has seen healthy yet.
     let verified = if is_import { Some(head.verified.unwrap_or_default()) } else { state.newest() };
-    let released = Head {
-        run: run_uid.clone(),
-        dirty: false,
-        last_release: number,
-        last_release_run: run_uid.clone(),
-        verified,
-        runner: None,
-    };
-    state.set_head(&*log, released).await?;
-    reached("release-numbered");
-    create_release(execution, target, number, spec_digest, &state_digest).await?;
+    loop {
+        let released = Head {
+            run: run_uid.clone(),
+            dirty: false,
+            last_release: number,
+            last_release_run: run_uid.clone(),
+            verified,
+            runner: None,
+        };
+        state.set_head(&*log, released).await?;
+        reached("release-numbered");
+        if create_release(execution, target, number, spec_digest, &state_digest).await? {
+            break;
+        }
+        number += 1;
+    }
     reached("release-created");
     resources::record(execution, target, state, Some(number)).await?;
     reached("resources-written");
@@ -86,13 +91,15 @@ async fn next(execution: &Execution, target: &Target, last: i64) -> Result<i64, 
     Ok(left.iter().map(|release| release.spec.revision).fold(last, i64::max) + 1)
 }
 
+/// Creates the release of this number, unless this run did before; false where its name is that of another deployment's:
+/// `web` in `eu.prod` and `web.eu` in `prod` have the same, where workspaces are from before their names had no dots.
 async fn create_release(
     execution: &Execution,
     target: &Target,
     number: i64,
     spec_digest: &str,
     state_digest: &str,
-) -> Result<(), Halt> {
+) -> Result<bool, Halt> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let run = &execution.run;
     let status = status(run);
@@ -118,12 +125,15 @@ async fn create_release(
     release.metadata.labels = Some(target.labels());
     let releases = execution.services.lookup.api::<Release>()?;
     match releases.create(&release).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         Err(error) if error.is("AlreadyExists") => {
             let there = releases.get(&target.namespace(), &release.name_any()).await?;
+            if there.spec.stack != release.spec.stack || there.spec.workspace != release.spec.workspace {
+                return Ok(false);
+            }
             // An earlier try of this run made it.
             if there.spec.run == release.spec.run && there.spec.stack_uid == release.spec.stack_uid {
-                return Ok(());
+                return Ok(true);
             }
             Err(Halt::failed(
                 reason::CONFLICTING_RUN,

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The object of this uid is on record under this id from now on.
-fn done(action: &str, id: &str, uid: &str) -> Event {
+pub(super) fn done(action: &str, id: &str, uid: &str) -> Event {
     let name = id.rsplit(':').next().unwrap();
     let attributes = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}});
     let live = json!({"metadata": {"uid": uid}});
