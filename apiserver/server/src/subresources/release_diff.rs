@@ -21,7 +21,7 @@ use stoa_types::{Release, reason};
 use super::{
     Subresources, failure,
     format::{Format, PLAIN, bad_parameter, colour},
-    parameter,
+    non_empty,
     release_documents::{self, Document},
 };
 use crate::runs::{Halt, Services};
@@ -73,7 +73,7 @@ impl SubresourceHandler for ReleaseDiff {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
-        let with = parameter(&call.query, "with").filter(|with| !with.is_empty()).map(With::parse).transpose()?;
+        let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let other = match with {
