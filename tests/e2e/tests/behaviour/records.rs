@@ -57,6 +57,10 @@ fn stack_is_deployed_to_several_workspaces_each_with_releases_of_its_own() {
     }
     let value = |repository: &Path| git(repository, &["grep", "-h", "value:", "main"]);
     assert!(value(&organization.deploy).contains("value: a") && value(&prod).contains("value: b"));
+    let diff = format!("releases/web.{name}-prod.1/diff?with=web.{name}.1&format=text");
+    let diff = kubectl.raw(&format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/{diff}"));
+    assert!(diff.starts_with(&format!("From web.{name}.1 to web.{name}-prod.1:")), "{diff}");
+    assert!(diff.contains("data.value: \"a\" → \"b\"") && diff.contains("2 changed; 1 unchanged."), "{diff}");
 
     for (workspace, release) in [(name.clone(), &first), (format!("{name}-prod"), &second)] {
         let selector = format!("--field-selector=spec.stack=web,spec.workspace={workspace}");
