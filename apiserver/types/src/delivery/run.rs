@@ -533,7 +533,7 @@ pub struct RunResource {
     pub id: String,
     /// Create, Update, Delete, Replace, Adopt, Import or Forget.
     pub action: String,
-    /// Pending, InProgress, Done, Failed, Skipped or Unknown.
+    /// Pending, InProgress, Done, Failed, Skipped or Unknown; of a Preview and a Refresh, which change nothing, Planned.
     pub phase: String,
     /// Why, when it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]

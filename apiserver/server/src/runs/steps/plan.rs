@@ -349,6 +349,21 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_carries_out_is_planned_and_not_pending() {
+        let plan = plan(&[("a", "Create", json!([])), ("b", "Unchanged", json!([])), ("c", "Delete", json!([]))]);
+        let phases = |operation| -> Vec<(String, String)> {
+            changing(&plan, operation).into_iter().map(|resource| (resource.id, resource.phase)).collect()
+        };
+        let all = |phase: &str| ["a", "c"].map(|id| (id.to_owned(), phase.to_owned()));
+        for operation in [Operation::Preview, Operation::Refresh] {
+            assert_eq!(phases(operation), all("Planned"), "{operation:?}");
+        }
+        for operation in [Operation::Apply, Operation::Destroy, Operation::Rollback, Operation::Import] {
+            assert_eq!(phases(operation), all("Pending"), "{operation:?}");
+        }
+    }
+
+    #[test]
     fn what_made_a_plan_stale_is_named() {
         let none = json!([]);
         let change = |path: &str, after: i64| json!({"path": path, "after": after});
