@@ -38,11 +38,31 @@ const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, n
 
 #[test]
 fn the_quick_start_spec_of_kusion_is_read_unchanged() {
-    let spec = "resources:\n- id: v1:Namespace:quickstart\n  type: Kubernetes\n  attributes:\n    apiVersion: v1\n    kind: Namespace\n    \
-                metadata: {name: quickstart}\n  extensions: {GVK: '/v1, Kind=Namespace'}\nsecretStore: null\ncontext: {}\n";
+    let spec = include_str!("../../../../tests/data/kusion/quickstart.yaml");
     let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("other.yaml", CONFIG_MAP)])).unwrap();
-    assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:Namespace:quickstart"]));
-    assert_eq!(generated.spec.resources[0].extensions["GVK"], "/v1, Kind=Namespace");
+    assert_eq!((generated.generator, generated.warnings.len()), ("Spec", 0));
+    let [namespace, workload, service] =
+        ["v1:Namespace:quickstart", "apps/v1:Deployment:quickstart:hello", "v1:Service:quickstart:hello"];
+    assert_eq!(ids(&generated), [namespace, workload, service]);
+    let read: Vec<_> = generated
+        .spec
+        .resources
+        .iter()
+        .map(|resource| {
+            let depends_on: Vec<&str> = resource.depends_on.iter().map(|id| id.0.as_str()).collect();
+            (resource.extensions["GVK"].as_str().unwrap(), depends_on, &resource.attributes["metadata"]["namespace"])
+        })
+        .collect();
+    let reference = json!("$kusion_path.v1:Namespace:quickstart.metadata.name");
+    assert_eq!(
+        read,
+        [
+            ("/v1, Kind=Namespace", vec![], &json!(null)),
+            ("apps/v1, Kind=Deployment", vec![namespace], &reference),
+            ("/v1, Kind=Service", vec![workload], &json!("quickstart")),
+        ]
+    );
+    assert_eq!(generated.spec.resources[2].attributes["spec"]["ports"][0]["port"], 8080);
 }
 
 #[test]

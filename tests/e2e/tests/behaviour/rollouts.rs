@@ -71,6 +71,30 @@ fn second_apply_to_git_makes_no_commit_and_no_release() {
 }
 
 #[test]
+fn quick_start_of_kusion_is_deployed_to_git_as_it_is_and_taken_down() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let spec = include_str!("../../../data/kusion/quickstart.yaml");
+    organization.stack("web", spec);
+    let first = organization.succeed("web", "Apply", "");
+    assert_eq!(first["status"]["plan"]["summary"]["create"], 3, "{first:#}");
+    let files = || git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
+    let all =
+        ["_cluster/namespace-quickstart.yaml", "quickstart/deployment-hello.yaml", "quickstart/service-hello.yaml"];
+    assert_eq!(files().lines().collect::<Vec<_>>(), all);
+    let workload = git(&organization.deploy, &["show", &format!("main:{}", all[1])]);
+    assert!(workload.contains("namespace: quickstart") && !workload.contains("kusion_path"), "{workload}");
+
+    let second = organization.succeed("web", "Apply", "");
+    assert_eq!(second["status"]["release"], Value::Null, "{second:#}");
+    assert_eq!(second["status"]["plan"]["summary"]["unchanged"], 3, "{second:#}");
+    let gone = organization.succeed("web", "Destroy", "");
+    assert_eq!(gone["status"]["plan"]["summary"]["delete"], 3, "{gone:#}");
+    assert_eq!(files(), "");
+    assert_eq!(organization.recorded("web"), (3, 3));
+}
+
+#[test]
 fn edit_of_one_field_changes_one_object_of_a_cluster_and_rollback_restores_it() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
