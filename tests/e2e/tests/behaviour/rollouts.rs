@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -343,6 +344,31 @@ fn object_that_somebody_deleted_is_created_again() {
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["plan"]["summary"]["create"], 1, "{run:#}");
     assert!(kubectl.succeeds(&["get", "configmap", "c1", "--namespace", &namespace]));
+}
+
+#[test]
+fn what_somebody_changed_by_hand_in_git_is_seen_and_taken_back() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "wanted"));
+    organization.succeed("web", "Apply", "");
+    let clone = tempfile::tempdir().unwrap();
+    run(Command::new("git").args(["clone", "--quiet"]).arg(&organization.deploy).arg(clone.path()));
+    let file = clone.path().join("web/configmap-c0.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("wanted", "by-hand")).unwrap();
+    let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+    for args in [&["commit", "--quiet", "--all", "--message", "Change it by hand"][..], &["push", "--quiet"]] {
+        run(Command::new("git").arg("-C").arg(clone.path()).args(identity).args(args));
+    }
+    let live = || git(&organization.deploy, &["show", "main:web/configmap-c0.yaml"]);
+    assert!(live().contains("by-hand"), "{}", live());
+
+    let preview = organization.succeed("web", "Preview", "");
+    let summary = &preview["status"]["plan"]["summary"];
+    assert_eq!((&summary["update"], &summary["unchanged"]), (&1.into(), &2.into()), "{preview:#}");
+    organization.succeed("web", "Apply", "");
+    assert!(live().contains("wanted") && !live().contains("by-hand"), "{}", live());
 }
 
 #[test]
