@@ -96,6 +96,17 @@ pub(crate) struct RunOptions {
     /// How many runs are executed at once; others wait, and every namespace has its turn
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_concurrent_runs: u16,
+    /// How long a run that changes something has its stack in its workspace to itself without a sign of life, in seconds.
+    /// It is renewed six times as often; after a crash another replica takes the run up when it is over
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(10..=600))]
+    pub(crate) run_lease_seconds: u64,
+}
+
+impl RunOptions {
+    /// How long the lease of a run lasts without renewal.
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_secs(self.run_lease_seconds)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -274,6 +285,22 @@ mod tests {
         assert_eq!(profiling(&["--profiling"]), Ok(true));
         assert_eq!(profiling(&["--profiling=false"]), Ok(false));
         assert_eq!(profiling(&["--profiling=no"]), Err(clap::error::ErrorKind::InvalidValue));
+    }
+
+    #[test]
+    fn a_run_has_its_lease_for_as_long_as_is_said() {
+        let parse = |flags: &[&str]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
+            Options::try_parse_from(all).map(|options| {
+                let Command::Standalone(options) = options.command else { unreachable!("it is") };
+                options.runs.lease().as_secs()
+            })
+        };
+        assert_eq!(parse(&[]).unwrap(), 30);
+        assert_eq!(parse(&["--run-lease-seconds=60"]).unwrap(), 60);
+        for wrong in ["9", "601", "0", "30s"] {
+            assert!(parse(&[&format!("--run-lease-seconds={wrong}")]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

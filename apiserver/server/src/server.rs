@@ -177,6 +177,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         identity: storage.identity.clone(),
         clock: Arc::new(stoa_storage::SystemClock),
         max_runs: parts.runs.max_concurrent_runs.into(),
+        run_lease: parts.runs.lease(),
     };
     subresources.set(services.clone());
 

@@ -3,10 +3,16 @@
 use std::{fmt, time::Duration};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+/// Reads an empty text as none, since clients write the one for the other.
+pub(crate) fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()))
+}
 
 /// Whom a permission or ownership is given to, as in `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

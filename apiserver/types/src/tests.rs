@@ -12,6 +12,26 @@ fn durations_are_read_as_go_writes_them() {
     }
 }
 
+/// An empty text stands for the version that the stack desires, and not for the head of its source.
+#[test]
+fn an_empty_version_is_none() {
+    let run = |version: &str| -> Run {
+        let spec = serde_json::json!({"stack": "web", "operation": "Apply", "version": version});
+        serde_json::from_value(serde_json::json!({"metadata": {}, "spec": spec})).unwrap()
+    };
+    assert_eq!(run("").spec.version, None);
+    assert_eq!(run("v2").spec.version.as_deref(), Some("v2"));
+    assert_eq!(serde_json::to_value(run("")).unwrap()["spec"].get("version"), None);
+    let workflow = |version: &str| -> Workflow {
+        let step = serde_json::json!({"name": "a", "run": {"operation": "Apply", "version": version}});
+        let spec = serde_json::json!({"stack": "web", "version": version, "steps": [step]});
+        serde_json::from_value(serde_json::json!({"metadata": {}, "spec": spec})).unwrap()
+    };
+    let versions = |workflow: Workflow| (workflow.spec.version, workflow.spec.steps[0].run.clone().unwrap().version);
+    assert_eq!(versions(workflow("")), (None, None));
+    assert_eq!(versions(workflow("v2")), (Some("v2".to_owned()), Some("v2".to_owned())));
+}
+
 /// The schema of each kind, by its name.
 fn schemas() -> impl Iterator<Item = (String, serde_json::Value)> {
     crds().into_iter().map(|crd| {

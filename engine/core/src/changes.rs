@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::Identity;
 use crate::diff::between;
+use crate::masks::{blank, masked_paths};
+use crate::object::secret_as_stored;
+use crate::path::FieldPath;
 use crate::plan::FieldChange;
 use crate::spec::{ResourceId, ResourceType};
 use crate::state::{State, StateResource};
@@ -52,8 +55,20 @@ pub struct ResourceChange {
 pub struct Changes {
     /// The resources that differ, by id.
     pub resources: Vec<ResourceChange>,
-    /// How many are the same in both.
+    /// How many are the same in both, as far as they are compared.
     pub unchanged: usize,
+    /// By id, where sensitive values are that are not compared.
+    #[serde(rename = "notCompared", skip_serializing_if = "Vec::is_empty")]
+    pub not_compared: Vec<NotCompared>,
+}
+
+/// A resource with sensitive values in both states whose digests say nothing of each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotCompared {
+    /// Which.
+    pub id: ResourceId,
+    /// Where these values are, a list as a whole.
+    pub paths: Vec<String>,
 }
 
 impl Changes {
@@ -89,10 +104,42 @@ impl Changes {
         changes
     }
 
+    /// What is different in one deployment of a stack from another. Digests of theirs are made with different keys, and
+    /// clusters are called by the names in their workspaces, so that neither are compared.
+    pub fn across(before: &State, after: &State) -> Self {
+        let [before, after] = [before, after].map(without_what_is_its_own);
+        let mut changes = Self::between(&before, &after);
+        let recorded_as = |change: &ResourceChange| Some((change.id.clone(), change.recorded_as.clone()?));
+        let renamed: HashMap<ResourceId, ResourceId> = changes.resources.iter().filter_map(recorded_as).collect();
+        let masked: HashMap<&ResourceId, BTreeSet<FieldPath>> =
+            before.resources.iter().map(|it| (&it.id, masked_paths(&it.attributes))).collect();
+        for resource in &after.resources {
+            let Some(there) = masked.get(renamed.get(&resource.id).unwrap_or(&resource.id)) else { continue };
+            let here = masked_paths(&resource.attributes);
+            let paths: Vec<String> = here.intersection(there).map(ToString::to_string).collect();
+            if !paths.is_empty() {
+                changes.not_compared.push(NotCompared { id: resource.id.clone(), paths });
+            }
+        }
+        changes.not_compared.sort_by(|a, b| a.id.cmp(&b.id));
+        changes
+    }
+
     /// How many resources there are of a change.
     pub fn count(&self, change: Change) -> usize {
         self.resources.iter().filter(|it| it.change == change).count()
     }
+}
+
+/// A state without digests and names of clusters.
+fn without_what_is_its_own(state: &State) -> State {
+    let resources = state.resources.iter().map(|resource| {
+        let stored = secret_as_stored(&resource.attributes);
+        let attributes = stored.as_ref().unwrap_or(&resource.attributes);
+        let attributes = attributes.iter().map(|(key, value)| (key.clone(), blank(value))).collect();
+        StateResource { attributes, cluster: String::new(), ..resource.clone() }
+    });
+    State { resources: resources.collect(), open: Vec::new() }
 }
 
 fn whole(resource: &StateResource, change: Change) -> ResourceChange {
@@ -223,6 +270,45 @@ mod tests {
             assert!(!shown.contains("$sensitive") && !(0..6).any(|n| shown.contains(&format!("d{n}"))), "{shown}");
             assert!(!shown.contains("clear"), "{shown}");
         }
+    }
+
+    #[test]
+    fn of_two_deployments_digests_and_names_of_clusters_are_not_compared() {
+        let secret = |cluster: &str, field: &str, data: &Value| {
+            json!({"id": "v1:Secret:shop:db", "type": "Kubernetes", "cluster": cluster, "attributes": {
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"}, field: data}})
+        };
+        let sealed = |digest: &str| json!({"$sensitive": digest});
+        let dev = json!([
+            secret("dev", "data", &json!({"password": sealed("d1"), "old": sealed("d2")})),
+            map("web", &json!({"url": "dev.example.com", "token": sealed("d3"), "was": sealed("d4")})),
+        ]);
+        let prod = json!([
+            secret("prod", "stringData", &json!({"password": sealed("d5"), "new": sealed("d6")})),
+            map("web", &json!({"url": "example.com", "token": sealed("d7"), "was": "plain"})),
+        ]);
+        let changes = Changes::across(&state(&dev), &state(&prod));
+        assert_snapshot!(render_changes(&changes, Colour::Never), @r#"
+        ~ changed  v1:ConfigMap:shop:web
+            data.url: "dev.example.com" → "example.com"
+            data.was: (sensitive) → (sensitive)
+        ~ changed  v1:Secret:shop:db
+            + data.new: (sensitive)
+            - data.old: (sensitive)
+
+        2 changed; 0 unchanged.
+        Sensitive values that are not compared:
+            v1:ConfigMap:shop:web: data.token
+            v1:Secret:shop:db: data.password
+        "#);
+        let json = serde_json::to_value(&changes).unwrap();
+        assert_eq!(json["notCompared"][1], json!({"id": "v1:Secret:shop:db", "paths": ["data.password"]}));
+        let same = json!([secret("prod", "data", &json!({"password": sealed("d5")}))]);
+        let other = json!([secret("dev", "data", &json!({"password": sealed("d1")}))]);
+        let changes = Changes::across(&state(&other), &state(&same));
+        assert_eq!((changes.resources.len(), changes.unchanged, changes.not_compared.len()), (0, 1, 1));
+        // Of one deployment everything is.
+        assert_eq!(Changes::between(&state(&other), &state(&same)).count(Change::Changed), 1);
     }
 
     #[test]

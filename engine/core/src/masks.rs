@@ -146,20 +146,22 @@ pub(crate) fn masked_paths(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
 /// Where an object has masks, and nothing else of it: a list as a whole, since what tells its items apart is in them. The digests
 /// are left out.
 pub(crate) fn only_masks(object: &Map<String, Value>) -> Map<String, Value> {
-    fn blank(value: &Value) -> Value {
-        match value {
-            _ if is_masked(value) => json!({ STATE_KEY: "" }),
-            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), blank(value))).collect(),
-            Value::Array(items) => items.iter().map(blank).collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
-        }
-    }
     let masked = object.iter().filter(|(_, value)| contains_mask(value));
     let kept = masked.map(|(key, value)| match value {
         Value::Object(map) if !is_masked(value) => (key.clone(), Value::Object(only_masks(map))),
         _ => (key.clone(), blank(value)),
     });
     kept.collect()
+}
+
+/// A value with the digests of its masks left out.
+pub(crate) fn blank(value: &Value) -> Value {
+    match value {
+        _ if is_masked(value) => json!({ STATE_KEY: "" }),
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), blank(value))).collect(),
+        Value::Array(items) => items.iter().map(blank).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
 }
 
 /// Whether a masked value is this value or within it.

@@ -16,7 +16,7 @@ use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-use crate::changes::{Change, Changes};
+use crate::changes::{Change, Changes, NotCompared};
 use crate::conflict::FieldConflict;
 use crate::given_up::left_in;
 use crate::import::LEFT_AS_IMPORTED;
@@ -178,6 +178,14 @@ pub fn render_changes(changes: &Changes, colour: Colour) -> String {
     let counts = if counts.is_empty() { "no changes".to_owned() } else { counts.join(", ") };
     let _ = write!(out, "{counts}; {} unchanged.", changes.unchanged);
     out.end_line();
+    if !changes.not_compared.is_empty() {
+        out.push_str("Sensitive values that are not compared:");
+        out.end_line();
+    }
+    for NotCompared { id, paths } in &changes.not_compared {
+        let _ = write!(out, "    {id}: {}", paths.join(", "));
+        out.end_line();
+    }
     out.text
 }
 

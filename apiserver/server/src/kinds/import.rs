@@ -1,6 +1,6 @@
 //! What a Run may be asked to import.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stoa_machinery::status::FieldError;
 use stoa_storage::documents::file_segments;
@@ -39,6 +39,15 @@ pub(super) fn validate(import: &Import, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::forbidden("spec.import.kusion", message));
     }
     validate_kusion(kusion, errors);
+}
+
+/// Whether both ask for the same, in whatever order they name it.
+pub(super) fn is_same(a: &Import, b: &Import) -> bool {
+    by_id(a) == by_id(b) && a.kusion == b.kusion
+}
+
+fn by_id(import: &Import) -> BTreeMap<&str, Option<&str>> {
+    import.resources.iter().map(|of| (of.id.as_str(), of.infrastructure_id.as_deref())).collect()
 }
 
 fn validate_kusion(kusion: &KusionRelease, errors: &mut Vec<FieldError>) {

@@ -152,6 +152,13 @@ pub(super) async fn refusal(
         if preview.metadata.deletion_timestamp.is_some() {
             return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
         }
+        if let Some(import) = &run.spec.import
+            && preview.spec.planned() == Operation::Import
+            && !import::is_same(import, &preview.spec.import.unwrap_or_default())
+        {
+            let why = format!("is not what {plan} was told to import; leave it out to carry that out");
+            return Ok(Some(FieldError::forbidden("spec.import", why)));
+        }
     }
     Ok(None)
 }

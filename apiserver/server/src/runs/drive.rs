@@ -18,10 +18,8 @@ use super::{
 };
 use crate::lease::Held;
 
-/// How long a lease lasts without renewal.
-const LEASE: Duration = Duration::from_secs(30);
-/// How often it is renewed.
-const RENEW: Duration = Duration::from_secs(5);
+/// How often a lease is renewed while it lasts.
+const RENEWALS: u32 = 6;
 /// How long a run waits for a source that is out of reach.
 const UNREACHABLE: Duration = Duration::from_secs(30);
 /// What is done about whatever keeps a run from going on.
@@ -191,7 +189,8 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
     }
     let holder = format!("{}/{}", execution.services.identity, execution.run.uid().unwrap_or_default());
     let log = execution.services.log.clone();
-    let lease = Held::acquire(&*log, &target.lease(), &holder, LEASE).await.map_err(|e| match e {
+    let time = execution.services.run_lease;
+    let lease = Held::acquire(&*log, &target.lease(), &holder, time).await.map_err(|e| match e {
         LogError::Held { .. } => Halt::Retry("another run of the stack in the workspace is under way".to_owned()),
         other => state::halt(&other),
     })?;
@@ -201,7 +200,7 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
         let (log, lease, lost) = (log.clone(), lease.clone(), lost.clone());
         async move {
             // Past half its time nothing may be begun under it any more.
-            lease.keep(&*log, RENEW, LEASE / 2).await;
+            lease.keep(&*log, time / RENEWALS, time / 2).await;
             lost.cancel();
         }
     }));

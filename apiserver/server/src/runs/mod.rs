@@ -34,7 +34,7 @@ pub(crate) mod state;
 mod steps;
 pub(crate) mod target;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
@@ -73,6 +73,8 @@ pub(crate) struct Services {
     pub(crate) clock: Arc<dyn Clock>,
     /// How many runs are executed at once.
     pub(crate) max_runs: usize,
+    /// How long the lease of a run lasts without renewal.
+    pub(crate) run_lease: Duration,
 }
 
 impl Services {

@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
 };
 
-use super::{answer, document, parameter};
+use super::{answer, document, non_empty, parameter};
 
 /// What any text may be called.
 pub(super) const PLAIN: &str = "text/plain";
@@ -48,9 +48,8 @@ impl<T: Serialize> Format<T> {
     /// 400 that names the field for a format that there is not, 406 when the client takes none of them.
     pub(super) fn choose<'a>(call: &SubresourceCall, formats: &'a [Self]) -> Result<&'a Self, ApiError> {
         let names: Vec<&str> = formats.iter().map(Self::name).collect();
-        if let Some(wanted) = parameter(&call.query, "format").filter(|wanted| !wanted.is_empty()) {
-            let found = formats.iter().find(|format| format.name() == wanted);
-            return found.ok_or_else(|| bad_parameter(&FieldError::not_supported("format", wanted, &names)));
+        if let Some(at) = asked(&call.query, &names)? {
+            return Ok(&formats[at]);
         }
         let media: Vec<&str> = formats.iter().map(Self::media).collect();
         let preferred = call.preferred(&media).and_then(|at| formats.get(at));
@@ -77,6 +76,17 @@ impl<T: Serialize> Format<T> {
             }
         }
     }
+}
+
+/// Which of the formats of these names `?format=` asks for, if any.
+///
+/// # Errors
+///
+/// 400 that names the field for a format that there is not.
+pub(super) fn asked(query: &[(String, String)], names: &[&str]) -> Result<Option<usize>, ApiError> {
+    let Some(wanted) = non_empty(query, "format") else { return Ok(None) };
+    let at = names.iter().position(|name| *name == wanted);
+    at.map(Some).ok_or_else(|| bad_parameter(&FieldError::not_supported("format", wanted, names)))
 }
 
 /// Whether a text is coloured for a terminal: `?colour=true`.

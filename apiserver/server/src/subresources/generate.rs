@@ -9,7 +9,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 
-use super::{Subresources, document, failure, parameter, wants_json};
+use super::{Subresources, document, failure, non_empty, parameter, wants_json};
 use crate::{
     kinds::{lookup, run::target_workspace},
     runs::{Halt, documents, runner, target::Target},
@@ -27,7 +27,7 @@ pub(super) struct Generate {
 
 #[async_trait]
 impl SubresourceHandler for Generate {
-    /// Query parameters: `workspace` (may be left out when the stack has one), `version`, `format`;
+    /// Query parameters: `workspace` (may be left out when the stack has one), `version`, `format` (`json` or `yaml`);
     /// every other one is a parameter of the generator, such as `cell=c1`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         match tokio::time::timeout(TIMEOUT, self.generate(&call)).await {
@@ -42,11 +42,12 @@ impl SubresourceHandler for Generate {
 
 impl Generate {
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
         let services = self.subresources.services()?;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
         lookup::require_use(&call.context, "workspaces", &workspace).await?;
-        let version = parameter(&call.query, "version").unwrap_or(&stack.spec.desired_version).to_owned();
+        let version = non_empty(&call.query, "version").unwrap_or(&stack.spec.desired_version).to_owned();
         let target = Target::of_stack(services, stack, &workspace).await.map_err(failure)?;
         lookup::require_use(&call.context, "backends", &target.workspace.spec.backend.name).await?;
         let parameters: BTreeMap<String, String> =
@@ -68,7 +69,7 @@ impl Generate {
             call.context.warn(warning);
         }
         let shown = documents::shown(response.spec).map_err(ApiError::internal)?;
-        document(&shown, wants_json(&call.headers, &call.query))
+        document(&shown, as_json)
     }
 }
 

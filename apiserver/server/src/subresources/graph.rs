@@ -26,7 +26,7 @@ use stoa_types::{
 use super::{
     Subresources,
     format::{Format, PLAIN, bad_parameter},
-    parameter,
+    non_empty,
 };
 use crate::runs::Services;
 
@@ -157,7 +157,7 @@ impl SubresourceHandler for GraphOf {
     /// Query parameters: `workspace` shows that one alone; `format` is `json`, `yaml`, `dot` or `mermaid`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
-        let workspace = parameter(&call.query, "workspace").filter(|name| !name.is_empty());
+        let workspace = non_empty(&call.query, "workspace");
         if let Some((name, wrong)) = workspace.and_then(|name| Some((name, content::dns_subdomain(name).pop()?))) {
             return Err(bad_parameter(&FieldError::invalid("workspace", name, wrong)));
         }

@@ -36,11 +36,11 @@ impl SubresourceHandler for RunLog {
     /// Query parameters: `follow=true` goes on until the run has ended; `format=json` gives one JSON
     /// object per line instead of text.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let as_json = wants_json(&call.headers, &call.query, "text")?;
         let services = self.subresources.services()?;
         let runs = services.lookup.api::<Run>()?;
         let run = runs.get(&call.namespace, &call.name).await?;
         let uid = run.uid().unwrap_or_default();
-        let as_json = wants_json(&call.headers, &call.query);
         let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
         if let Some(kept) = kept(services, &run).await? {
             return answer(StatusCode::OK, content_type, render(&kept, as_json));

@@ -174,21 +174,28 @@ impl Subresources {
     }
 }
 
-/// Whether a client asks for JSON: by `?format=json`, or by an Accept header that takes JSON and not
-/// just anything, as that of `kubectl get --raw` does, behind which a person reads.
-fn wants_json(headers: &HeaderMap, query: &[(String, String)]) -> bool {
-    match parameter(query, "format") {
-        Some(format) => format == "json",
-        None => headers
-            .get(header::ACCEPT)
-            .and_then(|accept| accept.to_str().ok())
-            .is_some_and(|accept| accept.contains("application/json") && !accept.contains("*/*")),
-    }
+/// Whether a client asks for JSON rather than for the other format: by `?format=`, or by an Accept header that takes JSON
+/// and not just anything, as that of `kubectl get --raw` does, behind which a person reads.
+///
+/// # Errors
+///
+/// 400 that names the field for a format that is neither.
+fn wants_json(headers: &HeaderMap, query: &[(String, String)], other: &str) -> Result<bool, ApiError> {
+    let of_headers = || {
+        let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        accept.is_some_and(|accept| accept.contains("application/json") && !accept.contains("*/*"))
+    };
+    Ok(format::asked(query, &["json", other])?.map_or_else(of_headers, |at| at == 0))
 }
 
 /// The first value of a query parameter.
 fn parameter<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// The same where an empty value says as little as none.
+fn non_empty<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    parameter(query, name).filter(|value| !value.is_empty())
 }
 
 /// A whole answer.
@@ -226,6 +233,38 @@ fn failure(halt: crate::runs::Halt) -> ApiError {
         }
         Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
             ApiError::service_unavailable("the call was cancelled")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn json_is_asked_for_by_name_or_by_headers_and_unknown_formats_are_refused() {
+        let wants = |accept: &'static str, format: Option<&str>| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            let query: Vec<(String, String)> =
+                format.map(|format| ("format".to_owned(), format.to_owned())).into_iter().collect();
+            wants_json(&headers, &query, "yaml")
+        };
+        for (accept, format, wanted) in [
+            ("application/json", None, true),
+            ("application/json", Some(""), true),
+            ("application/json", Some("yaml"), false),
+            ("application/json, */*", None, false),
+            ("application/json, */*", Some("json"), true),
+        ] {
+            assert_eq!(wants(accept, format).unwrap(), wanted, "{accept} {format:?}");
+        }
+        for unknown in ["xml", "JSON", "text"] {
+            let error = wants("application/json", Some(unknown)).unwrap_err();
+            assert_eq!(error.code(), 400, "{unknown}");
+            let told = format!("format: Unsupported value: \"{unknown}\": supported values: \"json\", \"yaml\"");
+            assert_eq!(error.message(), told);
         }
     }
 }

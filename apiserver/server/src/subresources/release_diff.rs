@@ -1,7 +1,7 @@
-//! `releases/diff`: what changed from another release of the same stack and workspace to this one.
+//! `releases/diff`: what changed from another release of the same stack to this one.
 //!
 //! Their recorded states are compared. Values that are sensitive are compared by what stands for them in the states, and
-//! shown as everywhere.
+//! shown as everywhere; those of another workspace are not compared.
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -11,7 +11,7 @@ use stoa_engine::{
     render::{Colour, render_changes},
 };
 use stoa_machinery::{
-    ApiError, content,
+    ApiError, RequestContext, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     registry::ListOptions,
     status::FieldError,
@@ -21,10 +21,13 @@ use stoa_types::{Release, reason};
 use super::{
     Subresources, failure,
     format::{Format, PLAIN, bad_parameter, colour},
-    parameter,
+    non_empty,
     release_documents::{self, Document},
 };
-use crate::runs::{Halt, Services};
+use crate::{
+    kinds::lookup,
+    runs::{Halt, Services},
+};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -73,11 +76,11 @@ impl SubresourceHandler for ReleaseDiff {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
-        let with = parameter(&call.query, "with").filter(|with| !with.is_empty()).map(With::parse).transpose()?;
+        let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let other = match with {
-            Some(with) => Some(with.find(services, &release).await?),
+            Some(with) => Some(with.find(services, &call.context, &release).await?),
             None => before(services, &release).await?,
         };
         let after = state(services, &release).await?;
@@ -85,7 +88,11 @@ impl SubresourceHandler for ReleaseDiff {
             Some(other) => state(services, other).await?,
             None => State::default(),
         };
-        let changes = Changes::between(&before, &after);
+        let is_of_another = |other: &Release| other.spec.workspace != release.spec.workspace;
+        let changes = match other.as_ref().is_some_and(is_of_another) {
+            true => Changes::across(&before, &after),
+            false => Changes::between(&before, &after),
+        };
         let [added, changed, removed] = [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
         let summary = Summary { added, changed, removed };
         format.write(&call, &Diff { from: other.as_ref().map(which), to: which(&release), summary, changes, colour })
@@ -118,32 +125,39 @@ impl With {
 
     /// # Errors
     ///
-    /// 404 when there is none, 422 when it is of another stack or workspace than `release`.
-    async fn find(&self, services: &Services, release: &Release) -> Result<Release, ApiError> {
+    /// 404 when there is none, 422 when it is of another stack than `release`, 403 when it is of another workspace and may
+    /// not be read.
+    async fn find(
+        &self,
+        services: &Services,
+        context: &RequestContext,
+        release: &Release,
+    ) -> Result<Release, ApiError> {
         let spec = &release.spec;
         let name = match self {
             Self::Revision(number) => format!("{}.{}.{number}", spec.stack, spec.workspace),
             Self::Name(name) => name.clone(),
         };
         let releases = services.lookup.api::<Release>()?;
-        let other = releases.get(&release.namespace().unwrap_or_default(), &name).await?;
-        match incomparable(release, &other) {
-            Some(why) => {
-                let error = FieldError::invalid("with", &name, why);
-                Err(ApiError::invalid("delivery.stoa.dev", "Release", &release.name_any(), &[error]))
-            }
-            None => Ok(other),
+        let namespace = release.namespace().unwrap_or_default();
+        let other = releases.get(&namespace, &name).await?;
+        if let Some(why) = incomparable(release, &other) {
+            let error = FieldError::invalid("with", &name, why);
+            return Err(ApiError::invalid("delivery.stoa.dev", "Release", &release.name_any(), &[error]));
         }
+        // Who was let in for one deployment has been asked about that alone.
+        if other.spec.workspace != spec.workspace {
+            lookup::require(context, "get", "delivery.stoa.dev", "releases", "diff", &namespace, &name).await?;
+        }
+        Ok(other)
     }
 }
 
 /// Why two releases are not compared, if they are not.
 fn incomparable(release: &Release, other: &Release) -> Option<String> {
     let (this, that) = (&release.spec, &other.spec);
-    if (&this.stack, &this.workspace) != (&that.stack, &that.workspace) {
-        let place =
-            |of: &stoa_types::delivery::ReleaseSpec| format!("stack {} in workspace {}", of.stack, of.workspace);
-        return Some(format!("it is of {}, and {} is of {}", place(that), release.name_any(), place(this)));
+    if this.stack != that.stack {
+        return Some(format!("it is of stack {}, and {} is of stack {}", that.stack, release.name_any(), this.stack));
     }
     (this.stack_uid != that.stack_uid).then(|| "it is of another stack that had the same name".to_owned())
 }
@@ -220,16 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn only_releases_of_one_deployment_are_compared() {
+    fn only_releases_of_one_stack_are_compared() {
         let this = release("web", "u1", "dev", 2);
         assert_eq!(incomparable(&this, &release("web", "u1", "dev", 7)), None);
+        assert_eq!(incomparable(&this, &release("web", "u1", "prod", 1)), None);
         let why = |other| incomparable(&this, &other).unwrap();
-        let other_workspace = why(release("web", "u1", "prod", 1));
-        assert_eq!(
-            other_workspace,
-            "it is of stack web in workspace prod, and web.dev.2 is of stack web in workspace dev"
-        );
-        assert!(why(release("db", "u3", "dev", 1)).starts_with("it is of stack db in"));
+        assert_eq!(why(release("db", "u3", "dev", 1)), "it is of stack db, and web.dev.2 is of stack web");
         assert_eq!(why(release("web", "u0", "dev", 1)), "it is of another stack that had the same name");
     }
 }

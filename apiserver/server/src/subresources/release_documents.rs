@@ -29,10 +29,11 @@ pub(super) struct ReleaseDocument {
 #[async_trait]
 impl SubresourceHandler for ReleaseDocument {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let bytes = read(services, &release, self.document).await?;
-        document(&bytes, wants_json(&call.headers, &call.query))
+        document(&bytes, as_json)
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) struct StackState {
 impl SubresourceHandler for StackState {
     /// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
         let services = self.subresources.services()?;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace(&stack, parameter(&call.query, "workspace"))?;
@@ -60,7 +61,7 @@ impl SubresourceHandler for StackState {
             resources: state.entries().collect(),
         };
         let json = serde_json::to_vec(&deployment).map_err(|error| ApiError::internal(error.to_string()))?;
-        document(&json, wants_json(&call.headers, &call.query))
+        document(&json, as_json)
     }
 }
 

@@ -8,7 +8,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Run, Stack, delivery::Operation};
 
-use super::{Subresources, parameter};
+use super::{Subresources, non_empty};
 use crate::kinds::lookup;
 
 /// Starts runs of one operation.
@@ -21,7 +21,7 @@ pub(super) struct StartRun {
 #[async_trait]
 impl SubresourceHandler for StartRun {
     /// The body is a Run, or nothing; `workspace`, `of`, `version`, `plan` and `release` may also come as
-    /// query parameters. The stack and the operation are those of the path.
+    /// query parameters, and empty ones say nothing. The stack and the operation are those of the path.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
         lookup::require(&call.context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
@@ -55,11 +55,11 @@ fn complete(run: &mut Object, operation: Operation, stack: &str, query: &[(Strin
         spec.insert(field.to_owned(), json!(of_path));
     }
     for field in ["workspace", "of", "version", "plan"] {
-        if let Some(value) = parameter(query, field) {
+        if let Some(value) = non_empty(query, field) {
             spec.insert(field.to_owned(), json!(value));
         }
     }
-    if let Some(number) = parameter(query, "release") {
+    if let Some(number) = non_empty(query, "release") {
         let number: i64 =
             number.parse().map_err(|_| ApiError::bad_request("release must be the number of a release"))?;
         spec.insert("release".to_owned(), json!(number));
@@ -90,5 +90,15 @@ mod tests {
             assert_eq!(refused.code(), 400);
             assert!(refused.message().contains(&format!("({value})")), "{}", refused.message());
         }
+    }
+
+    #[test]
+    fn an_empty_parameter_says_nothing() {
+        let query = ["workspace", "of", "version", "plan", "release"].map(|name| (name.to_owned(), String::new()));
+        let spec = json!({ "stack": "web", "operation": "Apply", "version": "v2" });
+        let Value::Object(body) = json!({ "spec": { "version": "v2" } }) else { panic!("an object") };
+        let mut run = Object(body);
+        complete(&mut run, Operation::Apply, "web", &query).unwrap();
+        assert_eq!(run.0["spec"], spec);
     }
 }

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DurationString, Subject, conditions_schema};
+use crate::common::{Condition, DurationString, Subject, conditions_schema, non_empty};
 
 /// What a Run is to do. Immutable, except that `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +42,7 @@ pub struct RunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Operation>,
     /// The version to deploy, instead of the stack's desired version: latest, or a branch, tag or commit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// For Apply, Destroy, Rollback and Import: the Preview run of the same operation whose plan is to be carried out,
     /// exactly as it is.
@@ -539,7 +539,7 @@ pub struct RunResource {
     pub id: String,
     /// Create, Update, Delete, Replace, Adopt, Import or Forget.
     pub action: String,
-    /// Pending, InProgress, Done, Failed, Skipped or Unknown.
+    /// Pending, InProgress, Done, Failed, Skipped or Unknown; of a Preview and a Refresh, which change nothing, Planned.
     pub phase: String,
     /// Why, when it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hook::{HookStatus, StepHooks, WorkflowHooks};
 use super::run::{Decision, Operation, Requester, RunPhase};
-use crate::common::{Condition, DurationString, Subject, conditions_schema};
+use crate::common::{Condition, DurationString, Subject, conditions_schema, non_empty};
 
 /// What a Workflow is to do. Immutable, except that `paused` may change and `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub struct WorkflowSpec {
     pub stack: String,
     /// The version that all steps deploy: latest, or a branch, tag or commit. Absent: the desired version of each stack. It
     /// is resolved to a commit once, when the workflow begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// What is done: at most 100 steps.
     #[serde(default)]
@@ -151,7 +151,7 @@ pub struct RunStep {
     #[serde(default)]
     pub max_failures: i64,
     /// The version to deploy, instead of the workflow's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// For Rollback: the number of the release to go back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,8 +17,8 @@ use super::{At, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
-/// Files that look like manifests and belong to other tools.
-const NOT_MANIFESTS: [&str; 8] = [
+/// Files in which other tools have what is no manifest: without `apiVersion` or `kind`, or for themselves alone.
+const OF_OTHER_TOOLS: [&str; 8] = [
     "kustomization.yaml",
     "kustomization.yml",
     "Chart.yaml",
@@ -28,6 +28,12 @@ const NOT_MANIFESTS: [&str; 8] = [
     "stack.yaml",
     "package-context.yaml",
 ];
+
+/// Kinds of these groups are for tools, wherever they are.
+const GROUPS_OF_TOOLS: [&str; 3] = ["kustomize.config.k8s.io/", "config.kubernetes.io/", "skaffold/"];
+
+/// With the value `true`, what kpt and kustomize read and do not deploy.
+const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 
 /// Of so many problems the lines of their fields are looked for: no message names more.
 const LOCATED: usize = 20;
@@ -62,14 +68,16 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     let mut problems = Vec::new();
     for (position, file) in files.iter().enumerate() {
         let name = file.path.rsplit('/').next().unwrap_or(&file.path);
-        if NOT_MANIFESTS.contains(&name) {
-            warnings.add(|| format!("{}: is no manifest and was passed over", file.path));
-            continue;
-        }
+        let may_be_of_tool = OF_OTHER_TOOLS.contains(&name);
         at(Some(position));
+        // One that cannot be read is refused whatever its name: it may be a manifest, and to pass it over would delete it.
         match yaml::documents(file) {
             Ok(documents) => {
                 for document in documents {
+                    if may_be_of_tool && is_of_tool(&document.value) {
+                        warnings.add(|| format!("{}:{}: is no manifest and was passed over", file.path, document.line));
+                        continue;
+                    }
                     let place = Place { file: &file.path, line: document.line, within: String::new() };
                     collect(document.value, &place, &mut manifests, &mut problems, warnings);
                 }
@@ -88,6 +96,14 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     }
     locate(files, &mut problems);
     Err(problems)
+}
+
+/// Whether a document in a file of another tool is that tool's, and no manifest that is in a file of such a name.
+fn is_of_tool(document: &Value) -> bool {
+    let is_manifest =
+        ["apiVersion", "kind"].iter().all(|field| document.get(field).is_some_and(|value| !value.is_null()));
+    let is_local = || document["metadata"]["annotations"][LOCAL_CONFIG] == "true";
+    !is_manifest || is_local()
 }
 
 /// Finds the lines of the fields that problems are about, which know those of their documents.
@@ -138,7 +154,7 @@ fn collect(
         }));
         return;
     };
-    if api_version.starts_with("kustomize.config.k8s.io/") || api_version.starts_with("config.kubernetes.io/") {
+    if GROUPS_OF_TOOLS.iter().any(|group| api_version.starts_with(group)) {
         warnings.add(|| format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
         return;
     }

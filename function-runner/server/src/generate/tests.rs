@@ -38,11 +38,31 @@ const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, n
 
 #[test]
 fn the_quick_start_spec_of_kusion_is_read_unchanged() {
-    let spec = "resources:\n- id: v1:Namespace:quickstart\n  type: Kubernetes\n  attributes:\n    apiVersion: v1\n    kind: Namespace\n    \
-                metadata: {name: quickstart}\n  extensions: {GVK: '/v1, Kind=Namespace'}\nsecretStore: null\ncontext: {}\n";
+    let spec = include_str!("../../../../tests/data/kusion/quickstart.yaml");
     let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("other.yaml", CONFIG_MAP)])).unwrap();
-    assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:Namespace:quickstart"]));
-    assert_eq!(generated.spec.resources[0].extensions["GVK"], "/v1, Kind=Namespace");
+    assert_eq!((generated.generator, generated.warnings.len()), ("Spec", 0));
+    let [namespace, workload, service] =
+        ["v1:Namespace:quickstart", "apps/v1:Deployment:quickstart:hello", "v1:Service:quickstart:hello"];
+    assert_eq!(ids(&generated), [namespace, workload, service]);
+    let read: Vec<_> = generated
+        .spec
+        .resources
+        .iter()
+        .map(|resource| {
+            let depends_on: Vec<&str> = resource.depends_on.iter().map(|id| id.0.as_str()).collect();
+            (resource.extensions["GVK"].as_str().unwrap(), depends_on, &resource.attributes["metadata"]["namespace"])
+        })
+        .collect();
+    let reference = json!("$kusion_path.v1:Namespace:quickstart.metadata.name");
+    assert_eq!(
+        read,
+        [
+            ("/v1, Kind=Namespace", vec![], &json!(null)),
+            ("apps/v1, Kind=Deployment", vec![namespace], &reference),
+            ("/v1, Kind=Service", vec![workload], &json!("quickstart")),
+        ]
+    );
+    assert_eq!(generated.spec.resources[2].attributes["spec"]["ports"][0]["port"], 8080);
 }
 
 #[test]
@@ -161,7 +181,40 @@ fn files_of_other_tools_are_passed_over_with_a_warning() {
     let generated =
         generate("Auto", &folder(&[("a.yaml", CONFIG_MAP), ("kustomization.yaml", "resources: [a.yaml]\n")])).unwrap();
     assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a"]);
-    assert_eq!(generated.warnings, ["s/kustomization.yaml: is no manifest and was passed over"]);
+    assert_eq!(generated.warnings, ["s/kustomization.yaml:1: is no manifest and was passed over"]);
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+        (
+            "package-context.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kptfile.kpt.dev\n  annotations: {config.kubernetes.io/local-config: 'true'}\n",
+        ),
+        ("project.yaml", "name: web\nextensions: [{kind: kubernetesNamespace}]\n"),
+        ("skaffold.yaml", "apiVersion: skaffold/v4beta6\nkind: Config\n"),
+        ("stack.yaml", "name: dev\n"),
+        ("values.yaml", "kind: DaemonSet\nreplicas: 2\n"),
+    ];
+    let generated = generate("Auto", &folder(&files)).unwrap();
+    assert_eq!(ids(&generated), [""; 0]);
+    let told: Vec<_> = files.iter().zip(&generated.warnings).filter(|((name, _), told)| told.contains(*name)).collect();
+    assert_eq!(told.len(), files.len(), "{:?}", generated.warnings);
+}
+
+#[test]
+fn a_manifest_is_one_whatever_its_file_is_called() {
+    let project = "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: web, namespace: argocd}\n";
+    for name in ["project.yaml", "stack.yaml", "values.yaml", "Chart.yaml", "package-context.yaml", "skaffold.yaml"] {
+        let generated = generate("Auto", &folder(&[("a.yaml", CONFIG_MAP), (name, project)])).unwrap();
+        let all = ["v1:ConfigMap:shop:a", "argoproj.io/v1alpha1:AppProject:argocd:web"];
+        assert_eq!((ids(&generated), generated.warnings.len()), (all.to_vec(), 0), "{name}");
+    }
+    // Beside what is the tool's, too.
+    let generated = generate("Auto", &folder(&[("stack.yaml", &format!("name: dev\n---\n{CONFIG_MAP}"))])).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a"]);
+    assert_eq!(generated.warnings, ["s/stack.yaml:1: is no manifest and was passed over"]);
+    // What nobody can read may be one.
+    let problem =
+        refused("Auto", &[("a.yaml", CONFIG_MAP), ("project.yaml", "apiVersion: v1\n<<<<<<< HEAD\nkind: [\n")]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/project.yaml"));
 }
 
 #[test]

@@ -136,7 +136,11 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     assert_eq!(preview["status"]["plan"]["summary"]["import"], 1);
     assert!(world.resources("Imported").is_empty());
     let plan = preview["metadata"]["name"].as_str().unwrap();
-    let imported = organization.succeed("web", "Import", &format!("{selected}, plan: {plan}"));
+    let other = format!("import: {{resources: [{{id: \"{web}\"}}]}}, plan: {plan}");
+    let why = organization.refused("web", "Import", &other);
+    assert!(why.contains("spec.import") && why.contains(plan), "{why}");
+    // What the Preview was told counts, and need not be said again.
+    let imported = organization.succeed("web", "Import", &format!("plan: {plan}"));
     assert_eq!(imported["status"]["plan"]["digest"], preview["status"]["plan"]["digest"]);
     assert_eq!(imported["status"]["release"], 1, "{imported:#}");
     assert_eq!(imported["status"]["plan"]["summary"]["import"], 1);

@@ -10,6 +10,9 @@ use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 
 use crate::PATIENCE;
 
+/// What is said of a format that there is not.
+const UNKNOWN_FORMAT: &str = "format: Unsupported value: \"xml\"";
+
 fn git(repository: &Path, args: &[&str]) -> String {
     run(Command::new("git").arg("--git-dir").arg(repository).args(args))
 }
@@ -54,6 +57,10 @@ fn stack_is_deployed_to_several_workspaces_each_with_releases_of_its_own() {
     }
     let value = |repository: &Path| git(repository, &["grep", "-h", "value:", "main"]);
     assert!(value(&organization.deploy).contains("value: a") && value(&prod).contains("value: b"));
+    let diff = format!("releases/web.{name}-prod.1/diff?with=web.{name}.1&format=text");
+    let diff = kubectl.raw(&format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/{diff}"));
+    assert!(diff.starts_with(&format!("From web.{name}.1 to web.{name}-prod.1:")), "{diff}");
+    assert!(diff.contains("data.value: \"a\" → \"b\"") && diff.contains("2 changed; 1 unchanged."), "{diff}");
 
     for (workspace, release) in [(name.clone(), &first), (format!("{name}-prod"), &second)] {
         let selector = format!("--field-selector=spec.stack=web,spec.workspace={workspace}");
@@ -94,9 +101,34 @@ fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
     assert!(spec.contains(&format!("id: v1:ConfigMap:{namespace}:c1")) && spec.contains("value: a"), "{spec}");
     let unknown = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/generate?workspace=nowhere");
     assert!(kubectl.refused(&["create", "--raw", &unknown, "--filename", "/dev/null"]).contains("nowhere"));
+    let format = unknown.replace("nowhere", &format!("{name}&format=xml"));
+    let refused = kubectl.refused(&["create", "--raw", &format, "--filename", "/dev/null"]);
+    assert!(refused.contains(UNKNOWN_FORMAT), "{refused}");
     for kind in ["runs", "releases", "resources"] {
         assert!(organization.of_stack(kind, "web").is_empty(), "{kind} were made");
     }
+}
+
+#[test]
+fn an_empty_version_is_the_one_that_the_stack_desires() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let desired = organization.stack("web", &config_maps("web", 1, "desired"));
+    let patch = format!("--patch={{\"spec\":{{\"desiredVersion\":\"{desired}\"}}}}");
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", &patch]);
+    organization.source.commit("apps/web/spec.yaml", &config_maps("web", 1, "head"));
+
+    let run = organization.succeed("web", "Preview", "version: \"\"");
+    assert_eq!(run["status"]["source"]["commit"], desired.as_str(), "{run:#}");
+    let run: Value = serde_json::from_str(&post(&kubectl, name, "preview?version=")).unwrap();
+    let run = organization.ended(run["metadata"]["name"].as_str().unwrap(), PATIENCE);
+    assert_eq!(run["status"]["source"]["commit"], desired.as_str(), "{run:#}");
+    let spec = post(&kubectl, name, "generate?version=");
+    assert!(spec.contains("value: desired"), "{spec}");
+    let spec = post(&kubectl, name, "generate?version=latest");
+    assert!(spec.contains("value: head"), "{spec}");
 }
 
 #[test]
@@ -127,7 +159,7 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
     organization.stack("web", &config_maps(&namespace, 2, "first"));
     organization.succeed("web", "Apply", "");
     organization.stack("web", &config_maps(&namespace, 2, "second"));
-    organization.succeed("web", "Apply", "");
+    let run = organization.succeed("web", "Apply", "");
     let document = |number: usize, part: &str| {
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}/{part}");
         kubectl.raw(&path)
@@ -141,6 +173,17 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
                 "{part} {number}: {text}"
             );
         }
+    }
+    let of_release = |part: &str| format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/{part}");
+    let run = run["metadata"]["name"].as_str().unwrap();
+    for document in [
+        of_release("spec"),
+        of_release("state"),
+        format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log"),
+        format!("config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/state"),
+    ] {
+        let refused = kubectl.refused(&["get", "--raw", &format!("/apis/{document}?format=xml")]);
+        assert!(refused.contains(UNKNOWN_FORMAT), "{document}: {refused}");
     }
     // They are in the folder of the backend that the workspace names.
     let files = run(Command::new("find").arg(server.data().join("documents").join(name)).args(["-type", "f"]));

@@ -79,7 +79,10 @@ fn releases_are_compared(server: &dyn Server, third: (&str, &str), shown: &str) 
     for (query, expected) in [
         ("?with=7".to_owned(), format!("releases.delivery.stoa.dev \"web.{name}.7\" not found")),
         ("?with=Not/A/Name".to_owned(), "with: Invalid value: \"Not/A/Name\"".to_owned()),
-        (format!("?with=other.{name}.1"), format!("with: Invalid value: \"other.{name}.1\": it is of stack other in")),
+        (
+            format!("?with=other.{name}.1"),
+            format!("with: Invalid value: \"other.{name}.1\": it is of stack other, and"),
+        ),
         ("?format=png".to_owned(), "format: Unsupported value: \"png\"".to_owned()),
     ] {
         let message = refused(&query);

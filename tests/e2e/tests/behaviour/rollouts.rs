@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -68,6 +69,30 @@ fn second_apply_to_git_makes_no_commit_and_no_release() {
     assert_eq!(second["status"]["release"], Value::Null, "{second:#}");
     assert_eq!(git(&organization.deploy, &["rev-parse", "main"]), commit);
     assert_eq!(organization.of_stack("releases", "web").len(), 1);
+}
+
+#[test]
+fn quick_start_of_kusion_is_deployed_to_git_as_it_is_and_taken_down() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let spec = include_str!("../../../data/kusion/quickstart.yaml");
+    organization.stack("web", spec);
+    let first = organization.succeed("web", "Apply", "");
+    assert_eq!(first["status"]["plan"]["summary"]["create"], 3, "{first:#}");
+    let files = || git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
+    let all =
+        ["_cluster/namespace-quickstart.yaml", "quickstart/deployment-hello.yaml", "quickstart/service-hello.yaml"];
+    assert_eq!(files().lines().collect::<Vec<_>>(), all);
+    let workload = git(&organization.deploy, &["show", &format!("main:{}", all[1])]);
+    assert!(workload.contains("namespace: quickstart") && !workload.contains("kusion_path"), "{workload}");
+
+    let second = organization.succeed("web", "Apply", "");
+    assert_eq!(second["status"]["release"], Value::Null, "{second:#}");
+    assert_eq!(second["status"]["plan"]["summary"]["unchanged"], 3, "{second:#}");
+    let gone = organization.succeed("web", "Destroy", "");
+    assert_eq!(gone["status"]["plan"]["summary"]["delete"], 3, "{gone:#}");
+    assert_eq!(files(), "");
+    assert_eq!(organization.recorded("web"), (3, 3));
 }
 
 #[test]
@@ -319,6 +344,31 @@ fn object_that_somebody_deleted_is_created_again() {
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["plan"]["summary"]["create"], 1, "{run:#}");
     assert!(kubectl.succeeds(&["get", "configmap", "c1", "--namespace", &namespace]));
+}
+
+#[test]
+fn what_somebody_changed_by_hand_in_git_is_seen_and_taken_back() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "wanted"));
+    organization.succeed("web", "Apply", "");
+    let clone = tempfile::tempdir().unwrap();
+    run(Command::new("git").args(["clone", "--quiet"]).arg(&organization.deploy).arg(clone.path()));
+    let file = clone.path().join("web/configmap-c0.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("wanted", "by-hand")).unwrap();
+    let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+    for args in [&["commit", "--quiet", "--all", "--message", "Change it by hand"][..], &["push", "--quiet"]] {
+        run(Command::new("git").arg("-C").arg(clone.path()).args(identity).args(args));
+    }
+    let live = || git(&organization.deploy, &["show", "main:web/configmap-c0.yaml"]);
+    assert!(live().contains("by-hand"), "{}", live());
+
+    let preview = organization.succeed("web", "Preview", "");
+    let summary = &preview["status"]["plan"]["summary"];
+    assert_eq!((&summary["update"], &summary["unchanged"]), (&1.into(), &2.into()), "{preview:#}");
+    organization.succeed("web", "Apply", "");
+    assert!(live().contains("wanted") && !live().contains("by-hand"), "{}", live());
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl World {
             clock: Arc::new(Shifted(Arc::default())),
             lookup,
             max_runs: 64,
+            run_lease: Duration::from_secs(30),
         };
         subresources.set(services.clone());
         let guard = end.clone().drop_guard();

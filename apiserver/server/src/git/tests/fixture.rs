@@ -91,6 +91,7 @@ impl Fixture {
             identity: "test".to_owned(),
             clock: Arc::new(stoa_storage::SystemClock),
             max_runs: 64,
+            run_lease: Duration::from_secs(30),
         };
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.

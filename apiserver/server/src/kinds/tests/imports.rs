@@ -64,3 +64,44 @@ async fn what_cannot_be_imported_is_told_field_by_field() {
     spec.import.kusion.path: Invalid value: "/etc": must be a relative path whose parts are letters, dig
     "#);
 }
+
+#[tokio::test]
+async fn an_import_by_a_plan_is_what_its_preview_was_told() {
+    let world = World::with_stack().await;
+    let allowed = [MAY[0], "create stacks/preview web-dev", MAY[1], MAY[2]];
+    let told = |import: Value| json!({"stack": "web-dev", "operation": "Preview", "of": "Import", "import": import});
+    let [some, everything] = [json!({"resources": [{"id": "a"}, {"id": "b"}]}), json!({})];
+    let previews = [
+        world.run(&allowed, told(some.clone())).await.unwrap(),
+        world.run(&allowed, told(everything.clone())).await.unwrap(),
+        world.run(&allowed, json!({"stack": "web-dev", "operation": "Preview", "of": "Import"})).await.unwrap(),
+    ];
+    let [some_told, everything_told, nothing_told] = previews.each_ref().map(|preview| preview.name());
+    let turned = json!({"resources": [{"id": "b"}, {"id": "a"}]});
+    for (plan, import, is_it) in [
+        (some_told, Value::Null, true),
+        (some_told, some.clone(), true),
+        (some_told, turned, true),
+        (some_told, json!({"resources": [{"id": "a"}]}), false),
+        (some_told, json!({"resources": [{"id": "a"}, {"id": "b", "infrastructureId": "i-1"}]}), false),
+        (some_told, everything.clone(), false),
+        (everything_told, Value::Null, true),
+        (everything_told, json!({"kusion": {}}), false),
+        (nothing_told, everything, true),
+        (nothing_told, some, false),
+    ] {
+        let mut spec = json!({"stack": "web-dev", "operation": "Import", "plan": plan});
+        if !import.is_null() {
+            spec["import"] = import.clone();
+        }
+        match (world.run(&allowed, spec).await, is_it) {
+            (Ok(_), true) => {}
+            (Err(error), false) => {
+                assert_eq!(error.code(), 422, "{error}");
+                let why = format!("is not what {plan} was told to import; leave it out to carry that out");
+                assert_eq!(causes(&error), [format!("spec.import: Forbidden: {why}")]);
+            }
+            (other, _) => panic!("{plan} with {import}: {other:?}"),
+        }
+    }
+}

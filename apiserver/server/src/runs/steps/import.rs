@@ -11,6 +11,7 @@ use stoa_engine::{
 use stoa_machinery::registry::ListOptions;
 use stoa_types::{Resource, Stack, delivery::Import, reason};
 
+use super::plan;
 use crate::runs::{Halt, execution::Execution, kusion, state::State, target::Target};
 
 /// So many resources are named in a message.
@@ -20,9 +21,9 @@ const NAMED: usize = 5;
 ///
 /// # Errors
 ///
-/// Failed when a release of Kusion cannot be taken over.
+/// Failed when a release of Kusion cannot be taken over, and when the Preview is gone whose plan is to be carried out.
 pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, Halt> {
-    let Import { resources, kusion } = execution.run.spec.import.clone().unwrap_or_default();
+    let Import { resources, kusion } = wanted(execution, target).await?;
     let selection = match kusion {
         Some(release) => {
             let ours = [target.project.name_any(), target.workspace.name_any()];
@@ -40,6 +41,16 @@ pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Res
         },
     };
     Ok(serde_json::to_vec(&selection).expect("a selection serializes").into())
+}
+
+/// What the run is told to import, or else the Preview whose plan it carries out.
+async fn wanted(execution: &Execution, target: &Target) -> Result<Import, Halt> {
+    let own = execution.run.spec.import.clone();
+    let wanted = match (own, &execution.run.spec.plan) {
+        (None, Some(name)) => plan::previewed(execution, target, name).await?.import,
+        (own, _) => own,
+    };
+    Ok(wanted.unwrap_or_default())
 }
 
 /// Refuses a plan that would do more than record, and one that would record what another deployment has on record: an

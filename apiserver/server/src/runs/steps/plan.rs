@@ -16,7 +16,7 @@ use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
-    delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource, RunSpec},
+    delivery::{Import, Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource, RunSpec},
     reason,
 };
 
@@ -183,6 +183,8 @@ pub(super) fn changed(execution: &mut Execution, then: &Plan, now: &Plan) -> Str
 /// A Preview whose plan is to be carried out.
 pub(super) struct Previewed {
     pub(super) uid: String,
+    /// What it was told to import.
+    pub(super) import: Option<Import>,
     pub(super) source: RunSource,
     pub(super) plan: PlanStatus,
 }
@@ -207,7 +209,9 @@ pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str
         return stale(&format!("is a Preview of {}, and this is {}", what(then), what(now)));
     }
     match (done.phase, done.source, done.plan) {
-        (RunPhase::Succeeded, Some(source), Some(plan)) => Ok(Previewed { uid, source, plan }),
+        (RunPhase::Succeeded, Some(source), Some(plan)) => {
+            Ok(Previewed { uid, import: preview.spec.import, source, plan })
+        }
         _ => stale("has no plan"),
     }
 }
@@ -342,6 +346,21 @@ mod tests {
             .collect();
         let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
         document::decode(plan.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_nobody_carries_out_is_planned_and_not_pending() {
+        let plan = plan(&[("a", "Create", json!([])), ("b", "Unchanged", json!([])), ("c", "Delete", json!([]))]);
+        let phases = |operation| -> Vec<(String, String)> {
+            changing(&plan, operation).into_iter().map(|resource| (resource.id, resource.phase)).collect()
+        };
+        let all = |phase: &str| ["a", "c"].map(|id| (id.to_owned(), phase.to_owned()));
+        for operation in [Operation::Preview, Operation::Refresh] {
+            assert_eq!(phases(operation), all("Planned"), "{operation:?}");
+        }
+        for operation in [Operation::Apply, Operation::Destroy, Operation::Rollback, Operation::Import] {
+            assert_eq!(phases(operation), all("Pending"), "{operation:?}");
+        }
     }
 
     #[test]
