@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
@@ -10,6 +11,7 @@ use stoa_types::{Project, Source, Stack, labels};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    finalizers::let_go,
     groups::{GATHER, Groups, Member},
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
@@ -92,8 +94,11 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         {
             continue;
         }
-        match api.delete(&namespace, stored.name(), &DeleteOptions::default()).await {
-            Err(error) if error.code() == 404 => {}
+        let preconditions = Preconditions { uid: stack.uid(), ..Preconditions::default() };
+        let same = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        match api.delete(&namespace, stored.name(), &same).await {
+            // Another that has its name is looked at next time.
+            Err(error) if matches!(error.code(), 404 | 409) => {}
             deleted => drop(failed.note(deleted)),
         }
     }
@@ -101,10 +106,6 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     if !own.is_empty() {
         return Ok(Some(WAIT));
     }
-    services
-        .lookup
-        .api::<Project>()?
-        .update_with(&namespace, &name, |p: &mut Project| p.finalizers_mut().retain(|f| f != labels::STACKS_FINALIZER))
-        .await?;
+    let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
 }
