@@ -83,10 +83,7 @@ impl Strategy for ProjectStrategy {
     type Object = Project;
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Project) {
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::STACKS_FINALIZER) {
-            finalizers.push(labels::STACKS_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::STACKS_FINALIZER);
         observe(&self.lookup, object);
         // As of a source: what stacks follow already is decided by whoever makes it anew.
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
@@ -96,6 +93,7 @@ impl Strategy for ProjectStrategy {
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Project, old: &Project) {
+        check::keep_finalizer(new, labels::STACKS_FINALIZER);
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |project| observe(&self.lookup, project));
         if new.spec.path != old.spec.path {

@@ -214,15 +214,13 @@ impl Strategy for StackStrategy {
     }
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Stack) {
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
-            finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::INFRASTRUCTURE_FINALIZER);
         readiness::observe(&self.lookup, object);
         trigger::note(context, object, None);
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Stack, old: &Stack) {
+        check::keep_finalizer(new, labels::INFRASTRUCTURE_FINALIZER);
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |stack| readiness::observe(&self.lookup, stack));
         trigger::note(context, new, Some(old));
