@@ -17,6 +17,7 @@ use super::{
     stacks,
 };
 use crate::{
+    cluster,
     kinds::{
         project,
         stack::{self, is_deployed},
@@ -89,9 +90,9 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let mut failed = FirstError::default();
     for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        if is_deployed(&stack)
-            && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none()
-        {
+        // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
+        let follows = is_deployed(&stack) && !cluster::is_emptied(&*services.cluster, &namespace).await?;
+        if follows && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none() {
             continue;
         }
         let preconditions = Preconditions { uid: stack.uid(), ..Preconditions::default() };
@@ -108,4 +109,44 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     }
     let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use serde_json::json;
+    use stoa_types::DeletionPolicy;
+
+    use super::*;
+    use crate::controllers::runs::tests::World;
+
+    #[tokio::test]
+    async fn live_stack_follows_its_project_but_in_a_namespace_that_is_deleted() {
+        for (of_project, of_stack, is_namespaces_end) in [
+            (DeletionPolicy::Orphan, DeletionPolicy::Refuse, false),
+            (DeletionPolicy::Refuse, DeletionPolicy::Orphan, true),
+            (DeletionPolicy::Destroy, DeletionPolicy::Orphan, true),
+        ] {
+            let world = World::with_secrets().await;
+            world.create_in("", "Namespace", "shop", json!({})).await;
+            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+            let deployed = json!([{"workspace": "dev", "resources": 1}]);
+            let deploy = |stack: &mut Stack| {
+                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+            };
+            stacks.update_status_with("shop", "web", deploy).await.unwrap();
+            stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = of_stack).await.unwrap();
+            let set = |project: &mut Project| project.spec.deletion_policy = of_project;
+            projects.update_with("shop", "web", set).await.unwrap();
+            if is_namespaces_end {
+                world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
+            }
+            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let project = projects.get("shop", "web").await.unwrap();
+            assert_eq!(remove(&world.services, &project).await.unwrap(), Some(WAIT));
+            let stack = stacks.get("shop", "web").await.unwrap();
+            assert_eq!(stack.spec.deletion_policy, DeletionPolicy::Orphan);
+            assert!(stack.metadata.deletion_timestamp.is_some());
+        }
+    }
 }

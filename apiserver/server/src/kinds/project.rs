@@ -13,7 +13,10 @@ use stoa_machinery::{
 use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
 
 use super::{access, check, lookup::Lookup, stack, trigger};
-use crate::{cluster::Cluster, subresources::Subresources};
+use crate::{
+    cluster::{self, Cluster},
+    subresources::Subresources,
+};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::of::<Project>()
@@ -62,6 +65,22 @@ impl ProjectStrategy {
             stack::require_destroy(&self.lookup, context, &stack).await?;
         }
         Ok(())
+    }
+
+    /// Refuses to delete a project while one of its stacks is live.
+    async fn refuse_while_deployed(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        match stack::deployed_of_project(&self.lookup, namespace, name).await?.first() {
+            None => Ok(()),
+            Some(stack) => Err(ApiError::forbidden(
+                "config.stoa.dev",
+                "projects",
+                name,
+                format!(
+                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
+                    stack.name_any()
+                ),
+            )),
+        }
     }
 }
 
@@ -134,7 +153,7 @@ impl Strategy for ProjectStrategy {
                 return trigger::require_of_project(&self.lookup, context, project).await;
             }
             Admission::Update { new, old, subresource: "" } => {
-                if new.spec != old.spec {
+                if new.spec != old.spec || access::decides_end(&new.metadata, &old.metadata) {
                     require_edit(context, new, Some(old)).await?;
                 }
                 if new.spec.path != old.spec.path {
@@ -161,23 +180,12 @@ impl Strategy for ProjectStrategy {
             let owners = &object.spec.owners;
             access::require_delete(context, &*self.cluster, (&namespace, &name), owners).await?;
         }
-        if object.spec.deletion_policy == DeletionPolicy::Orphan {
-            return Ok(());
-        }
-        if object.spec.deletion_policy == DeletionPolicy::Destroy {
-            return self.require_destroy(context, object).await;
-        }
-        match stack::deployed_of_project(&self.lookup, &namespace, &name).await?.first() {
-            None => Ok(()),
-            Some(stack) => Err(ApiError::forbidden(
-                "config.stoa.dev",
-                "projects",
-                &name,
-                format!(
-                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
-                    stack.name_any()
-                ),
-            )),
-        }
+        // In a namespace that is being deleted each stack goes as its own policy says.
+        let decided = match object.spec.deletion_policy {
+            DeletionPolicy::Orphan => Ok(()),
+            DeletionPolicy::Destroy => self.require_destroy(context, object).await,
+            DeletionPolicy::Refuse => self.refuse_while_deployed(&namespace, &name).await,
+        };
+        cluster::unless_emptied(&*self.cluster, &namespace, decided).await
     }
 }

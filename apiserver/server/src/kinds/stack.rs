@@ -22,7 +22,11 @@ use stoa_types::{
 };
 
 use super::{access, check, lookup, lookup::Lookup, trigger, workspace};
-use crate::{cluster::Cluster, runs::readiness, subresources::Subresources};
+use crate::{
+    cluster::{self, Cluster},
+    runs::readiness,
+    subresources::Subresources,
+};
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
@@ -179,6 +183,12 @@ impl StackStrategy {
     }
 }
 
+/// Whether a change is of what somebody wants of a stack, and not the garbage collector's part alone.
+fn is_written(new: &Stack, old: &Stack) -> bool {
+    let is_as_before = new.spec == old.spec && new.labels() == old.labels() && new.annotations() == old.annotations();
+    !is_as_before || access::decides_end(&new.metadata, &old.metadata)
+}
+
 /// The owners of a project that restricts who writes its stacks.
 fn restricted_to(project: Option<OfProject>) -> Option<Vec<Subject>> {
     project.filter(|project| project.spec.access == Access::Owners).map(|project| project.spec.owners)
@@ -293,7 +303,10 @@ impl Strategy for StackStrategy {
                 if destroys(new) && !destroys(old) && is_deployed(old) {
                     require_destroy(&self.lookup, context, old).await?;
                 }
-                self.require_project_access(context, new, self.project(new).await?).await
+                if is_written(new, old) {
+                    self.require_project_access(context, new, self.project(new).await?).await?;
+                }
+                Ok(())
             }
             Admission::Update { new, old, .. } => {
                 // What was started is not started again, and by whose leave is told to auditors.
@@ -318,7 +331,9 @@ impl Strategy for StackStrategy {
                     ));
                 }
                 if stack.spec.deletion_policy == DeletionPolicy::Destroy && is_deployed(stack) {
-                    return require_destroy(&self.lookup, context, stack).await;
+                    let decided = require_destroy(&self.lookup, context, stack).await;
+                    let namespace = stack.namespace().unwrap_or_default();
+                    return cluster::unless_emptied(&*self.cluster, &namespace, decided).await;
                 }
                 Ok(())
             }
