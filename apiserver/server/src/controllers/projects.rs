@@ -86,12 +86,13 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
     // Each stack keeps who it was, whatever becomes of the project.
     let api = services.lookup.api::<Stack>()?.with_context(context);
+    // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
+    let is_emptied = !own.is_empty() && cluster::is_emptied(&*services.cluster, &namespace).await?;
     // One that is refused keeps no other waiting.
     let mut failed = FirstError::default();
     for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
-        let follows = is_deployed(&stack) && !cluster::is_emptied(&*services.cluster, &namespace).await?;
+        let follows = is_deployed(&stack) && !is_emptied;
         if follows && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none() {
             continue;
         }
