@@ -1,5 +1,8 @@
 //! The controllers of the cluster on Stoa's kinds: the garbage collector and the namespace controller.
 
+#[path = "controllers/stacks.rs"]
+mod stacks;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

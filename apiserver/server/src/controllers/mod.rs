@@ -1,12 +1,14 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, [`asks`] asks those who may not answer, and [`needed`] knows what is not to be removed yet.
+//! objects belong to which others, [`asks`] asks those who may not answer, [`needed`] knows what is not to be removed yet, and
+//! [`finalizers`] lets go what was looked at, and nothing else of its name.
 
 mod asks;
 pub(crate) mod backends;
 pub(crate) mod compliance;
 pub(crate) mod events;
+mod finalizers;
 mod groups;
 mod members;
 pub(crate) mod namespaces;

@@ -16,7 +16,10 @@ use stoa_machinery::{
 use tokio_util::sync::CancellationToken;
 
 use self::conditions::Findings;
-use super::queue::{self, ObjectKey, Trigger};
+use super::{
+    finalizers::let_go,
+    queue::{self, ObjectKey, Trigger},
+};
 use crate::kinds::lookup::Lookup;
 
 /// Namespaces that are always there: `default` also has the Events of cluster-scoped objects.
@@ -56,14 +59,14 @@ async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> 
             namespaces.update_status_with("", &name, tell).await.map(|_| found.is_empty())
         }
     };
-    if namespace.status.is_none_or(|status| status.phase.as_deref() != Some("Terminating")) {
+    if namespace.status.as_ref().is_none_or(|status| status.phase.as_deref() != Some("Terminating")) {
         // Nothing new may come into it from now on.
         tell(Findings::default()).await?;
     }
     if !tell(remove_content(&registry, &name).await?).await? {
         return Ok(Some(WAIT));
     }
-    namespaces.update_with("", &name, |n: &mut Namespace| n.finalizers_mut().retain(|f| f != FINALIZER)).await?;
+    let_go(&namespaces, &namespace, FINALIZER).await?;
     Ok(None)
 }
 

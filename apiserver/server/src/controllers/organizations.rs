@@ -8,6 +8,7 @@ use stoa_types::{DeletionPolicy, Organization, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    finalizers::let_go,
     members,
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
@@ -138,10 +139,6 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         }
         return Ok(Some(wait));
     }
-    services
-        .lookup
-        .api::<Organization>()?
-        .update_with("", &name, |o: &mut Organization| o.finalizers_mut().retain(|f| f != labels::NAMESPACE_FINALIZER))
-        .await?;
+    let_go(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
     Ok(None)
 }

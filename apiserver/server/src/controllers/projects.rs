@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
@@ -10,11 +11,13 @@ use stoa_types::{Project, Source, Stack, labels};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    finalizers::let_go,
     groups::{GATHER, Groups, Member},
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
+    cluster,
     kinds::{
         project,
         stack::{self, is_deployed},
@@ -83,17 +86,21 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
     // Each stack keeps who it was, whatever becomes of the project.
     let api = services.lookup.api::<Stack>()?.with_context(context);
+    // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
+    let is_emptied = !own.is_empty() && cluster::is_emptied(&*services.cluster, &namespace).await?;
     // One that is refused keeps no other waiting.
     let mut failed = FirstError::default();
     for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        if is_deployed(&stack)
-            && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none()
-        {
+        let follows = is_deployed(&stack) && !is_emptied;
+        if follows && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none() {
             continue;
         }
-        match api.delete(&namespace, stored.name(), &DeleteOptions::default()).await {
-            Err(error) if error.code() == 404 => {}
+        let preconditions = Preconditions { uid: stack.uid(), ..Preconditions::default() };
+        let same = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        match api.delete(&namespace, stored.name(), &same).await {
+            // Another that has its name is looked at next time.
+            Err(error) if matches!(error.code(), 404 | 409) => {}
             deleted => drop(failed.note(deleted)),
         }
     }
@@ -101,10 +108,46 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     if !own.is_empty() {
         return Ok(Some(WAIT));
     }
-    services
-        .lookup
-        .api::<Project>()?
-        .update_with(&namespace, &name, |p: &mut Project| p.finalizers_mut().retain(|f| f != labels::STACKS_FINALIZER))
-        .await?;
+    let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use serde_json::json;
+    use stoa_types::DeletionPolicy;
+
+    use super::*;
+    use crate::controllers::runs::tests::World;
+
+    #[tokio::test]
+    async fn live_stack_follows_its_project_but_in_a_namespace_that_is_deleted() {
+        for (of_project, of_stack, is_namespaces_end) in [
+            (DeletionPolicy::Orphan, DeletionPolicy::Refuse, false),
+            (DeletionPolicy::Refuse, DeletionPolicy::Orphan, true),
+            (DeletionPolicy::Destroy, DeletionPolicy::Orphan, true),
+        ] {
+            let world = World::with_secrets().await;
+            world.create_in("", "Namespace", "shop", json!({})).await;
+            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+            let deployed = json!([{"workspace": "dev", "resources": 1}]);
+            let deploy = |stack: &mut Stack| {
+                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+            };
+            stacks.update_status_with("shop", "web", deploy).await.unwrap();
+            stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = of_stack).await.unwrap();
+            let set = |project: &mut Project| project.spec.deletion_policy = of_project;
+            projects.update_with("shop", "web", set).await.unwrap();
+            if is_namespaces_end {
+                world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
+            }
+            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let project = projects.get("shop", "web").await.unwrap();
+            assert_eq!(remove(&world.services, &project).await.unwrap(), Some(WAIT));
+            let stack = stacks.get("shop", "web").await.unwrap();
+            assert_eq!(stack.spec.deletion_policy, DeletionPolicy::Orphan);
+            assert!(stack.metadata.deletion_timestamp.is_some());
+        }
+    }
 }

@@ -44,6 +44,7 @@ use self::{
     waiting::{Cause, Told},
 };
 use super::{
+    finalizers::let_go,
     needed,
     queue::{self, ObjectKey},
 };
@@ -620,11 +621,7 @@ impl Scheduler {
             tracing::error!(error = &error as &dyn std::error::Error, "a journal cannot be removed");
             ApiError::internal("the storage failed")
         })?;
-        let (namespace, name) = queue::key_of(run);
-        let runs = self.services.lookup.api::<Run>()?;
-        runs.update_with(&namespace, &name, |r: &mut Run| r.finalizers_mut().retain(|f| f != labels::RUN_FINALIZER))
-            .await?;
-        Ok(())
+        let_go(&self.services.lookup.api::<Run>()?, run, labels::RUN_FINALIZER).await
     }
 
     /// Logs a failure and puts the run off, so that it is tried again.

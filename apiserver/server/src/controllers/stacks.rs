@@ -16,6 +16,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    finalizers::{let_go, update_same},
     groups::{Groups, Member},
     queue::{self, FirstError, ObjectKey, Trigger},
 };
@@ -195,7 +196,6 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     if !stack.finalizers().iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
         return Ok(None);
     }
-    let (namespace, name) = queue::key_of(stack);
     // The status may be older than what is recorded: a run that was put down has not told of its last calls.
     let is_live = is_deployed(stack) || !recorded_in(services, stack).await?.is_empty();
     if is_live && stack.spec.deletion_policy == DeletionPolicy::Destroy {
@@ -224,8 +224,7 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
             return Ok(Some(Duration::from_secs(5)));
         }
         if !run.spec.cancel {
-            let runs = services.lookup.api::<Run>()?;
-            runs.update_with(&namespace, &run.name_any(), |r: &mut Run| r.spec.cancel = true).await?;
+            update_same(&services.lookup.api::<Run>()?, &run, |r| r.spec.cancel = true).await?;
         }
     }
     if is_busy {
@@ -235,18 +234,12 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     state::forget_stack(&*services.log, &uid).await.map_err(|error| {
         tracing::error!(
             error = &error as &dyn std::error::Error,
-            stack = name,
+            stack = stack.name_any(),
             "the state of a stack cannot be removed"
         );
         ApiError::internal("the storage failed")
     })?;
-    services
-        .lookup
-        .api::<Stack>()?
-        .update_with(&namespace, &name, |s: &mut Stack| {
-            s.finalizers_mut().retain(|f| f != labels::INFRASTRUCTURE_FINALIZER);
-        })
-        .await?;
+    let_go(&services.lookup.api::<Stack>()?, stack, labels::INFRASTRUCTURE_FINALIZER).await?;
     Ok(None)
 }
 
@@ -308,9 +301,7 @@ async fn destroy_in(services: &Services, stack: &Stack, runs: &[Run], workspace:
     let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
     let waiting = runs.iter().filter(|r| !is_destroy(r) && r.spec.workspace == workspace && awaits_approval(r));
     for run in waiting.filter(|r| !r.spec.cancel) {
-        let (namespace, name) = queue::key_of(run);
-        let api = services.lookup.api::<Run>()?;
-        api.update_with(&namespace, &name, |r: &mut Run| r.spec.cancel = true).await?;
+        update_same(&services.lookup.api::<Run>()?, run, |r| r.spec.cancel = true).await?;
     }
     if runs.iter().filter(is_destroy).any(|r| is_rejected(r) || is_too_soon(r, services.now())) {
         return Ok(());
@@ -347,12 +338,7 @@ pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: Delet
     if stack.spec.deletion_policy == policy {
         return Ok(());
     }
-    let (namespace, name) = queue::key_of(stack);
-    services
-        .lookup
-        .api::<Stack>()?
-        .update_with(&namespace, &name, |s: &mut Stack| s.spec.deletion_policy = policy)
-        .await?;
+    update_same(&services.lookup.api::<Stack>()?, stack, |s| s.spec.deletion_policy = policy).await?;
     Ok(())
 }
 

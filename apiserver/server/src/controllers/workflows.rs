@@ -47,6 +47,7 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
+    finalizers::let_go,
     needed,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
@@ -586,12 +587,8 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
             }
         }
     }
-    let let_go = |w: &mut Workflow| w.finalizers_mut().retain(|f| f != labels::WORKFLOW_FINALIZER);
-    match workflows.update_with(&namespace, &name, let_go).await {
-        Ok(_) => Ok(None),
-        Err(error) if error.code() == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
+    let_go(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;
+    Ok(None)
 }
 
 #[cfg(test)]

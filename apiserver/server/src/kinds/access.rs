@@ -1,10 +1,14 @@
 //! Who may write a project whose `access` is `Owners`, and its stacks: its owners, and whoever has the verb `edit` on it.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use stoa_machinery::{ApiError, RequestContext, request::UserInfo};
 use stoa_types::Subject;
 
 use super::lookup;
 use crate::cluster::{self, Cluster};
+
+/// What the garbage collector keeps an object by until it has dealt with what belongs to it.
+const COLLECTORS: [&str; 2] = ["foregroundDeletion", "orphan"];
 
 /// Requires that the requester may edit a project, given by its namespace and name.
 ///
@@ -34,11 +38,21 @@ pub(crate) async fn require_delete(
     owners: &[Subject],
 ) -> Result<(), ApiError> {
     let decided = require_edit(context, (namespace, project), owners).await;
-    let is_refused = decided.as_ref().is_err_and(|error| error.code() == 403);
-    if is_refused && cluster::is_emptied(cluster, namespace).await? {
-        return Ok(());
-    }
-    decided
+    cluster::unless_emptied(cluster, namespace, decided).await
+}
+
+/// Whether a change of metadata decides how an object ends: by whose deletion it goes, too, or without what a finalizer waits
+/// for. The garbage collector carries out what others decided, and has no need of their rights: it takes away its own
+/// finalizers, and references to owners.
+pub(crate) fn decides_end(new: &ObjectMeta, old: &ObjectMeta) -> bool {
+    let is_kept = |finalizer: &String| new.finalizers.iter().flatten().any(|kept| kept == finalizer);
+    let is_collectors = |finalizer: &String| COLLECTORS.contains(&finalizer.as_str());
+    let lets_go = old.finalizers.iter().flatten().any(|finalizer| !is_kept(finalizer) && !is_collectors(finalizer));
+    let is_same = |a: &OwnerReference, b: &OwnerReference| {
+        (&a.api_version, &a.kind, &a.name, &a.uid) == (&b.api_version, &b.kind, &b.name, &b.uid)
+    };
+    let had = |owner: &OwnerReference| old.owner_references.iter().flatten().any(|before| is_same(before, owner));
+    lets_go || !new.owner_references.iter().flatten().all(had)
 }
 
 /// Whether a subject of RBAC stands for a user.

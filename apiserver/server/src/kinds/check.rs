@@ -227,6 +227,16 @@ pub(crate) fn condition_status(conditions: Option<&serde_json::Value>, type_: &s
         .unwrap_or_else(|| "Unknown".into())
 }
 
+/// Gives an object the finalizer that keeps it until its controller lets it go, and gives it back where a write leaves it
+/// out: a manifest does not name it. Once the object is being deleted, taking it away is how to let go what is stuck.
+pub(crate) fn keep_finalizer<K: kube::Resource>(object: &mut K, finalizer: &str) {
+    let metadata = object.meta_mut();
+    let has_it = metadata.finalizers.iter().flatten().any(|found| found == finalizer);
+    if metadata.deletion_timestamp.is_none() && !has_it {
+        metadata.finalizers.get_or_insert_default().push(finalizer.to_owned());
+    }
+}
+
 /// Brings the status of an object to its new spec: what follows from a write is in it, rather than in a second one of a
 /// controller, which would come in the way of the client's next.
 pub(crate) fn observe_change<K: kube::Resource>(new: &mut K, is_changed: bool, observe: impl FnOnce(&mut K)) {

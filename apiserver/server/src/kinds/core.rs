@@ -22,6 +22,9 @@ use stoa_machinery::{
     strategy::{Admission, DefaultStrategy, Strategy},
 };
 
+use super::check;
+use crate::controllers::namespaces::FINALIZER;
+
 /// Registers Namespace, Secret, ConfigMap and Event of the core group.
 pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
     let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
@@ -111,10 +114,11 @@ impl Strategy for NamespaceStrategy {
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Namespace) {
         object.status = Some(NamespaceStatus { phase: Some("Active".to_owned()), ..NamespaceStatus::default() });
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == crate::controllers::namespaces::FINALIZER) {
-            finalizers.push(crate::controllers::namespaces::FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, FINALIZER);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Namespace, _: &Namespace) {
+        check::keep_finalizer(new, FINALIZER);
     }
 
     fn validate(&self, object: &Namespace) -> Vec<FieldError> {
@@ -175,7 +179,7 @@ impl Strategy for SecretStrategy {
 
     fn validate_update(&self, new: &Secret, old: &Secret) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        super::check::immutable("type", &new.type_, &old.type_, &mut errors);
+        check::immutable("type", &new.type_, &old.type_, &mut errors);
         errors.extend(data::immutable((new.immutable, old.immutable), &[("data", new.data == old.data)]));
         errors
     }

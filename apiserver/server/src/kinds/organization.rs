@@ -69,10 +69,11 @@ impl Strategy for OrganizationStrategy {
     type Object = Organization;
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Organization) {
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::NAMESPACE_FINALIZER) {
-            finalizers.push(labels::NAMESPACE_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::NAMESPACE_FINALIZER);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Organization, _: &Organization) {
+        check::keep_finalizer(new, labels::NAMESPACE_FINALIZER);
     }
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Organization) {

@@ -13,7 +13,10 @@ use stoa_machinery::{
 use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
 
 use super::{access, changes, check, lookup::Lookup, stack, trigger};
-use crate::{cluster::Cluster, subresources::Subresources};
+use crate::{
+    cluster::{self, Cluster},
+    subresources::Subresources,
+};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::of::<Project>()
@@ -63,6 +66,22 @@ impl ProjectStrategy {
         }
         Ok(())
     }
+
+    /// Refuses to delete a project while one of its stacks is live.
+    async fn refuse_while_deployed(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        match stack::deployed_of_project(&self.lookup, namespace, name).await?.first() {
+            None => Ok(()),
+            Some(stack) => Err(ApiError::forbidden(
+                "config.stoa.dev",
+                "projects",
+                name,
+                format!(
+                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
+                    stack.name_any()
+                ),
+            )),
+        }
+    }
 }
 
 /// Requires leave to write a project that restricts who writes its stacks: as it was, where it did, so that nobody lifts that or
@@ -83,10 +102,7 @@ impl Strategy for ProjectStrategy {
     type Object = Project;
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Project) {
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::STACKS_FINALIZER) {
-            finalizers.push(labels::STACKS_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::STACKS_FINALIZER);
         observe(&self.lookup, object);
         // As of a source: what stacks follow already is decided by whoever makes it anew.
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
@@ -97,6 +113,7 @@ impl Strategy for ProjectStrategy {
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Project, old: &Project) {
+        check::keep_finalizer(new, labels::STACKS_FINALIZER);
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |project| observe(&self.lookup, project));
         if new.spec.path != old.spec.path {
@@ -138,7 +155,7 @@ impl Strategy for ProjectStrategy {
                 return trigger::require_of_project(&self.lookup, context, project).await;
             }
             Admission::Update { new, old, subresource: "" } => {
-                if new.spec != old.spec {
+                if new.spec != old.spec || access::decides_end(&new.metadata, &old.metadata) {
                     require_edit(context, new, Some(old)).await?;
                 }
                 if new.spec.path != old.spec.path {
@@ -167,23 +184,12 @@ impl Strategy for ProjectStrategy {
             let owners = &object.spec.owners;
             access::require_delete(context, &*self.cluster, (&namespace, &name), owners).await?;
         }
-        if object.spec.deletion_policy == DeletionPolicy::Orphan {
-            return Ok(());
-        }
-        if object.spec.deletion_policy == DeletionPolicy::Destroy {
-            return self.require_destroy(context, object).await;
-        }
-        match stack::deployed_of_project(&self.lookup, &namespace, &name).await?.first() {
-            None => Ok(()),
-            Some(stack) => Err(ApiError::forbidden(
-                "config.stoa.dev",
-                "projects",
-                &name,
-                format!(
-                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
-                    stack.name_any()
-                ),
-            )),
-        }
+        // In a namespace that is being deleted each stack goes as its own policy says.
+        let decided = match object.spec.deletion_policy {
+            DeletionPolicy::Orphan => Ok(()),
+            DeletionPolicy::Destroy => self.require_destroy(context, object).await,
+            DeletionPolicy::Refuse => self.refuse_while_deployed(&namespace, &name).await,
+        };
+        cluster::unless_emptied(&*self.cluster, &namespace, decided).await
     }
 }

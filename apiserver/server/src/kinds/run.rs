@@ -314,13 +314,11 @@ impl Strategy for RunStrategy {
         if !workspace.is_empty() {
             labels.insert(labels::WORKSPACE.to_owned(), workspace);
         }
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::RUN_FINALIZER) {
-            finalizers.push(labels::RUN_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::RUN_FINALIZER);
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Run, old: &Run) {
+        check::keep_finalizer(new, labels::RUN_FINALIZER);
         // Whoever started it finds it by them, and so does the stack.
         let kept =
             [labels::STACK, labels::PROJECT, labels::WORKSPACE, labels::WORKFLOW, labels::SOURCE, labels::PULL_REQUEST];

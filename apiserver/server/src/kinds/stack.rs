@@ -22,7 +22,11 @@ use stoa_types::{
 };
 
 use super::{access, check, lookup, lookup::Lookup, trigger, workspace};
-use crate::{cluster::Cluster, runs::readiness, subresources::Subresources};
+use crate::{
+    cluster::{self, Cluster},
+    runs::readiness,
+    subresources::Subresources,
+};
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
@@ -179,6 +183,12 @@ impl StackStrategy {
     }
 }
 
+/// Whether a change is of what somebody wants of a stack, and not the garbage collector's part alone.
+fn is_written(new: &Stack, old: &Stack) -> bool {
+    let is_as_before = new.spec == old.spec && new.labels() == old.labels() && new.annotations() == old.annotations();
+    !is_as_before || access::decides_end(&new.metadata, &old.metadata)
+}
+
 /// The owners of a project that restricts who writes its stacks.
 fn restricted_to(project: Option<OfProject>) -> Option<Vec<Subject>> {
     project.filter(|project| project.spec.access == Access::Owners).map(|project| project.spec.owners)
@@ -214,15 +224,13 @@ impl Strategy for StackStrategy {
     }
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Stack) {
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
-            finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::INFRASTRUCTURE_FINALIZER);
         readiness::observe(&self.lookup, object);
         trigger::note(context, object, None);
     }
 
     fn prepare_for_update(&self, context: &RequestContext, new: &mut Stack, old: &Stack) {
+        check::keep_finalizer(new, labels::INFRASTRUCTURE_FINALIZER);
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |stack| readiness::observe(&self.lookup, stack));
         trigger::note(context, new, Some(old));
@@ -295,7 +303,10 @@ impl Strategy for StackStrategy {
                 if destroys(new) && !destroys(old) && is_deployed(old) {
                     require_destroy(&self.lookup, context, old).await?;
                 }
-                self.require_project_access(context, new, self.project(new).await?).await
+                if is_written(new, old) {
+                    self.require_project_access(context, new, self.project(new).await?).await?;
+                }
+                Ok(())
             }
             Admission::Update { new, old, .. } => {
                 // What was started is not started again, and by whose leave is told to auditors.
@@ -320,7 +331,9 @@ impl Strategy for StackStrategy {
                     ));
                 }
                 if stack.spec.deletion_policy == DeletionPolicy::Destroy && is_deployed(stack) {
-                    return require_destroy(&self.lookup, context, stack).await;
+                    let decided = require_destroy(&self.lookup, context, stack).await;
+                    let namespace = stack.namespace().unwrap_or_default();
+                    return cluster::unless_emptied(&*self.cluster, &namespace, decided).await;
                 }
                 Ok(())
             }

@@ -553,12 +553,11 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     projects(&ALL).update_with("shop", "web", path).await.unwrap();
 
     // Nor does it take less to make anew what leads there.
-    let orphan = |project: &mut Project| {
-        project.metadata.finalizers = None;
-        project.spec.deletion_policy = stoa_types::DeletionPolicy::Orphan;
-    };
+    let orphan = |project: &mut Project| project.spec.deletion_policy = stoa_types::DeletionPolicy::Orphan;
     projects(&[]).update_with("shop", "web", orphan).await.unwrap();
     projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
+    let let_go = |project: &mut Project| project.metadata.finalizers = None;
+    projects(&[]).update_with("shop", "web", let_go).await.unwrap();
     let made_anew = json!({ "metadata": { "name": "web" }, "spec": { "source": { "name": "elsewhere" } } });
     let make = |allowed: &[&'static str]| {
         let (context, project) = (by("ann", allowed), made_anew.clone());

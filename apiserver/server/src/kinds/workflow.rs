@@ -333,10 +333,11 @@ impl Strategy for WorkflowStrategy {
             let stack = object.spec.stack.clone();
             object.labels_mut().insert(labels::STACK.to_owned(), stack);
         }
-        let finalizers = object.finalizers_mut();
-        if !finalizers.iter().any(|f| f == labels::WORKFLOW_FINALIZER) {
-            finalizers.push(labels::WORKFLOW_FINALIZER.to_owned());
-        }
+        check::keep_finalizer(object, labels::WORKFLOW_FINALIZER);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Workflow, _: &Workflow) {
+        check::keep_finalizer(new, labels::WORKFLOW_FINALIZER);
     }
 
     fn prepare_for_part(&self, context: &RequestContext, part: &str, new: &mut Workflow, old: &Workflow) {

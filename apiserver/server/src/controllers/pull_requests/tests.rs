@@ -244,8 +244,8 @@ async fn pull_request_is_told_once_what_it_would_change() {
     assert_eq!(bed.forge.requests()[asked..], ["GET /api/v1/repos/shop/config/pulls"], "there is no news");
     // Its name follows from what is planned, so that this is how to have it planned anew.
     let runs = bed.runs.registry.api::<Run>();
-    runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     runs.delete("shop", &run.name_any(), &Default::default()).await.unwrap();
+    runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     bed.look().await;
     assert_eq!(bed.plan().await.name_any(), run.name_any());
     assert_eq!(bed.said().len(), 3);

@@ -262,8 +262,8 @@ async fn run_that_was_created_before_a_crash_gives_way_when_the_source_goes_back
         let lost = start(&world.runs.services, &stack, "dev", Operation::Apply, &commit, &cause).await.unwrap().run;
         if !is_noted_there {
             let unhold = |run: &mut Run| run.finalizers_mut().clear();
-            runs.update_with("shop", &noted.name_any(), unhold).await.unwrap();
             runs.delete("shop", &noted.name_any(), &Default::default()).await.unwrap();
+            runs.update_with("shop", &noted.name_any(), unhold).await.unwrap();
         }
         let world = World { looker: Looker::default(), ..world };
         world.look().await;
@@ -409,8 +409,8 @@ async fn what_waits_is_not_cancelled_for_a_run_that_cannot_be_made() {
     assert!(!world.last().await.spec.cancel);
     let runs = world.runs.registry.api::<Run>();
     let last = name_of(&stack, "dev", &cause, NAMES + 1);
-    runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     runs.delete("shop", &last, &Default::default()).await.unwrap();
+    runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     create().await.unwrap();
     assert!(world.last().await.spec.cancel, "another takes its place");
 }
@@ -425,10 +425,9 @@ async fn what_failed_is_not_started_again_until_something_changes() {
     assert!(told.message.contains("for commit aaaaaaaa in workspace dev did not succeed"), "{}", told.message);
     // The record of the run is not what counts.
     let runs = world.runs.registry.api::<Run>();
-    runs.update_with("shop", &world.last().await.name_any(), |run: &mut Run| run.finalizers_mut().clear())
-        .await
-        .unwrap();
-    runs.delete("shop", &world.last().await.name_any(), &Default::default()).await.unwrap();
+    let last = world.last().await.name_any();
+    runs.delete("shop", &last, &Default::default()).await.unwrap();
+    runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     assert_eq!(world.look().await.unwrap().reason, reason::RUN_FAILED);
     assert_eq!(world.started().await, [""; 0]);
     // A person who tries it again, with more luck.

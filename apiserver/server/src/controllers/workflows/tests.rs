@@ -253,8 +253,8 @@ impl World {
     /// Removes a run, whatever keeps it.
     async fn remove(&self, run: &Run) {
         let runs = self.runs.registry.api::<Run>();
-        runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
         runs.delete("shop", &run.name_any(), &DeleteOptions::default()).await.unwrap();
+        runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
         assert!(runs.get_opt("shop", &run.name_any()).await.unwrap().is_none());
     }
 

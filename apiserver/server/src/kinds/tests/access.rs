@@ -1,6 +1,7 @@
 //! Projects with `access: Owners`: who writes them and their stacks.
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::ResourceExt as _;
 use stoa_types::{DeletionPolicy, Project, Stack, Subject, config::Access};
 
 use super::*;
@@ -120,4 +121,84 @@ async fn namespace_that_is_deleted_is_emptied_whoever_owns_its_projects() {
     stacks.delete("shop", "web-dev", &none).await.unwrap();
     let projects = world.registry.api::<Project>().with_context(by("namespace-controller", &[]));
     projects.delete("shop", "web", &none).await.unwrap();
+}
+
+#[tokio::test]
+async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave_to_destroy_it() {
+    const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
+    let world = World::with_stack().await;
+    let none = Default::default();
+    let set = |policy: DeletionPolicy| move |stack: &mut Stack| stack.spec.deletion_policy = policy;
+    let deployed = json!([{ "workspace": "dev", "resources": 1 }]);
+    let deploy = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    let all = world.registry.api::<Stack>();
+    all.update_status_with("shop", "web-dev", deploy).await.unwrap();
+    all.update_with("shop", "web-dev", set(DeletionPolicy::Destroy)).await.unwrap();
+    let stacks = world.registry.api::<Stack>().with_context(by("namespace-controller", &[]));
+    let projects = world.registry.api::<Project>().with_context(by("namespace-controller", &[]));
+    let error = stacks.delete("shop", "web-dev", &none).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("stacks/destroy"), "{error}");
+    let error = projects.delete("shop", "web", &none).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("the project's deletionPolicy is Refuse"), "{error}");
+
+    world.registry.api::<Namespace>().delete("", "shop", &none).await.unwrap();
+    all.update_with("shop", "web-dev", set(DeletionPolicy::Refuse)).await.unwrap();
+    projects.delete("shop", "web", &none).await.unwrap();
+    let error = stacks.delete("shop", "web-dev", &none).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("its deletionPolicy is Refuse"), "{error}");
+    // To have it destroyed is still for those who may.
+    let change = |allowed: &[&'static str]| world.registry.api::<Stack>().with_context(by("ann", allowed));
+    let refused = change(&[]).update_with("shop", "web-dev", set(DeletionPolicy::Destroy)).await;
+    assert_eq!(refused.unwrap_err().code(), 403);
+    change(&ALL).update_with("shop", "web-dev", set(DeletionPolicy::Destroy)).await.unwrap();
+    stacks.delete("shop", "web-dev", &none).await.unwrap();
+    assert!(all.get("shop", "web-dev").await.unwrap().metadata.deletion_timestamp.is_some());
+}
+
+#[tokio::test]
+async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_ends() {
+    let world = World::of_owners().await;
+    let all = world.registry.api::<Stack>();
+    let owner = |uid: &str| OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        name: "owner".to_owned(),
+        uid: uid.to_owned(),
+        block_owner_deletion: Some(true),
+        ..OwnerReference::default()
+    };
+    let owned = |stack: &mut Stack| {
+        stack.owner_references_mut().push(owner("u"));
+        stack.finalizers_mut().extend(["foregroundDeletion", "example.com/held"].map(str::to_owned));
+    };
+    all.update_with("shop", "web-dev", owned).await.unwrap();
+    let changes: [&(dyn Fn(&mut Stack) + Sync); 4] = [
+        &|stack| stack.owner_references_mut().push(owner("other")),
+        &|stack| stack.owner_references_mut()[0].uid = "other".to_owned(),
+        &|stack| stack.finalizers_mut().retain(|finalizer| finalizer != "example.com/held"),
+        &|stack| drop(stack.labels_mut().insert("tier".to_owned(), "front".to_owned())),
+    ];
+    for change in changes {
+        let anns = world.registry.api::<Stack>().with_context(by("ann", &[]));
+        assert_refused(anns.update_with("shop", "web-dev", change).await.map(drop), "ann");
+    }
+    let collector = world.registry.api::<Stack>().with_context(by("garbage-collector", &[]));
+    let unblock = |stack: &mut Stack| stack.owner_references_mut()[0].block_owner_deletion = Some(false);
+    collector.update_with("shop", "web-dev", unblock).await.unwrap();
+    let forget = |stack: &mut Stack| stack.owner_references_mut().clear();
+    collector.update_with("shop", "web-dev", forget).await.unwrap();
+    let finish = |stack: &mut Stack| stack.finalizers_mut().retain(|finalizer| finalizer != "foregroundDeletion");
+    let stack = collector.update_with("shop", "web-dev", finish).await.unwrap();
+    assert_eq!(stack.finalizers(), ["stoa.dev/infrastructure", "example.com/held"]);
+    // Its deletion is decided by whoever gave the stack its owner, for which the collector has to be let edit the project.
+    let none = Default::default();
+    assert_refused(collector.delete("shop", "web-dev", &none).await.map(drop), "garbage-collector");
+    let collector = world.registry.api::<Stack>().with_context(by("garbage-collector", &EDIT));
+    collector.delete("shop", "web-dev", &none).await.unwrap();
+
+    let projects = world.registry.api::<Project>().with_context(by("ann", &[]));
+    let give_away = |project: &mut Project| project.owner_references_mut().push(owner("u"));
+    assert_refused(projects.update_with("shop", "web", give_away).await.map(drop), "ann");
 }

@@ -9,8 +9,10 @@ use stoa_machinery::{
     http::{ApiHandler, RequestInfo, body},
     request::UserInfo,
 };
+use stoa_types::labels;
 
 use super::{Arc, World};
+use crate::controllers::namespaces;
 
 const CONFIG: &str = "config.stoa.dev/v1alpha1";
 const PLATFORM: &str = "platform.stoa.dev/v1alpha1";
@@ -271,6 +273,60 @@ async fn stack_needs_a_project_of_its_organization() {
     let (code, answer) = client.send("POST", &inside(CONFIG, "bank", "stacks"), &stack).await;
     assert_eq!((code, &answer["details"]["causes"][0]["field"]), (422, &json!("spec.project")), "{answer:#}");
     client.create(&inside(CONFIG, "shop", "stacks"), &stack).await;
+}
+
+#[tokio::test]
+async fn what_its_controller_waits_for_is_not_left_out_of_an_object_before_it_is_deleted() {
+    let world = World::with_stack().await;
+    let client = Client::of(&world);
+    let steps = json!({ "steps": [{ "name": "ask", "approval": { "message": "go on?" } }] });
+    for (collection, api_version, kind, spec, finalizer) in [
+        (cluster_wide(CONFIG, "organizations"), CONFIG, "Organization", json!({}), labels::NAMESPACE_FINALIZER),
+        (
+            inside(CONFIG, "shop", "projects"),
+            CONFIG,
+            "Project",
+            json!({ "source": { "name": "config" } }),
+            labels::STACKS_FINALIZER,
+        ),
+        (
+            inside(CONFIG, "shop", "stacks"),
+            CONFIG,
+            "Stack",
+            json!({ "project": "web" }),
+            labels::INFRASTRUCTURE_FINALIZER,
+        ),
+        (
+            inside(DELIVERY, "shop", "runs"),
+            DELIVERY,
+            "Run",
+            json!({ "stack": "web-dev", "operation": "Preview" }),
+            labels::RUN_FINALIZER,
+        ),
+        (inside(DELIVERY, "shop", "workflows"), DELIVERY, "Workflow", steps, labels::WORKFLOW_FINALIZER),
+        ("/api/v1/namespaces".to_owned(), "v1", "Namespace", json!({}), namespaces::FINALIZER),
+    ] {
+        let object = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "one" }, "spec": spec });
+        let created = client.create(&collection, &object).await;
+        assert_eq!(created["metadata"]["finalizers"], json!([finalizer]));
+        let one = format!("{collection}/one");
+        let put = |object: &Value, finalizers: Value| {
+            let mut object = object.clone();
+            object["metadata"]["finalizers"] = finalizers;
+            let (client, one) = (&client, &one);
+            async move { client.send("PUT", one, &object).await }
+        };
+        assert_eq!(put(&created, json!([])).await, (200, created.clone()), "{kind}: nothing was written");
+        let (code, held) = put(&created, json!(["example.com/held"])).await;
+        assert_eq!((code, &held["metadata"]["finalizers"]), (200, &json!(["example.com/held", finalizer])), "{kind}");
+
+        // What is stuck can be let go.
+        let (code, answer) = client.send("DELETE", &one, &Value::Null).await;
+        assert_eq!(code, 200, "{answer:#}");
+        let (_, going) = client.send("GET", &one, &Value::Null).await;
+        assert_eq!(put(&going, json!([])).await.0, 200, "{kind}");
+        assert_eq!(client.send("GET", &one, &Value::Null).await.0, 404, "{kind}");
+    }
 }
 
 #[tokio::test]

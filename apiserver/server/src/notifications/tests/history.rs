@@ -93,8 +93,8 @@ async fn history_that_is_gone_is_told_and_made_up_for() {
         status.phase = RunPhase::Succeeded;
     })
     .await;
-    runs.update_with("shop", "gone", |run| run.metadata.finalizers = None).await.unwrap();
     runs.delete("shop", "gone", &DeleteOptions::default()).await.unwrap();
+    runs.update_with("shop", "gone", |run| run.metadata.finalizers = None).await.unwrap();
     let log = &bed.world.services.log;
     log.compact(log.head().await.unwrap()).await.unwrap();
     // A record after it, or else nothing would be missed.

@@ -174,8 +174,8 @@ async fn referred_to(mut bed: Bed) {
         assert!(bed.is_there(kept).await);
     }
     bed.record("{}".to_owned()).await;
-    runs.update_with("shop", "one", |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     runs.delete("shop", "one", &DeleteOptions::default()).await.unwrap();
+    runs.update_with("shop", "one", |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     assert_eq!(bed.collect().await, 2);
     assert!(bed.is_there(&state).await);
     let releases = bed.world.registry.api::<Release>();
@@ -216,8 +216,8 @@ async fn stack_is_gone(mut bed: Bed) {
     let stacks = bed.world.registry.api::<Stack>();
     let digest = bed.put("state").await;
     bed.release(1, digest).await;
-    stacks.update_with("shop", "web", |stack: &mut Stack| stack.finalizers_mut().clear()).await.unwrap();
     stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+    stacks.update_with("shop", "web", |stack: &mut Stack| stack.finalizers_mut().clear()).await.unwrap();
     assert_eq!(bed.collect().await, 0, "its release tells of it");
     bed.world.registry.api::<Release>().delete("shop", "web.dev.1", &DeleteOptions::default()).await.unwrap();
     assert_eq!(bed.collect().await, 1);
