@@ -175,11 +175,11 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
         }
     }
     let of_release = |part: &str| format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/{part}");
-    let run = run["metadata"]["name"].as_str().unwrap();
+    let started = run["metadata"]["name"].as_str().unwrap();
     for document in [
         of_release("spec"),
         of_release("state"),
-        format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log"),
+        format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{started}/log"),
         format!("config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/state"),
     ] {
         let refused = kubectl.refused(&["get", "--raw", &format!("/apis/{document}?format=xml")]);
