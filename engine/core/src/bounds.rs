@@ -17,6 +17,20 @@ pub const DEEPEST: usize = 64;
 /// How many bytes a Spec may have in JSON: as many as a stack's folder, since aliases of YAML make more of few.
 pub const LARGEST_SPEC: usize = 64 << 20;
 
+/// Why a Spec is not taken, and what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Spec has more than {} MiB in JSON; make several stacks of it", LARGEST_SPEC >> 20)]
+pub struct SpecTooLarge;
+
+/// Whether a Spec may have so many bytes in JSON.
+///
+/// # Errors
+///
+/// [`SpecTooLarge`] when it may not.
+pub fn check_spec_size(bytes: usize) -> Result<(), SpecTooLarge> {
+    if bytes > LARGEST_SPEC { Err(SpecTooLarge) } else { Ok(()) }
+}
+
 /// How many bytes a Secret holds at most, in all of its values (k8s.io/api/core/v1, `MaxSecretSize`).
 pub(crate) const LARGEST_SECRET: usize = 1 << 20;
 
