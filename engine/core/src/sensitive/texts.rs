@@ -13,8 +13,8 @@ use serde_json::Value;
 
 /// Shorter texts are not searched for inside others: they would be found everywhere.
 pub(super) const SEARCHED: usize = 4;
-/// So few are searched for one after the other, which takes no memory.
-const FEW: usize = 16;
+/// So few are searched for one after the other, which takes no memory, and less time than to make an automaton.
+const FEW: usize = if cfg!(test) { 8 } else { 64 };
 /// How many bytes the texts of an automaton may have together, which takes up to 80 times as much while it is made. It is more than
 /// a Secret may hold, with what is behind base64 and in it.
 const MOST: usize = 4 << 20;
