@@ -75,10 +75,9 @@ pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -
 ///
 /// As [`put`], and Failed when it is no Spec, or a larger one than there may be.
 pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, Halt> {
-    let refused = |why| Halt::failed(reason::GENERATE_FAILED, why);
-    check_spec_size(spec.len()).map_err(|why| refused(why.to_string()))?;
     let (sealing, scope, clear) = (sealing.clone(), target.scope(), spec.clone());
-    let kept = aside(spec.len(), move || sealed(&sealing, &scope, &clear)).await.map_err(refused)?;
+    let kept = aside(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
+    let kept = kept.map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
     put(&*target.documents, &target.scope(), kept).await
 }
 
@@ -108,6 +107,7 @@ fn masked(spec: Bytes) -> Result<Bytes, String> {
 }
 
 fn sealed(sealing: &Sealing, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
+    check_spec_size(spec.len()).map_err(|error| error.to_string())?;
     let parsed = parse(spec)?;
     let sealed = sealing.seal(scope, &parsed);
     Ok(if sealed == parsed { spec.clone() } else { canonical_json(&sealed).into() })
@@ -130,6 +130,7 @@ fn parse(spec: &[u8]) -> Result<Spec, String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
     use crate::sealing::with_keys;
@@ -169,6 +170,12 @@ mod tests {
         let kept = sealed(&with_keys(&[1]), SCOPE, &spec("Secret")).unwrap();
         let told = opened(&with_keys(&[2]), SCOPE, kept).unwrap_err();
         assert!(told.contains("put that key behind the others"), "{told}");
+    }
+
+    #[test]
+    fn a_spec_that_is_too_large_is_not_kept() {
+        let told = sealed(&with_keys(&[1]), SCOPE, &vec![b' '; LARGEST_SPEC + 1].into()).unwrap_err();
+        assert_eq!(told, "the Spec has more than 64 MiB in JSON; make several stacks of it");
     }
 
     #[test]
