@@ -3,6 +3,7 @@
 //! `stoa-apiserver standalone` is everything on one machine, with its own certificates;
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
+mod aside;
 mod cluster;
 mod compaction;
 mod controllers;

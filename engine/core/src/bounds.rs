@@ -1,4 +1,4 @@
-//! How much references may stand for, and how deep values may be.
+//! How large a Spec may be, how much references may stand for, and how deep values may be.
 //!
 //! A reference has a few bytes, and what it leads to may be made of references, too: ten in a text, ten times over, stand for
 //! 10^10 bytes. So a [`Budget`] is asked before anything is copied. What is written out has limits of its own, where it is read.
@@ -14,8 +14,28 @@ use crate::spec::ResourceId;
 /// is recursive.
 pub const DEEPEST: usize = 64;
 
-/// What the references of all resources may stand for: as many bytes as a stack's folder may have.
-const OF_SPEC: Size = Size { bytes: 64 << 20, values: 1_000_000 };
+/// How many bytes a Spec may have in JSON: as many as a stack's folder, since aliases of YAML make more of few.
+pub const LARGEST_SPEC: usize = 64 << 20;
+
+/// Why a Spec is not taken, and what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Spec has more than {} MiB in JSON; make several stacks of it", LARGEST_SPEC >> 20)]
+pub struct SpecTooLarge;
+
+/// Whether a Spec may have so many bytes in JSON.
+///
+/// # Errors
+///
+/// [`SpecTooLarge`] when it may not.
+pub fn check_spec_size(bytes: usize) -> Result<(), SpecTooLarge> {
+    if bytes > LARGEST_SPEC { Err(SpecTooLarge) } else { Ok(()) }
+}
+
+/// How many bytes a Secret holds at most, in all of its values (k8s.io/api/core/v1, `MaxSecretSize`).
+pub(crate) const LARGEST_SECRET: usize = 1 << 20;
+
+/// What the references of all resources may stand for: as much as a Spec.
+const OF_SPEC: Size = Size { bytes: LARGEST_SPEC, values: 1_000_000 };
 /// What those of one resource may.
 const OF_RESOURCE: Size = Size { bytes: 16 << 20, values: 250_000 };
 

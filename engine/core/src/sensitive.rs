@@ -4,10 +4,14 @@
 //! reference carries them into. Plans show [`MASK`], states hold a keyed digest (`masks`), Specs are kept `sealed`, and
 //! messages from elsewhere go through [`Sensitive::redact`].
 
+mod texts;
+
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use self::texts::{SEARCHED, Texts};
 use crate::masks::DigestKeys;
 use crate::object::{decoded, is_secret, secret_as_stored};
 use crate::path::{FieldPath, Segment, below};
@@ -18,14 +22,11 @@ pub const MASK: &str = "(sensitive)";
 /// What plans show for a value that nobody knows before something else is applied.
 pub const UNKNOWN: &str = "(known after apply)";
 
-/// Shorter texts are not searched for inside others: they would be found everywhere.
-const SEARCHED: usize = 4;
-
 /// The sensitive paths of one resource, and the texts that stand there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sensitive {
     paths: BTreeSet<FieldPath>,
-    texts: BTreeSet<String>,
+    texts: Texts,
 }
 
 /// The paths in an object that are sensitive by its kind: one for each key of a Secret's data.
@@ -66,13 +67,15 @@ impl Sensitive {
         for value in paths.iter().filter_map(|path| path.get(object)) {
             collect_texts(value, &mut texts);
         }
-        Self { paths, texts }
+        Self { paths, texts: texts.into() }
     }
 
     /// Also a place, and what stands there.
     pub(crate) fn add(&mut self, path: FieldPath, value: Option<&Value>) {
         if let Some(value) = value {
-            collect_texts(value, &mut self.texts);
+            let mut texts = BTreeSet::new();
+            collect_texts(value, &mut texts);
+            self.texts.extend(&texts.into());
         }
         self.paths.insert(path);
     }
@@ -85,7 +88,7 @@ impl Sensitive {
 
     /// Also the texts of `other`, wherever they stand.
     pub fn extend_texts(&mut self, other: &Self) {
-        self.texts.extend(other.texts.iter().cloned());
+        self.texts.extend(&other.texts);
     }
 
     /// The paths.
@@ -168,13 +171,7 @@ impl Sensitive {
 
     /// A message without the sensitive texts.
     pub fn redact(&self, message: &str) -> String {
-        // Servers quote what they refuse, and then a key of several lines has none.
-        let quoted = |text: &String| Value::from(text.as_str()).to_string().trim_matches('"').to_owned();
-        let searched = self.texts.iter().filter(|text| text.len() >= SEARCHED);
-        let mut texts: Vec<String> = searched.flat_map(|text| [text.clone(), quoted(text)]).collect();
-        // Longer ones first, so that a text that contains another goes as a whole.
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        texts.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
+        self.texts.masked(message, MASK)
     }
 
     fn replace(&self, at: &mut FieldPath, value: &Value, mask: &mut dyn FnMut(&FieldPath, &Value) -> Value) -> Value {
@@ -219,7 +216,7 @@ impl Sensitive {
     }
 
     fn is_sensitive_text(&self, text: &str) -> bool {
-        self.texts.iter().any(|secret| secret == text || (secret.len() >= SEARCHED && text.contains(secret.as_str())))
+        self.texts.are_in(text)
     }
 }
 
@@ -230,12 +227,12 @@ fn names_the_object(path: &FieldPath) -> bool {
         && keys.len() == path.0.len()
 }
 
-fn collect_texts(value: &Value, texts: &mut BTreeSet<String>) {
+fn collect_texts(value: &Value, texts: &mut BTreeSet<Arc<str>>) {
     match value {
         Value::String(text) if !text.is_empty() => {
             // Servers quote the text behind base64 in their messages, too.
-            texts.extend(decoded(text).filter(|plain| plain.len() >= SEARCHED));
-            texts.insert(text.clone());
+            texts.extend(decoded(text).filter(|plain| plain.len() >= SEARCHED).map(Arc::from));
+            texts.insert(Arc::from(text.as_str()));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(map) => map.values().for_each(|value| collect_texts(value, texts)),

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::bounds::Budget;
+use crate::bounds::{Budget, LARGEST_SECRET};
 use crate::cluster;
 use crate::dependencies::{Before, written};
 use crate::graph::Graph;
@@ -198,6 +198,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
         }
     }
     problems.extend(check_bytes(attributes, &object));
+    problems.extend(check_size(attributes, &object));
     let api_version = object.api_version();
     if let Some(message) = kinds::unknown(&api_version, &object.kind)
         && !may_refer(&api_version)
@@ -234,6 +235,40 @@ fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Probl
             Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.{path}"))
         })
         .collect()
+}
+
+/// Checks that a Secret is not larger than Kubernetes takes one, as far as no reference stands for its values.
+fn check_size(attributes: &Map<String, Value>, object: &ObjectRef) -> Option<Problem> {
+    if !object.is_secret() {
+        return None;
+    }
+    let values = |field: &str| attributes.get(field).and_then(Value::as_object);
+    let (data, strings) = (values("data"), values("stringData"));
+    // What is in both is taken from `stringData`.
+    let is_taken = |key: &String| strings.is_none_or(|strings| !strings.contains_key(key));
+    let data = data.into_iter().flatten().filter(|(key, _)| is_taken(key));
+    let bytes: usize = data.filter_map(|(_, value)| written_out(value)).map(decoded_size).sum();
+    let text: usize = strings.into_iter().flatten().filter_map(|(_, value)| written_out(value)).map(str::len).sum();
+    (bytes + text > LARGEST_SECRET).then(|| {
+        let field = if text > bytes { "stringData" } else { "data" };
+        let message = format!(
+            "the values of a Secret have at most {} MiB together, and these have {} bytes; make several Secrets of it",
+            LARGEST_SECRET >> 20,
+            bytes + text
+        );
+        Problem::new(reason::TOO_LARGE, message).at(format!("attributes.{field}"))
+    })
+}
+
+/// A text in which there is no reference.
+fn written_out(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !may_refer(text))
+}
+
+/// How many bytes are behind base64.
+fn decoded_size(text: &str) -> usize {
+    let letters = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'=')).count();
+    letters * 3 / 4
 }
 
 /// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, perhaps with `/` and the
@@ -447,6 +482,34 @@ mod tests {
              InvalidResource: v1:Secret:a: attributes.data.n: text in base64 is wanted here, not a number\n\
              DanglingReference: v1:Secret:a: attributes.data.ref: at character 1: no resource has an id that `x.y` begins with",
         );
+    }
+
+    #[test]
+    fn a_secret_is_as_large_as_kubernetes_takes_one() {
+        const MIB: usize = 1 << 20;
+        let secret = |data: Value, strings: Value| {
+            json!([{"id": "v1:Secret:a", "type": "Kubernetes", "attributes": {
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": data, "stringData": strings,
+            }}])
+        };
+        // In base64: three bytes for each four of these.
+        let encoded = |bytes: usize| "AAAA".repeat(bytes / 3);
+        let text = |bytes: usize| "x".repeat(bytes);
+        check(secret(json!({"a": encoded(MIB / 2)}), json!({"b": text(MIB / 2)})), "");
+        let both = json!({"a": encoded(MIB), "b": "AA=="});
+        check(secret(both, json!({"a": text(MIB - 1), "none": null})), "");
+        let referring = format!("$kusion_path.x.{}", text(MIB));
+        let of_reference = secret(json!({}), json!({"a": referring, "b": text(MIB)}));
+        let spec: Spec = serde_json::from_value(json!({ "resources": of_reference })).unwrap();
+        assert!(spec.validate().unwrap_err().iter().all(|problem| problem.reason != reason::TOO_LARGE));
+        let told = |field: &str, bytes: usize| {
+            format!(
+                "TooLarge: v1:Secret:a: attributes.{field}: the values of a Secret have at most 1 MiB together, and these have \
+                 {bytes} bytes; make several Secrets of it"
+            )
+        };
+        check(secret(json!({"a": "AA=="}), json!({"b": text(MIB)})), &told("stringData", MIB + 1));
+        check(secret(json!({"a": encoded(MIB), "b": "AAAA"}), Value::Null), &told("data", MIB / 3 * 3 + 3));
     }
 
     #[test]

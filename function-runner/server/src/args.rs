@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
+use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig};
@@ -14,6 +15,9 @@ use crate::{runtimes, service, worker};
 
 /// The longest that what is under way for a resource may go on when its apply is stopped.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// What every Spec may have at most.
+const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
 /// Fetches sources, generates, plans and applies for a stoa-apiserver, over gRPC with mutual TLS.
 #[derive(Clone, Debug, Parser)]
@@ -124,6 +128,11 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
+    /// How much the Specs, plans and states of plans and applies that are worked on may have together, in MiB, those of calls with
+    /// less than 1 MiB aside; others are refused as busy
+    #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_calls_mib: u32,
+
     /// Requests of all runs to clusters at once; others wait, and every run has its turn
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_kubernetes_requests: u32,
@@ -155,6 +164,7 @@ impl LimitArgs {
         service::Limits {
             parallelism: self.parallelism,
             calls: self.max_calls,
+            calls_mib: self.max_calls_mib,
             resource_timeout: Duration::from_secs(self.resource_timeout_seconds.into()),
             health_timeout: Duration::from_secs(self.health_timeout_seconds.into()),
             // There has to be time left until nothing of it can arrive any more, and to tell what became of it.
@@ -192,7 +202,12 @@ pub(crate) struct PoolArgs {
     pub(crate) worker_timeout_seconds: u32,
 
     /// The largest Spec that a job may make, in MiB
-    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    #[arg(
+        long,
+        default_value_t = LARGEST_SPEC_MIB,
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_SPEC_MIB)),
+    )]
     pub(crate) worker_output_mib: u32,
 
     /// Jobs that may wait for a worker; more calls are refused as busy
@@ -296,6 +311,14 @@ mod tests {
         // Every run would fetch all of it anew.
         bounds(&["--cache-days=0"]).unwrap_err();
         bounds(&["--cache-mib=0"]).unwrap_err();
+    }
+
+    #[test]
+    fn no_flag_makes_a_spec_larger_than_everybody_takes_it() {
+        let answer = |flags: &[&str]| parse(flags).map(|args| args.pool.of_pool().limits.answer);
+        assert_eq!(answer(&[]).unwrap(), LARGEST_SPEC);
+        assert_eq!(answer(&["--worker-output-mib=1"]).unwrap(), 1 << 20);
+        answer(&["--worker-output-mib=65"]).unwrap_err();
     }
 
     #[test]

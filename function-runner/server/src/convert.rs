@@ -3,6 +3,7 @@
 use prost::bytes::Bytes;
 use serde_json::Value;
 use stoa_apply::Planned;
+use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
 use stoa_engine::spec::{FILE, LINE};
@@ -43,6 +44,8 @@ pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     if bytes.is_empty() {
         return Ok(Spec::default());
     }
+    check_spec_size(bytes.len())
+        .map_err(|err| Failure::new(Code::InvalidArgument, reason::TOO_LARGE, err.to_string()))?;
     serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))
 }
 
@@ -156,6 +159,7 @@ fn found((id, object): (ResourceId, Option<stoa_runtime::KubernetesObject>)) -> 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
 
@@ -184,6 +188,12 @@ mod tests {
             assert_eq!(digest_keys(&old).unwrap_err().code(), Code::Unavailable);
         }
         assert_eq!(digest_keys(&target(&[32, 31], "sha256:x")).unwrap_err().code(), Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_spec_that_is_too_large_is_refused_before_it_is_read() {
+        let failure = spec(&vec![b' '; LARGEST_SPEC + 1]).unwrap_err();
+        assert_eq!((failure.code(), &*failure.problems()[0].reason), (Code::InvalidArgument, reason::TOO_LARGE));
     }
 
     #[test]

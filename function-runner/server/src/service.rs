@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prost::bytes::Bytes;
 use stoa_apply::Planning;
 use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
@@ -12,7 +13,7 @@ use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
     ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
-    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
+    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -34,6 +35,9 @@ use crate::source::Sources;
 /// How many events may wait for a caller that reads slowly.
 const EVENTS_AHEAD: usize = 64;
 
+/// A plan or an apply of less takes no room among large ones, in bytes.
+const LARGE: usize = 1 << 20;
+
 /// How many resources are named that are not healthy.
 const EXAMPLES: usize = 20;
 
@@ -44,6 +48,8 @@ pub(crate) struct Limits {
     pub(crate) parallelism: u32,
     /// Calls.
     pub(crate) calls: u32,
+    /// What large plans and applies are given, all together, in MiB.
+    pub(crate) calls_mib: u32,
     /// How long one resource may take.
     pub(crate) resource_timeout: Duration,
     /// How long the resources of a run may take, all together, to become healthy at the end.
@@ -61,6 +67,8 @@ pub(crate) struct Service {
     limits: Limits,
     /// A place for each call that may be worked on.
     places: Arc<Semaphore>,
+    /// Room for what large plans and applies are given, in MiB.
+    room: Arc<Semaphore>,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
     shutdown: CancellationToken,
@@ -84,7 +92,19 @@ impl Service {
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
         let places = Arc::new(Semaphore::new(limits.calls as usize));
-        Self { sources, generators, runtimes, metrics, limits, places, instance, shutdown, active: Arc::default() }
+        let room = Arc::new(Semaphore::new(limits.calls_mib as usize));
+        Self {
+            sources,
+            generators,
+            runtimes,
+            metrics,
+            limits,
+            places,
+            room,
+            instance,
+            shutdown,
+            active: Arc::default(),
+        }
     }
 
     /// Waits until no call is under way.
@@ -105,6 +125,24 @@ impl Service {
         }
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let message = format!("{} calls are worked on already; try again", self.limits.calls);
+            Failure::new(Code::ResourceExhausted, reason::BUSY, message)
+        })
+    }
+
+    /// Room for a plan or an apply that is given so many bytes, for as long as it is kept. One that is larger than all of it has
+    /// all of it.
+    ///
+    /// # Errors
+    ///
+    /// `RESOURCE_EXHAUSTED` when there is less.
+    fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        if bytes < LARGE {
+            return Ok(None);
+        }
+        let most = self.limits.calls_mib;
+        let mib = u32::try_from(bytes.div_ceil(LARGE)).unwrap_or(u32::MAX).min(most);
+        Arc::clone(&self.room).try_acquire_many_owned(mib).map(Some).map_err(|_| {
+            let message = format!("of {most} MiB for large plans and applies there are not {mib} free; try again");
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         })
     }
@@ -147,8 +185,9 @@ impl Service {
     /// Makes a plan, which takes the processor for as long as specs are large.
     async fn plan(&self, request: PlanRequest, place: OwnedSemaphorePermit) -> Result<PlanResponse, Failure> {
         let runtimes = self.runtimes.clone();
+        let room = self.room(size(&[&request.spec], &request.state))?;
         let work = async move {
-            let _place = place;
+            let _taken = (place, room);
             let target = required(request.target, "target")?;
             let spec = convert::spec(&request.spec)?;
             let state = convert::state(&request.state)?;
@@ -313,6 +352,7 @@ impl FunctionRunner for Service {
             Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
         };
         let place = self.place()?;
+        let room = self.room(size(&[&start.spec, &start.plan], &start.state))?;
         let target = start.target.clone().unwrap_or_default();
         let span = tracing::info_span!(
             "Apply",
@@ -337,11 +377,17 @@ impl FunctionRunner for Service {
         // A task of its own: when the caller goes, what is in flight is still finished while it may be.
         let work = async move {
             apply.run(&active).await;
-            drop(place);
+            drop((place, room));
         };
         tokio::spawn(work.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
+}
+
+/// How many bytes documents have, and what is recorded.
+fn size(documents: &[&Bytes], state: &[StateEntry]) -> usize {
+    let documents = documents.iter().map(|document| document.len());
+    documents.chain(state.iter().map(|entry| entry.resource.len())).sum()
 }
 
 /// A message that a request cannot do without.
@@ -351,6 +397,8 @@ pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use prost::Message as _;
     use stoa_git::cache::Folders;
     use stoa_proto::Problem;
@@ -360,19 +408,57 @@ mod tests {
     use crate::args::{LimitArgs, PoolArgs};
     use crate::local::LocalRepositories;
 
-    #[tokio::test]
-    async fn more_calls_than_may_be_are_refused_at_once() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let cache = Folders::new(folder.path().to_owned());
-        let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
+    const MIB: usize = 1 << 20;
+
+    /// A service in a folder, with these limits, until it is shut down.
+    fn service(folder: &Path, limits: LimitArgs, shutdown: &CancellationToken) -> Service {
+        let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone());
         let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes());
-        let shutdown = CancellationToken::new();
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
         let limits = limits.of_calls(Duration::ZERO);
-        let service = Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone());
+        Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone())
+    }
+
+    #[tokio::test]
+    async fn large_plans_are_refused_while_there_is_no_room_for_them_and_small_ones_are_not() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls_mib: 3, ..LimitArgs::default() };
+        let service = service(folder.path(), limits, &CancellationToken::new());
+        let code = async |bytes: usize| {
+            let resource = vec![b' '; bytes].into();
+            let state = vec![StateEntry { resource, ..StateEntry::default() }];
+            let request = PlanRequest { state, ..PlanRequest::default() };
+            FunctionRunner::plan(&service, Request::new(request)).await.unwrap_err()
+        };
+        let first = service.room(2 * MIB).unwrap();
+        let busy = code(MIB + 1).await;
+        assert_eq!(busy.code(), Code::ResourceExhausted);
+        assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
+        for fits in [MIB, MIB - 1, 0] {
+            assert_eq!(code(fits).await.code(), Code::InvalidArgument, "{fits}: there is room, and no target");
+        }
+        drop(first);
+        assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "it has been given back");
+        let all = service.room(100 * MIB).unwrap();
+        service.room(MIB).unwrap_err();
+        drop(all);
+    }
+
+    #[test]
+    fn what_is_recorded_counts_as_documents_do() {
+        let state = [StateEntry { resource: Bytes::from_static(b"{}"), ..StateEntry::default() }];
+        assert_eq!(size(&[&Bytes::from_static(b"spec"), &Bytes::from_static(b"plan")], &state), 10);
+    }
+
+    #[tokio::test]
+    async fn more_calls_than_may_be_are_refused_at_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
+        let shutdown = CancellationToken::new();
+        let service = service(folder.path(), limits, &shutdown);
         let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
         let place = service.place().unwrap();
         let busy = code().await;

@@ -3,15 +3,17 @@
 use bytes::Bytes;
 use memchr::memmem;
 use stoa_engine::{
-    Spec,
+    Plan, Spec,
+    bounds::check_spec_size,
     digest::canonical_json,
+    document,
     sealed::{self, SEALED_KEY},
 };
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::reason;
 
 use super::{Halt, target::Target};
-use crate::sealing::Sealing;
+use crate::{aside::aside, sealing::Sealing};
 
 /// What there is to do about a document that is gone or damaged.
 const MEND: &str = "The backend is left as it is: put the document back from a copy of the backend or, where it is a Spec or a plan, \
@@ -60,16 +62,33 @@ pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) ->
 /// As [`get`], and Failed when what is sealed does not open.
 pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, Halt> {
     let kept = get(&*target.documents, &target.scope(), digest).await?;
-    opened(sealing, &target.scope(), kept).map_err(|why| {
+    let (sealing, scope) = (sealing.clone(), target.scope());
+    aside(kept.len(), move || opened(&sealing, &scope, kept)).await.map_err(|why| {
         let message = format!("the Spec {digest} cannot be read: {why}. Nothing was changed");
         Halt::failed(reason::UNREADABLE_SPEC, message)
     })
 }
 
 /// Keeps a Spec, with what is sensitive of it sealed; the text of the digest of what is kept.
+///
+/// # Errors
+///
+/// As [`put`], and Failed when it is no Spec, or a larger one than there may be.
 pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, Halt> {
-    let kept = sealed(sealing, &target.scope(), spec).map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
+    let (sealing, scope, clear) = (sealing.clone(), target.scope(), spec.clone());
+    let kept = aside(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
+    let kept = kept.map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
     put(&*target.documents, &target.scope(), kept).await
+}
+
+/// The plan that is in a document.
+///
+/// # Errors
+///
+/// When it cannot be understood.
+pub(crate) async fn plan(kept: &Bytes) -> Result<Plan, document::DocumentError> {
+    let kept = kept.clone();
+    aside(kept.len(), move || document::decode(&kept)).await
 }
 
 /// A Spec as people see it, whether it is sealed or in clear.
@@ -77,13 +96,18 @@ pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -
 /// # Errors
 ///
 /// When it is no Spec.
-pub(crate) fn shown(spec: Bytes) -> Result<Bytes, String> {
+pub(crate) async fn shown(spec: Bytes) -> Result<Bytes, String> {
+    aside(spec.len(), move || masked(spec)).await
+}
+
+fn masked(spec: Bytes) -> Result<Bytes, String> {
     let parsed = parse(&spec)?;
     let shown = sealed::shown(&parsed);
     Ok(if shown == parsed { spec } else { canonical_json(&shown).into() })
 }
 
 fn sealed(sealing: &Sealing, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
+    check_spec_size(spec.len()).map_err(|error| error.to_string())?;
     let parsed = parse(spec)?;
     let sealed = sealing.seal(scope, &parsed);
     Ok(if sealed == parsed { spec.clone() } else { canonical_json(&sealed).into() })
@@ -106,6 +130,7 @@ fn parse(spec: &[u8]) -> Result<Spec, String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
     use crate::sealing::with_keys;
@@ -128,7 +153,7 @@ mod tests {
         let kept = sealed(&sealing, SCOPE, &spec("Secret")).unwrap();
         assert!(!says(&kept, "aHVudGVyMg") && says(&kept, "password"));
         assert_eq!(opened(&sealing, SCOPE, kept.clone()).unwrap(), spec("Secret"));
-        assert_eq!(shown(kept.clone()).unwrap(), kept);
+        assert_eq!(masked(kept.clone()).unwrap(), kept);
         assert_eq!(sealed(&sealing, SCOPE, &spec("ConfigMap")).unwrap(), spec("ConfigMap"));
     }
 
@@ -136,7 +161,7 @@ mod tests {
     fn a_spec_that_was_kept_in_clear_is_read_and_not_shown() {
         let sealing = with_keys(&[1]);
         assert_eq!(opened(&sealing, SCOPE, spec("Secret")).unwrap(), spec("Secret"));
-        let shown: Value = serde_json::from_slice(&shown(spec("Secret")).unwrap()).unwrap();
+        let shown: Value = serde_json::from_slice(&masked(spec("Secret")).unwrap()).unwrap();
         assert_eq!(shown["resources"][0]["attributes"]["data"], json!({"password": "(sensitive)"}));
     }
 
@@ -145,6 +170,12 @@ mod tests {
         let kept = sealed(&with_keys(&[1]), SCOPE, &spec("Secret")).unwrap();
         let told = opened(&with_keys(&[2]), SCOPE, kept).unwrap_err();
         assert!(told.contains("put that key behind the others"), "{told}");
+    }
+
+    #[test]
+    fn a_spec_that_is_too_large_is_not_kept() {
+        let told = sealed(&with_keys(&[1]), SCOPE, &vec![b' '; LARGEST_SPEC + 1].into()).unwrap_err();
+        assert_eq!(told, "the Spec has more than 64 MiB in JSON; make several stacks of it");
     }
 
     #[test]

@@ -64,8 +64,8 @@ impl SealError {
 #[derive(Clone, Debug)]
 pub(crate) struct Sealing {
     file: Arc<KeyFile>,
-    /// Never empty. The first seals, all open.
-    keys: Arc<RwLock<Vec<SealingKey>>>,
+    /// Never empty. The first seals, all open. They are taken out for work, which may be long.
+    keys: Arc<RwLock<Arc<[SealingKey]>>>,
 }
 
 impl Sealing {
@@ -88,12 +88,21 @@ impl Sealing {
             }
         };
         let keys = file.read()?;
-        Ok(Self { file: Arc::new(file), keys: Arc::new(RwLock::new(keys)) })
+        Ok(Self::with(file, keys))
+    }
+
+    fn with(file: KeyFile, keys: Vec<SealingKey>) -> Self {
+        Self { file: Arc::new(file), keys: Arc::new(RwLock::new(keys.into())) }
+    }
+
+    /// The keys as they are now.
+    fn keys(&self) -> Arc<[SealingKey]> {
+        Arc::clone(&self.keys.read())
     }
 
     /// A Spec as it is kept, with what is sensitive of it sealed. `scope` is where its documents are.
     pub(crate) fn seal(&self, scope: &str, spec: &Spec) -> Spec {
-        let keys = self.keys.read();
+        let keys = self.keys();
         let sealer = Sealer::new(&keys[0], scope);
         sealed::seal(spec, &mut |place, value| sealer.seal(place, value))
     }
@@ -104,7 +113,7 @@ impl Sealing {
     ///
     /// What is wrong with the first value that does not open.
     pub(crate) fn unseal(&self, scope: &str, spec: &Spec) -> Result<Spec, SealError> {
-        let keys = self.keys.read();
+        let keys = self.keys();
         let mut sealers: Vec<Sealer<'_>> = Vec::new();
         sealed::open(spec, &mut |place, text| {
             let unknown = || SealError::Unknown(place.to_json().to_string());
@@ -128,7 +137,7 @@ impl Sealing {
     /// The keys for digests in the state of the stack whose documents are in `scope`, in a workspace. The first is of the
     /// key that seals.
     pub(crate) fn digest_keys(&self, scope: &str, workspace: &str) -> Vec<DigestKey> {
-        let keys = self.keys.read();
+        let keys = self.keys();
         keys.iter().map(|key| key.derived("stoa state digest", &[scope, workspace])).collect()
     }
 }
@@ -136,9 +145,10 @@ impl Sealing {
 impl Reload for Sealing {
     fn reload(&self) -> Result<bool, stoa_machinery::serve::ReloadError> {
         let read = self.file.read()?;
-        let mut keys = self.keys.write();
-        let is_new = *keys != read;
-        *keys = read;
+        let is_new = *self.keys() != *read;
+        if is_new {
+            *self.keys.write() = read.into();
+        }
         Ok(is_new)
     }
 }
@@ -195,7 +205,7 @@ const _: () = assert!(aead::NONCE_LEN <= ring::digest::SHA256_OUTPUT_LEN);
 #[cfg(test)]
 pub(crate) fn with_keys(bytes: &[u8]) -> Sealing {
     let keys = bytes.iter().map(|byte| SealingKey::new([*byte; 32])).collect();
-    Sealing { file: Arc::new(KeyFile::new(Path::new("/nowhere"))), keys: Arc::new(RwLock::new(keys)) }
+    Sealing::with(KeyFile::new(Path::new("/nowhere")), keys)
 }
 
 #[cfg(test)]

@@ -83,8 +83,7 @@ fn what_was_moved_opens_nowhere_else() {
 #[test]
 fn a_key_that_is_not_there_is_named_and_one_behind_the_first_opens() {
     let kept = with_keys(&[1]).seal(SCOPE, &spec("hunter2"));
-    let id = SealingKey::new([1; 32]).id().to_owned();
-    assert_eq!(with_keys(&[2]).unseal(SCOPE, &kept), Err(SealError::NoKey(id)));
+    assert_eq!(with_keys(&[2]).unseal(SCOPE, &kept), Err(SealError::NoKey(key_id(1))));
     assert_eq!(with_keys(&[2, 1]).unseal(SCOPE, &kept), Ok(spec("hunter2")));
 }
 
@@ -122,6 +121,27 @@ fn keys_that_are_put_into_the_file_count_and_a_broken_file_does_not() {
     std::fs::write(&path, "").unwrap();
     sealing.reload().unwrap_err();
     assert_eq!(sealing.unseal(SCOPE, &kept), Ok(spec("hunter2")));
+}
+
+#[test]
+fn who_is_at_work_with_the_keys_keeps_nobody_from_reading_the_file() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("keys");
+    let line = |byte: u8| STANDARD.encode([byte; 32]) + "\n";
+    std::fs::write(&path, line(1)).unwrap();
+    let sealing = Sealing::open(&options(Some(&path), &[]), folder.path()).unwrap();
+    let taken = sealing.keys();
+    std::fs::write(&path, line(2)).unwrap();
+    assert!(sealing.reload().unwrap(), "they were taken out and are not locked");
+    assert_eq!((taken[0].id(), sealing.keys()[0].id()), (key_id(1).as_str(), key_id(2).as_str()));
+    // Whoever waits to write holds up all who come to read.
+    let reading = sealing.keys.read();
+    assert!(!sealing.reload().unwrap(), "nothing is new, and nothing is written");
+    drop(reading);
+}
+
+fn key_id(byte: u8) -> String {
+    SealingKey::new([byte; 32]).id().to_owned()
 }
 
 fn options(file: Option<&Path>, etcd_servers: &[&str]) -> StorageOptions {

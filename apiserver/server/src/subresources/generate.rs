@@ -9,7 +9,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 
-use super::{Subresources, document, failure, non_empty, parameter, wants_json};
+use super::{Subresources, document_aside, failure, non_empty, parameter, wants_json};
 use crate::{
     kinds::{lookup, run::target_workspace},
     runs::{Halt, documents, runner, target::Target},
@@ -68,8 +68,8 @@ impl Generate {
         for warning in response.warnings {
             call.context.warn(warning);
         }
-        let shown = documents::shown(response.spec).map_err(ApiError::internal)?;
-        document(&shown, as_json)
+        let shown = documents::shown(response.spec).await.map_err(ApiError::internal)?;
+        document_aside(shown, as_json).await
     }
 }
 

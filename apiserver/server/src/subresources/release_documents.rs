@@ -10,7 +10,7 @@ use stoa_machinery::{
 };
 use stoa_types::Release;
 
-use super::{Subresources, document, kept::Place, wants_json};
+use super::{Subresources, document_aside, kept::Place, wants_json};
 use crate::runs::{Services, documents};
 
 /// Which of the two.
@@ -33,7 +33,7 @@ impl SubresourceHandler for ReleaseDocument {
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let bytes = read(services, &release, self.document).await?;
-        document(&bytes, as_json)
+        document_aside(bytes, as_json).await
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn read(services: &Services, release: &Release, document: Docum
     let place = Place { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
     let bytes = place.read(services, &spec.workspace, digest, &name).await?;
     match document {
-        Document::Spec => documents::shown(bytes).map_err(ApiError::internal),
+        Document::Spec => documents::shown(bytes).await.map_err(ApiError::internal),
         Document::State => Ok(bytes),
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 use stoa_engine::{
-    Plan, document,
+    Plan,
     render::{Colour, render},
 };
 use stoa_machinery::{
@@ -18,7 +18,7 @@ use super::{
     format::{Format, PLAIN, colour},
     kept::Place,
 };
-use crate::runs::{Halt, Services, status};
+use crate::runs::{Halt, Services, documents, status};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -70,7 +70,7 @@ pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, Ap
     };
     let place = Place::of_run(services, run).await?;
     let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
-    document::decode(&bytes).map_err(|error| {
+    documents::plan(&bytes).await.map_err(|error| {
         let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::PLAN_FAILED, message))
     })

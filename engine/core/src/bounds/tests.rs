@@ -191,3 +191,10 @@ fn a_resource_whose_references_are_replaced_again_counts_once() {
     budget.give_back(&id("b"));
     replaced(&holding("d", whole("a")), &looked, &mut budget).unwrap();
 }
+
+#[test]
+fn a_spec_may_be_as_large_as_a_stacks_folder() {
+    assert_eq!(check_spec_size(64 * MIB), Ok(()));
+    let told = check_spec_size(64 * MIB + 1).unwrap_err().to_string();
+    assert_eq!(told, "the Spec has more than 64 MiB in JSON; make several stacks of it");
+}

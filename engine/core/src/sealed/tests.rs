@@ -146,6 +146,24 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn a_secret_of_very_many_values_is_looked_through_once() {
+    // To compare each of these with each would take minutes.
+    let values = |from: usize| -> Map<String, Value> {
+        (from..from + 100_000).map(|number| (number.to_string(), json!(format!("v{number}")))).collect()
+    };
+    let mut spec = spec(json!([secret("a", Value::Object(values(100_000)))]));
+    spec.resources[0].attributes["metadata"]["annotations"] = Value::Object(values(200_000));
+    spec.resources[0].attributes["metadata"]["annotations"]["copy"] = json!("it is v123456");
+    let kept = sealed(&spec);
+    let kept = &kept.resources[0].attributes;
+    let is_sealed = |value: &Value| sealed_text(value).is_some();
+    assert!(kept["stringData"].as_object().unwrap().values().all(is_sealed));
+    let annotations = kept["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(annotations.values().filter(|value| is_sealed(value)).count(), 1);
+    assert!(is_sealed(&annotations["copy"]));
+}
+
 proptest! {
     #[test]
     fn whatever_is_sealed_opens_to_what_it_was(all in prop::collection::vec(values(), 1..4), context in values()) {

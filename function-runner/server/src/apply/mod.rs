@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stoa_apply::{Execution, Interrupted, Options, Outcome, PlanError, Planned, Planning};
 use stoa_engine::import::Selection;
 use stoa_engine::problem::reason;
-use stoa_engine::{Plan, ResourceId, Spec};
+use stoa_engine::{Plan, ResourceId, Spec, State};
 use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
 use stoa_proto::{ApplyStart, FinishedEvent};
@@ -22,6 +22,7 @@ pub(crate) use active::ActiveRuns;
 pub(crate) use conversation::{Broken, Conversation};
 
 use self::relay::Relay;
+use crate::aside::aside;
 use crate::convert;
 use crate::failure::{Failure, reason::DRAINING};
 use crate::metrics::Metrics;
@@ -88,14 +89,12 @@ impl Apply {
         let workspace = target.workspace.as_ref().map(|workspace| workspace.name.as_str()).unwrap_or_default();
         let place = active.enter(format!("{}/{workspace}", target.stack_uid)).await;
 
-        let spec = Arc::new(convert::spec(&self.start.spec)?);
         let keys = convert::digest_keys(&target)?;
-        let plan: Plan = stoa_engine::document::decode(&self.start.plan)
-            .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
+        let (spec, plan, state) = self.decoded().await?;
+        let spec = Arc::new(spec);
         if plan.spec_digest != target.spec_digest {
             return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));
         }
-        let state = convert::state(&self.start.state)?;
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
@@ -145,6 +144,18 @@ impl Apply {
             }
         };
         self.finished(&spec, outcome)
+    }
+
+    /// What the caller sent, which may be large.
+    async fn decoded(&self) -> Result<(Spec, Plan, State), Failure> {
+        let (spec, plan, state) = (self.start.spec.clone(), self.start.plan.clone(), self.start.state.clone());
+        aside(async move {
+            let spec = convert::spec(&spec)?;
+            let plan: Plan = stoa_engine::document::decode(&plan)
+                .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
+            Ok((spec, plan, convert::state(&state)?))
+        })
+        .await
     }
 
     fn finished(&self, spec: &Spec, outcome: Outcome) -> Result<FinishedEvent, Failure> {

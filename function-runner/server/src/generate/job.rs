@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use prost::Message as _;
 use prost::bytes::Bytes;
+use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_proto::Problem;
 use stoa_workers::worker::Progress;
@@ -136,14 +137,32 @@ fn answer(job: Job, progress: &Progress) -> Answer {
         }
         was_told.set(file.is_some());
     };
-    match generate(&generator, &content, &at) {
-        Ok(generated) => Answer {
-            spec: canonical_json(&generated.spec).into(),
+    let generated = generate(&generator, &content, &at).and_then(|generated| {
+        let place = match &content {
+            Content::Folder { path, .. } => path,
+            Content::File(file) => &file.path,
+        };
+        Ok((bounded(canonical_json(&generated.spec), place)?, generated))
+    });
+    match generated {
+        Ok((spec, generated)) => Answer {
+            spec,
             warnings: generated.warnings,
             generator: generated.generator.to_owned(),
             ..Answer::default()
         },
         Err(failure) => failure.into(),
+    }
+}
+
+/// A Spec in JSON that is not too large. It is made of all that is in a place.
+fn bounded(spec: Vec<u8>, place: &str) -> Result<Bytes, Failure> {
+    match check_spec_size(spec.len()) {
+        Ok(()) => Ok(spec.into()),
+        Err(err) => {
+            let file = place.to_owned();
+            Err(Failure::invalid(vec![Problem { file, ..problem(reason::TOO_LARGE, err.to_string()) }]))
+        }
     }
 }
 
@@ -207,7 +226,7 @@ impl Paths {
             Fault::Time => of_source(reason::TOOK_TOO_LONG, format!("took more than {} s", limits.time.as_secs())),
             Fault::Answer => {
                 let most = size(limits.answer.try_into().unwrap_or(u64::MAX));
-                of_source(reason::TOO_LARGE, format!("makes a Spec of more than {most}"))
+                of_source(reason::TOO_LARGE, format!("makes a Spec of more than {most}; make several stacks of it"))
             }
             Fault::Busy => {
                 Failure::new(Code::ResourceExhausted, reason::BUSY, "too much waits for a worker already; try again")
@@ -240,6 +259,8 @@ fn size(bytes: u64) -> String {
 mod tests {
     use std::time::Duration;
 
+    use stoa_engine::bounds::LARGEST_SPEC;
+
     use super::*;
 
     fn file(path: &str, text: &str) -> SourceFile {
@@ -264,6 +285,15 @@ mod tests {
             assert_eq!((answer.code, &answer.warnings), (0, &expected.warnings));
             assert_eq!((answer.spec, answer.generator.as_str()), (canonical_json(&expected.spec).into(), "Manifests"));
         }
+    }
+
+    #[test]
+    fn a_spec_that_is_too_large_is_told_with_where_it_is_from() {
+        assert_eq!(bounded(vec![0; LARGEST_SPEC], "s").unwrap().len(), LARGEST_SPEC);
+        let failure = bounded(vec![0; LARGEST_SPEC + 1], "s").unwrap_err();
+        let told = crate::failure::sentence(&failure.problems()[0]);
+        assert_eq!(told, "s: the Spec has more than 64 MiB in JSON; make several stacks of it");
+        assert_eq!(failure.problems()[0].reason, reason::TOO_LARGE);
     }
 
     #[test]
@@ -293,7 +323,10 @@ mod tests {
         assert_eq!(told(&folder, Fault::Memory, Some(1)), invalid("s/b.yaml: took more than 1536 MiB of memory"));
         assert_eq!(told(&folder, Fault::Time, None), invalid("s: took more than 60 s"));
         assert_eq!(told(&alone, Fault::Processor, None), invalid("spec.yaml: took more than 30 s of the processor"));
-        assert_eq!(told(&alone, Fault::Answer, None), invalid("spec.yaml: makes a Spec of more than 2 GiB"));
+        assert_eq!(
+            told(&alone, Fault::Answer, None),
+            invalid("spec.yaml: makes a Spec of more than 2 GiB; make several stacks of it")
+        );
         assert_eq!(told(&alone, Fault::Busy, None).0, Code::ResourceExhausted);
         assert_eq!(told(&alone, Fault::Killed(9), None).0, Code::Unavailable);
         assert_eq!(told(&alone, Fault::Panicked("x.rs:1:1".to_owned()), None).0, Code::Internal);

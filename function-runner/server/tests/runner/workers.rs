@@ -158,7 +158,7 @@ async fn a_spec_that_is_too_large_is_refused() {
     let scene = Scene::new(&["--worker-output-mib=1"]);
     let large = format!("{OBJECT}data: {{v: {}}}\n", "x".repeat(2 << 20));
     let status = scene.generate("Auto", &large).await.unwrap_err();
-    assert_eq!(told(&status), wrong("TooLarge", "s", "makes a Spec of more than 1 MiB"));
+    assert_eq!(told(&status), wrong("TooLarge", "s", "makes a Spec of more than 1 MiB; make several stacks of it"));
     scene.still_works().await;
 }
 

@@ -1,10 +1,10 @@
 //! What a Refresh finds: whether what is live is still what was applied.
 
 use bytes::Bytes;
-use stoa_engine::{Action, Plan, PlannedAction, document, problem};
+use stoa_engine::{Action, PlannedAction, problem};
 
 use super::{plan, resolve};
-use crate::runs::{Halt, deployment, execution::Execution, state::State, target::Target};
+use crate::runs::{Halt, deployment, documents, execution::Execution, state::State, target::Target};
 
 /// So many resources are named.
 const NAMED: usize = 10;
@@ -23,7 +23,7 @@ pub(super) async fn note(
     plan: &Bytes,
     state: &State,
 ) -> Result<String, Halt> {
-    let plan: Plan = document::decode(plan).map_err(|e| plan::unreadable("this run", &e))?;
+    let plan = documents::plan(plan).await.map_err(|e| plan::unreadable("this run", &e))?;
     let release = resolve::release(execution, target).await?;
     if release.spec.spec_digest != spec_digest {
         return Ok("another release was made meanwhile; nothing was noted".to_owned());

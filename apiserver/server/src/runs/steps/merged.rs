@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
 use stoa_engine::{
-    Action, Plan, PlannedAction, ResourceId, document,
+    Action, Plan, PlannedAction, ResourceId,
     sensitive::{MASK, UNKNOWN},
 };
 use stoa_proto::CompareRequest;
@@ -251,7 +251,7 @@ pub(super) async fn verdict(
     let mut then = Vec::new();
     for one in &shown {
         match documents::get(&*target.documents, &target.scope(), &one.document).await {
-            Ok(bytes) => match document::decode::<Plan>(&bytes) {
+            Ok(bytes) => match documents::plan(&bytes).await {
                 Ok(plan) => then.push((one.spec_digest == spec_digest, plan)),
                 Err(error) => execution.note(format!("warning: {}: {error}", one.plan.run)),
             },
@@ -340,6 +340,7 @@ fn bare(action: &PlannedAction) -> PlannedAction {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_engine::document;
 
     use super::*;
 

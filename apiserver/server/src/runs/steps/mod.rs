@@ -57,7 +57,8 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         let message = if execution.run.spec.operation == Operation::Refresh {
             drift::note(execution, target, &spec_digest, &plan, &state).await?
         } else {
-            format!("the plan is made; nothing was changed{}", deletion::warning(execution, &plan, &state)?)
+            let warning = deletion::warning(execution, &plan, &state).await?;
+            format!("the plan is made; nothing was changed{warning}")
         };
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await;
     };
@@ -67,7 +68,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
         proposal::refuse_superseded(execution, &state)?;
-        deletion::require_allowed(execution, &plan, &state)?;
+        deletion::require_allowed(execution, &plan, &state).await?;
         target.check_permissions(&execution.services, &execution.run).await?;
         approval::pass(execution, target, [&spec, &plan], &state).await?;
         let mut applied = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await;
@@ -88,7 +89,10 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     let release = release::release(execution, target, &mut state, &spec_digest).await?;
     let message = match (release, execution.run.spec.operation) {
         (None, Operation::Import) => "nothing was left to import".to_owned(),
-        (None, _) => format!("nothing had to be changed{}", deletion::warning(execution, &plan, &state)?),
+        (None, _) => {
+            let warning = deletion::warning(execution, &plan, &state).await?;
+            format!("nothing had to be changed{warning}")
+        }
         (Some(n), Operation::Destroy) => format!("everything was removed; release {n} records it"),
         (Some(n), Operation::Import) => format!("release {n} records what was imported; nothing was changed"),
         (Some(n), _) => format!("release {n} is deployed"),

@@ -8,10 +8,7 @@ use std::{
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_engine::{
-    Action, FieldChange, Plan, PlannedAction, ResourceId,
-    document::{self, DocumentError},
-};
+use stoa_engine::{Action, FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
 use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
@@ -41,7 +38,7 @@ pub(super) async fn plan(
     if let Some(plan) = status(&execution.run).plan.filter(|p| !p.document.is_empty()) {
         let bytes = documents::get(&*target.documents, &target.scope(), &plan.document).await?;
         // The runner carries out what is understood here, too.
-        document::decode::<Plan>(&bytes).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+        documents::plan(&bytes).await.map_err(|e| unreadable(&execution.run.name_any(), &e))?;
         return Ok(bytes);
     }
     execution.enter(RunPhase::Planning).await?;
@@ -120,7 +117,7 @@ async fn planned(
     let response = response.map_err(|e| execution.refused(&e, reason::PLAN_FAILED))?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();
-    let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    let plan = documents::plan(&response.plan).await.map_err(|e| unreadable(&execution.run.name_any(), &e))?;
     if is_import {
         import::check(execution, target, &plan).await?;
     }
@@ -161,7 +158,7 @@ pub(super) async fn require_unchanged(
     if status(&execution.run).plan.is_some_and(|plan| plan.digest == response.digest) {
         return Ok(());
     }
-    let then: Plan = document::decode(kept).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    let then = documents::plan(kept).await.map_err(|e| unreadable(&execution.run.name_any(), &e))?;
     let how = if status(&execution.run).approval.is_some() { "approved" } else { "made" };
     Err(stale(execution, &format!("the plan that was {how} no longer holds, start another run"), &then, &now))
 }
@@ -235,7 +232,7 @@ async fn require_same_plan(
         return Ok(());
     }
     let then = documents::get(&*target.documents, &target.scope(), &previewed.document).await?;
-    let then: Plan = document::decode(&then).map_err(|e| unreadable(name, &e))?;
+    let then = documents::plan(&then).await.map_err(|e| unreadable(name, &e))?;
     Err(stale(execution, &format!("the plan of {name} no longer holds, preview again"), &then, now))
 }
 
@@ -336,6 +333,7 @@ fn fields(then: Option<&PlannedAction>, now: Option<&PlannedAction>) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_engine::document;
 
     use super::*;
 
