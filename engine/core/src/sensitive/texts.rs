@@ -203,7 +203,7 @@ mod tests {
         ) {
             let texts = texts(sensitive.iter().map(String::as_str));
             for other in &others {
-                prop_assert_eq!(texts.are_in(other), are_in(&sensitive, other), "{sensitive:?} in {other:?}");
+                prop_assert_eq!(texts.are_in(other), are_in(&sensitive, other), "{:?} in {:?}", sensitive, other);
             }
         }
 
@@ -228,7 +228,7 @@ mod tests {
         );
         // Each of these begins in the one before.
         let overlapping: Vec<String> =
-            (0..20_u8).map(|at| (at..at + 4).map(|letter| (b'a' + letter) as char).collect());
+            (0..20_u8).map(|at| (at..at + 4).map(|letter| (b'a' + letter) as char).collect()).collect();
         let message = "<abcdefghijklmnopqrstuvw>";
         assert_eq!(texts(overlapping.iter().map(String::as_str)).masked(message, MASK), "<(sensitive)>");
     }

@@ -159,7 +159,7 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
     organization.stack("web", &config_maps(&namespace, 2, "first"));
     organization.succeed("web", "Apply", "");
     organization.stack("web", &config_maps(&namespace, 2, "second"));
-    let run = organization.succeed("web", "Apply", "");
+    let second = organization.succeed("web", "Apply", "");
     let document = |number: usize, part: &str| {
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}/{part}");
         kubectl.raw(&path)
@@ -175,7 +175,7 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
         }
     }
     let of_release = |part: &str| format!("delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/{part}");
-    let started = run["metadata"]["name"].as_str().unwrap();
+    let started = second["metadata"]["name"].as_str().unwrap();
     for document in [
         of_release("spec"),
         of_release("state"),
