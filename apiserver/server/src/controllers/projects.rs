@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
-use stoa_types::{Project, Source, Stack, labels};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, labels};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     kinds::{
         project,
-        stack::{self, is_deployed},
+        stack::{self, may_be_live},
         trigger,
     },
     runs::Services,
@@ -83,13 +83,17 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
     // Each stack keeps who it was, whatever becomes of the project.
     let api = services.lookup.api::<Stack>()?.with_context(context);
+    let policy = project.spec.deletion_policy;
     // One that is refused keeps no other waiting.
     let mut failed = FirstError::default();
-    for stored in own.iter().filter(|stored| !stored.is_deleting()) {
+    for stored in &own {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        if is_deployed(&stack)
-            && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none()
-        {
+        // Also one that is going already, and of which nothing seems to be live: what a run makes it tells when it is done.
+        let follows = policy != DeletionPolicy::Refuse || (!stored.is_deleting() && may_be_live(&stack));
+        if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {
+            continue;
+        }
+        if stored.is_deleting() {
             continue;
         }
         match api.delete(&namespace, stored.name(), &DeleteOptions::default()).await {
@@ -107,4 +111,38 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         .update_with(&namespace, &name, |p: &mut Project| p.finalizers_mut().retain(|f| f != labels::STACKS_FINALIZER))
         .await?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[tokio::test]
+    async fn stacks_have_the_policy_of_the_project_that_takes_them_along_whatever_their_status_says_yet() {
+        for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
+            let world = World::with_runner(runner::unreachable()).await;
+            world.create("Stack", "api", json!({"project": "web"})).await;
+            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+            // One is going already, and what the first run of the other makes it has not told.
+            stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]);
+            let begin = |stack: &mut Stack| {
+                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+            };
+            stacks.update_status_with("shop", "api", begin).await.unwrap();
+            projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = policy).await.unwrap();
+            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let key = ("shop".to_owned(), "web".to_owned());
+            let later = look(world.services.clone(), Groups::default(), key).await.unwrap();
+            assert!(later.is_some(), "they are still there");
+            for name in ["web", "api"] {
+                let stack = stacks.get("shop", name).await.unwrap();
+                assert!(stack.metadata.deletion_timestamp.is_some(), "{name} is not taken along");
+                assert_eq!(stack.spec.deletion_policy, policy, "{name}");
+            }
+        }
+    }
 }

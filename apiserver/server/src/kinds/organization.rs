@@ -108,7 +108,7 @@ impl Strategy for OrganizationStrategy {
                     return Ok(());
                 }
                 let name = object.name_any();
-                let if_deployed = |stack: Stack| super::stack::is_deployed(&stack).then(|| stack.name_any());
+                let if_deployed = |stack: Stack| super::stack::may_be_live(&stack).then(|| stack.name_any());
                 let stacks = self.lookup.api::<Stack>()?;
                 match stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?.first() {
                     None => Ok(()),
@@ -117,7 +117,7 @@ impl Strategy for OrganizationStrategy {
                         "organizations",
                         &name,
                         format!(
-                            "stack {stack:?} still has live infrastructure and the organization's deletionPolicy is Refuse"
+                            "stack {stack:?} still has live infrastructure, or a run that makes it, and the organization's deletionPolicy is Refuse"
                         ),
                     )),
                 }

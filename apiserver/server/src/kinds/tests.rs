@@ -652,6 +652,42 @@ async fn a_stack_with_live_infrastructure_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
+    use stoa_types::{DeletionPolicy, Project, Stack, Workspace};
+    let world = World::with_stack().await;
+    let mut dry = by("ann", &[]);
+    dry.dry_run = true;
+    let stacks = world.registry.api::<Stack>().with_context(dry.clone());
+    let projects = world.registry.api::<Project>().with_context(dry.clone());
+    let workspaces = world.registry.api::<Workspace>().with_context(dry);
+    let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+    let elsewhere = |workspace: &mut Workspace| workspace.spec.gitops.as_mut().unwrap().directory = "stage".to_owned();
+    for (phase, may_be_live) in [
+        ("Generating", true),
+        ("Applying", true),
+        ("Verifying", true),
+        ("AwaitingApproval", false),
+        ("AwaitingMerge", false),
+        ("Failed", false),
+    ] {
+        let deployed = json!([{ "workspace": "dev", "resources": 0, "phase": phase, "lastRun": "web-dev-1" }]);
+        let at = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        world.registry.api::<Stack>().update_status_with("shop", "web-dev", at).await.unwrap();
+        let refused = [
+            stacks.delete("shop", "web-dev", &Default::default()).await.err(),
+            stacks.update_with("shop", "web-dev", destroy).await.err(),
+            projects.delete("shop", "web", &Default::default()).await.err(),
+            workspaces.delete("", "dev", &Default::default()).await.err(),
+            workspaces.update_with("", "dev", elsewhere).await.err(),
+        ];
+        let expected = if may_be_live { [403, 403, 403, 409, 409].map(Some) } else { [None; 5] };
+        assert_eq!(refused.map(|error| error.map(|error| error.code())), expected, "{phase}");
+    }
+}
+
+#[tokio::test]
 async fn columns_have_the_types_of_what_they_show() {
     let world = World::new().await;
     let mut checked = 0;
