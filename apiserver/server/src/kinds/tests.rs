@@ -10,6 +10,7 @@ use stoa_machinery::{
     log::MemoryLog,
     registry::{Registry, Target, UpdateSource},
     request::UserInfo,
+    strategy::Strategy as _,
 };
 
 use super::{core, lookup::Lookup, register};
@@ -621,6 +622,36 @@ async fn an_organization_adopts_no_namespace() {
     let error = world.make("config.stoa.dev/v1alpha1", "Organization", "", shop).await.unwrap_err();
     assert_eq!(error.code(), 409);
     assert!(error.message().starts_with(r#"namespaces "shop" already exists"#), "{error}");
+}
+
+#[tokio::test]
+async fn accounts_that_no_role_can_be_bound_to_are_refused_where_they_are_new() {
+    use stoa_types::Organization;
+    let world = World::new().await;
+    let account =
+        |name: &str, namespace: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+    let with = |owner: Value, member: Value| {
+        let spec = json!({ "owners": [owner], "members": [{ "subject": member, "role": "viewer" }] });
+        json!({ "apiVersion": "config.stoa.dev/v1alpha1", "kind": "Organization", "metadata": { "name": "acme" }, "spec": spec })
+    };
+    let good = with(account("ci.bot", "ci"), json!({ "kind": "User", "name": "Ann of acme" }));
+    let bad = with(account("CI bot", "ci"), account("ci", "a.b"));
+    let make = |object: Value| world.make("config.stoa.dev/v1alpha1", "Organization", "", object);
+    let complaints = causes(&make(bad.clone()).await.unwrap_err());
+    let fields: Vec<&str> = complaints.iter().filter_map(|cause| cause.split(": ").next()).collect();
+    assert_eq!(fields, ["spec.owners[0].name", "spec.members[0].subject.namespace"], "{complaints:?}");
+    make(good.clone()).await.unwrap();
+    let organizations = world.registry.api::<Organization>();
+    let [good, bad]: [Organization; 2] = [good, bad].map(|object| serde_json::from_value(object).unwrap());
+    let change = |organization: &mut Organization| organization.spec.clone_from(&bad.spec);
+    assert_eq!(causes(&organizations.update_with("", "acme", change).await.unwrap_err()), complaints);
+    // It was so before this was refused.
+    let strategy = super::organization::OrganizationStrategy {
+        lookup: Lookup::default(),
+        cluster: Arc::new(StandaloneCluster { lookup: Lookup::default() }),
+    };
+    let found = |new: &Organization, old: &Organization| strategy.validate_update(new, old).len();
+    assert_eq!([found(&bad, &bad), found(&bad, &good), found(&good, &bad)], [0, 2, 0]);
 }
 
 #[tokio::test]
