@@ -1,12 +1,13 @@
 //! Project: counts its stacks, looks for its Source, and takes its stacks along when it goes.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::{DeletionPolicy, Project, Source, Stack, labels};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -23,8 +24,8 @@ use crate::{
     runs::Services,
 };
 
-/// How often to look whether the stacks of a project that goes are gone.
-const WAIT: Duration = Duration::from_millis(500);
+/// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
+const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 
 /// What of a stack says to which project it belongs.
 #[derive(Deserialize)]
@@ -77,6 +78,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         return Ok(None);
     }
     let (namespace, name) = queue::key_of(project);
+    let began = Instant::now();
     // Looked at again and again until all are gone, most of which are going already.
     let own = stack::stored_of_project(&services.lookup, &namespace, &name).await?;
     let deleted_by = project.status.as_ref().map(|status| status.deleted_by.clone());
@@ -103,7 +105,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     }
     failed.told()?;
     if !own.is_empty() {
-        return Ok(Some(WAIT));
+        return Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
     }
     services
         .lookup

@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
+    ops::RangeInclusive,
     sync::Arc,
     time::Duration,
 };
@@ -29,9 +30,17 @@ use super::groups::{Member, Part};
 use crate::kinds::lookup::Kind;
 
 /// The shortest and longest wait after a failure.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+const BACKOFF: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 /// The longest wait after a failure to read what is stored: nothing but a repair ends that, which makes what is repaired due.
 const UNTIL_REPAIRED: Duration = Duration::from_mins(10);
+
+/// By how much longer than a look took nobody looks again, at least.
+const PAUSE: u32 = 20;
+
+/// How long to wait, within these bounds, after a look that took so long: one that reads a lot is not made again at once.
+pub(crate) fn wait_after_look(took: Duration, bounds: RangeInclusive<Duration>) -> Duration {
+    took.saturating_mul(PAUSE).clamp(*bounds.start(), *bounds.end())
+}
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 pub(crate) type ObjectKey = (String, String);
@@ -298,6 +307,14 @@ mod tests {
         let at = |place: &str| key_at(&Key::new(place));
         assert_eq!(at("/registry/config.stoa.dev/stacks/shop/web"), ("shop".to_owned(), "web".to_owned()));
         assert_eq!(at("/registry/platform.stoa.dev/workspaces/dev"), (String::new(), "dev".to_owned()));
+    }
+
+    #[test]
+    fn the_longer_a_look_takes_the_longer_nobody_looks_again() {
+        let wait =
+            |took: u64| wait_after_look(Duration::from_millis(took), Duration::from_secs(1)..=Duration::from_mins(1));
+        let expected = [1_000, 2_000, 60_000, 60_000].map(Duration::from_millis);
+        assert_eq!([1, 100, 3_000, u64::MAX].map(wait), expected);
     }
 
     #[test]

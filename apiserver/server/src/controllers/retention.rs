@@ -45,8 +45,6 @@ use crate::{
 const AGAIN: Duration = Duration::from_mins(10);
 /// How long what happens in a workspace is gathered: each look reads all that is on record there.
 const GATHER: Duration = Duration::from_secs(30);
-/// By how much longer than a look took the workspace is left alone, up to [`AGAIN`].
-const PAUSE: u32 = 20;
 
 /// Until when workspaces are left alone.
 type Pauses = Arc<Mutex<HashMap<String, Instant>>>;
@@ -108,13 +106,10 @@ async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Resul
         return Ok(Some(left));
     }
     let removed = remove_excess(&services, &name, &retention).await;
-    pauses.lock().insert(name, Instant::now() + pause_after(began.elapsed()));
+    let pause = queue::wait_after_look(began.elapsed(), Duration::ZERO..=AGAIN);
+    pauses.lock().insert(name, Instant::now() + pause);
     removed?;
     Ok(Some(AGAIN))
-}
-
-fn pause_after(took: Duration) -> Duration {
-    took.saturating_mul(PAUSE).min(AGAIN)
 }
 
 /// Removes what is beyond what a workspace keeps.
@@ -511,9 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn workspace_is_left_alone_after_a_look_for_the_longer_the_longer_it_took() {
-        let pauses = [2, 3_600].map(|took| pause_after(Duration::from_secs(took)));
-        assert_eq!(pauses, [Duration::from_secs(40), AGAIN]);
+    async fn workspace_is_left_alone_for_a_while_after_a_look() {
         let (world, pauses) = (keeping_one().await, Pauses::default());
         pauses.lock().insert("dev".to_owned(), Instant::now() + AGAIN);
         assert_eq!(left(&world, &pauses).await, ["a", "b", "c"]);
