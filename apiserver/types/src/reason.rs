@@ -76,6 +76,8 @@ pub const NAMESPACE_EXISTS: &str = "NamespaceExists";
 pub const NO_RBAC: &str = "NoRBAC";
 /// A role binding of that name exists and is not Stoa's.
 pub const ROLE_BINDING_EXISTS: &str = "RoleBindingExists";
+/// A role binding of the object's was refused.
+pub const ROLE_BINDING_REFUSED: &str = "RoleBindingRefused";
 /// The object is being deleted and waits for something.
 pub const TERMINATING: &str = "Terminating";
 /// An object that is referred to does not exist.

@@ -8,27 +8,36 @@ use kube::{Resource as _, ResourceExt as _};
 use stoa_machinery::ApiError;
 use stoa_types::{Organization, labels, reason};
 
+use super::queue::{self, FirstError};
 use crate::{events::Kind, kinds::check::set_condition, runs::Services};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Makes the role bindings those that the organization wants, and says in its status whether they are.
+/// Makes the role bindings those that the organization wants, and says in its status whether they are. One that cannot be
+/// written keeps no other waiting, least of all one that somebody is to lose.
 pub(super) async fn bind(services: &Services, organization: &Organization) -> Result<(), ApiError> {
-    let wanted = wanted(organization);
-    let Some(found) = services.cluster.role_bindings(&organization.name_any()).await? else {
+    let name = organization.name_any();
+    let mut wanted = wanted(organization);
+    let Some(found) = services.cluster.role_bindings(&name).await? else {
         let message = "a standalone server has no RBAC: owners and members are recorded and get no roles";
         return note(services, organization, false, reason::NO_RBAC, message).await;
     };
     let found: Vec<_> = found.into_iter().filter(|binding| is_of(binding, organization)).collect();
+    let existing = |binding: &RoleBinding| found.iter().find(|found| found.name_any() == binding.name_any());
+    let mut failed = FirstError::default();
     for binding in &found {
         if !wanted.iter().any(|wanted| wanted.name_any() == binding.name_any()) {
-            services.cluster.delete_role_binding(&organization.name_any(), &binding.name_any()).await?;
-            let message = format!("nobody has {} any more", binding.role_ref.name);
-            services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
+            let deleted = services.cluster.delete_role_binding(&name, &binding.name_any()).await;
+            if failed.note(deleted).is_some() {
+                let message = format!("nobody has {} any more", binding.role_ref.name);
+                services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
+            }
         }
     }
+    wanted.sort_by_key(|binding| existing(binding).is_none_or(|existing| !is_lost_by_somebody(existing, binding)));
+    let mut obstacle = None;
     for mut binding in wanted {
-        let existing = found.iter().find(|found| found.name_any() == binding.name_any());
+        let existing = existing(&binding);
         if existing.is_some_and(|existing| existing.subjects == binding.subjects) {
             continue;
         }
@@ -40,17 +49,31 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
                 services.recorder.record(organization, Kind::Normal, "RoleBound", message);
             }
             Err(error) if error.code() == 409 && existing.is_none() => {
-                let message = format!(
-                    "rolebinding {}/{} exists and was not made for this organization",
-                    organization.name_any(),
-                    binding.name_any()
-                );
-                return note(services, organization, false, reason::ROLE_BINDING_EXISTS, &message).await;
+                let binding = binding.name_any();
+                let message = format!("rolebinding {name}/{binding} exists and was not made for this organization");
+                obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // One that somebody changed meanwhile is read again.
+                if queue::is_refusal(&error) && error.code() != 409 {
+                    obstacle.get_or_insert((reason::ROLE_BINDING_REFUSED, error.message().to_owned()));
+                }
+                failed.note(Err::<(), _>(error));
+            }
         }
     }
+    if let Some((why, message)) = obstacle {
+        failed.note(note(services, organization, false, why, &message).await);
+        return failed.told();
+    }
+    failed.told()?;
     note(services, organization, true, reason::AVAILABLE, "owners and members have their roles").await
+}
+
+/// Whether somebody has the role who is not to have it any more.
+fn is_lost_by_somebody(existing: &RoleBinding, wanted: &RoleBinding) -> bool {
+    let wanted = wanted.subjects.as_deref().unwrap_or_default();
+    existing.subjects.iter().flatten().any(|subject| !wanted.contains(subject))
 }
 
 async fn note(
@@ -114,9 +137,143 @@ fn subject(subject: &stoa_types::Subject) -> Subject {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use async_trait::async_trait;
+    use k8s_openapi::api::core::v1::{Event, Secret};
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use stoa_machinery::status::FieldError;
+    use stoa_types::common::condition;
 
     use super::*;
+    use crate::{
+        cluster::{Cluster, NamespaceInfo},
+        controllers::runs::tests::World,
+    };
+
+    /// A cluster with RBAC, which refuses bindings of one role.
+    #[derive(Debug)]
+    struct Rbac {
+        rest: Arc<dyn Cluster>,
+        there: Vec<RoleBinding>,
+        refused: &'static str,
+        calls: Mutex<Vec<String>>,
+    }
+
+    #[async_trait]
+    impl Cluster for Rbac {
+        async fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ApiError> {
+            self.rest.namespace(name).await
+        }
+
+        async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
+            self.rest.create_namespace(organization).await
+        }
+
+        async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
+            self.rest.delete_namespace(name, uid).await
+        }
+
+        async fn role_bindings(&self, _: &str) -> Result<Option<Vec<RoleBinding>>, ApiError> {
+            Ok(Some(self.there.clone()))
+        }
+
+        async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError> {
+            let name = binding.name_any();
+            let subjects: Vec<&str> = binding.subjects.iter().flatten().map(|s| s.name.as_str()).collect();
+            self.calls.lock().push(format!("{name}: {}", subjects.join(" ")));
+            if name == self.refused {
+                let error = FieldError::invalid("subjects[0].name", subjects[0], "is no name");
+                return Err(ApiError::invalid(RBAC, "RoleBinding", &name, &[error]));
+            }
+            let is_there = self.there.iter().any(|there| there.name_any() == name);
+            if is_there && binding.resource_version().is_none() {
+                return Err(ApiError::already_exists(RBAC, "rolebindings", &name));
+            }
+            Ok(())
+        }
+
+        async fn delete_role_binding(&self, _: &str, name: &str) -> Result<(), ApiError> {
+            self.calls.lock().push(format!("{name} goes"));
+            Ok(())
+        }
+
+        async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
+            self.rest.secret(namespace, name).await
+        }
+
+        async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
+            self.rest.write_secret(secret).await
+        }
+
+        async fn record(&self, event: Event) -> Result<(), ApiError> {
+            self.rest.record(event).await
+        }
+    }
+
+    /// What is done about these members where these bindings are there, of somebody else where they have no users; and
+    /// with what it ends.
+    async fn bound(
+        refused: &'static str,
+        there: &[(&str, &[&str])],
+        members: &[(&str, &str)],
+    ) -> (Vec<String>, String, Option<u16>) {
+        let mut world = World::with_secrets().await;
+        let user = |name: &str| json!({"kind": "User", "name": name});
+        let members: Vec<Value> =
+            members.iter().map(|(name, role)| json!({"subject": user(name), "role": role})).collect();
+        let spec = serde_json::from_value(json!({"owners": [], "members": members})).unwrap();
+        let organizations = world.registry.api::<Organization>();
+        let organization = organizations.create(&Organization::new("acme", spec)).await.unwrap();
+        let binding = |(role, users): &(&str, &[&str])| -> RoleBinding {
+            let uid = organization.uid().filter(|_| !users.is_empty()).unwrap_or_default();
+            let annotations = BTreeMap::from([(labels::ORGANIZATION_UID, uid)]);
+            let users = users.iter().map(|name| json!({"kind": "User", "name": name, "apiGroup": RBAC}));
+            serde_json::from_value(json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": role, "namespace": "acme", "resourceVersion": "1", "annotations": annotations},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                "subjects": users.collect::<Vec<_>>(),
+            }))
+            .unwrap()
+        };
+        let there = there.iter().map(binding).collect();
+        let rest = world.services.cluster.clone();
+        let rbac = Arc::new(Rbac { rest, there, refused, calls: Mutex::default() });
+        world.services.cluster = rbac.clone();
+        let failed = bind(&world.services, &organization).await.err();
+        let conditions = organizations.get("", "acme").await.unwrap().status.unwrap().conditions;
+        let told = condition(&conditions, reason::ROLES_BOUND).unwrap();
+        let told = format!("{} {}: {}", told.status, told.reason, told.message);
+        let calls = std::mem::take(&mut *rbac.calls.lock());
+        (calls, told, failed.map(|error| error.code()))
+    }
+
+    #[tokio::test]
+    async fn roles_that_somebody_loses_come_first_and_one_that_cannot_be_bound_keeps_no_other_waiting() {
+        let (calls, told, failed) = bound(
+            "",
+            &[("stoa:owner", &[]), ("stoa:developer", &["bob", "eve"]), ("stoa:approver", &["eve"])],
+            &[("ann", "owner"), ("bob", "developer"), ("cat", "viewer")],
+        )
+        .await;
+        let expected = ["stoa:approver goes", "stoa:developer: bob", "stoa:owner: ann", "stoa:viewer: cat"];
+        assert_eq!((calls, failed), (expected.map(str::to_owned).to_vec(), None));
+        let message = "rolebinding acme/stoa:owner exists and was not made for this organization";
+        assert_eq!(told, format!("False RoleBindingExists: {message}"));
+
+        let (calls, told, failed) = bound(
+            "stoa:developer",
+            &[("stoa:developer", &["bob"]), ("stoa:viewer", &["cat", "eve"])],
+            &[("b b", "developer"), ("cat", "viewer"), ("dan", "approver")],
+        )
+        .await;
+        let expected = ["stoa:developer: b b", "stoa:viewer: cat", "stoa:approver: dan"];
+        assert_eq!((calls, failed), (expected.map(str::to_owned).to_vec(), Some(422)));
+        assert!(told.starts_with("False RoleBindingRefused: ") && told.contains("subjects[0].name"), "{told}");
+    }
 
     #[test]
     fn each_role_becomes_one_binding_of_all_who_have_it() {

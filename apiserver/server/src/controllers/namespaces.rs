@@ -3,7 +3,7 @@
 
 mod conditions;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,6 +13,7 @@ use stoa_machinery::{
     ApiError, Object, RequestContext, Scope,
     registry::{DeleteOptions, ListOptions, Registry},
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::conditions::Findings;
@@ -26,8 +27,8 @@ use crate::kinds::lookup::Lookup;
 const BUILT_IN: &[&str] = &["default", "stoa-system"];
 /// What keeps a namespace until it is empty.
 pub(crate) const FINALIZER: &str = "stoa.dev/namespace-content";
-/// How often to look whether a namespace is empty.
-const WAIT: Duration = Duration::from_millis(300);
+/// How often to look whether a namespace is empty: each look reads all that is in it.
+const WAIT: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(30);
 
 pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, end: CancellationToken) {
     let Ok(namespaces) = lookup.api::<Namespace>() else { return };
@@ -51,6 +52,7 @@ async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> 
     if namespace.metadata.deletion_timestamp.is_none() || !is_kept {
         return Ok(None);
     }
+    let began = Instant::now();
     let tell = |found: Findings| {
         let namespaces = namespaces.clone();
         let name = name.clone();
@@ -64,7 +66,7 @@ async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> 
         tell(Findings::default()).await?;
     }
     if !tell(remove_content(&registry, &name).await?).await? {
-        return Ok(Some(WAIT));
+        return Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
     }
     let_go(&namespaces, &namespace, FINALIZER).await?;
     Ok(None)

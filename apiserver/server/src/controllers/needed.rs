@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What has not ended, of runs and of workflows.
-const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Canceled";
+pub(super) const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Canceled";
 
 /// Whether a run names this one as the Preview whose plan it carries out.
 ///

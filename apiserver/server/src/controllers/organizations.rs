@@ -1,17 +1,19 @@
 //! Organization: its namespace is created with it and deleted with it, and its people get their roles there.
 
-use std::time::{Duration, Instant};
+use std::{ops::RangeInclusive, time::Duration};
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions};
-use stoa_types::{DeletionPolicy, Organization, Stack, labels, reason};
+use stoa_types::{DeletionPolicy, Organization, Run, Stack, labels, reason};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     finalizers::let_go,
+    groups::GATHER,
     members,
     queue::{self, FirstError, ObjectKey, Trigger},
-    stacks,
+    stacks::{self, Destruction},
 };
 use crate::{
     cluster::NamespaceInfo,
@@ -22,16 +24,20 @@ use crate::{
 
 /// How often to look whether a namespace is still there.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often to look while somebody has to act.
-const REFUSED: Duration = Duration::from_secs(5);
-/// How often to look while something is going.
-const WAIT: Duration = Duration::from_millis(500);
-/// By how much longer than a look took nobody looks again, at least.
-const PAUSE: u32 = 20;
+/// How often to look whether a namespace that goes is gone.
+const GOING: RangeInclusive<Duration> = Duration::from_millis(500)..=LOOK;
+/// How often to look while stacks are to be destroyed, besides whenever a run of one ends.
+const DESTROYING: RangeInclusive<Duration> = Duration::from_secs(5)..=LOOK;
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let Ok(organizations) = services.lookup.api::<Organization>() else { return };
-    let triggers = vec![Trigger::on(&organizations, |o| vec![queue::key_of(o)])];
+    let (Ok(organizations), Ok(runs)) = (services.lookup.api::<Organization>(), services.lookup.api::<Run>()) else {
+        return;
+    };
+    let of_namespace = |namespace: String, _: String| (String::new(), namespace);
+    let triggers = vec![
+        Trigger::on(&organizations, |o| vec![queue::key_of(o)]),
+        stacks::of_runs_waited_for::<Organization>(&services.lookup, &runs, of_namespace).within(GATHER),
+    ];
     queue::drive("organizations", triggers, end, |key| look(services.clone(), key)).await;
 }
 
@@ -56,7 +62,7 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
     if namespace.terminating {
         let message = format!("namespace {name} is being deleted");
         note(&services, &organization, None, reason::TERMINATING, &message).await?;
-        return Ok(Some(WAIT));
+        return Ok(Some(*GOING.start()));
     }
     note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace is there").await?;
     members::bind(&services, &organization).await?;
@@ -104,20 +110,24 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
     let deployed = stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?;
     // All of an organization's stacks are looked through, each time.
-    let wait = WAIT.max(began.elapsed() * PAUSE).min(LOOK);
+    let later = |bounds| Ok(Some(queue::wait_after_look(began.elapsed(), bounds)));
     if !deployed.is_empty() {
+        let destruction = match organization.spec.deletion_policy {
+            DeletionPolicy::Destroy => Some(Destruction::of(services, &name, &ListOptions::default()).await?),
+            DeletionPolicy::Orphan | DeletionPolicy::Refuse => None,
+        };
         // One that is refused keeps no other waiting.
         let mut failed = FirstError::default();
         for stack in &deployed {
             let set = stacks::set_policy(services, stack, organization.spec.deletion_policy).await;
-            if failed.note(set).is_some() && organization.spec.deletion_policy == DeletionPolicy::Destroy {
-                failed.note(stacks::destroy(services, stack).await);
+            if let (Some(()), Some(destruction)) = (failed.note(set), &destruction) {
+                failed.note(destruction.begin(services, stack).await);
             }
         }
         failed.told()?;
         match organization.spec.deletion_policy {
             DeletionPolicy::Orphan => {}
-            DeletionPolicy::Destroy => return Ok(Some(wait)),
+            DeletionPolicy::Destroy => return later(DESTROYING),
             DeletionPolicy::Refuse => {
                 // They were deployed after the deletion was admitted.
                 services.recorder.record(
@@ -127,7 +137,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
                     "the organization waits for its stacks to be destroyed: their infrastructure is live and its \
                      deletionPolicy is Refuse",
                 );
-                return Ok(Some(REFUSED));
+                return later(DESTROYING);
             }
         }
     }
@@ -137,7 +147,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         if !namespace.terminating {
             services.cluster.delete_namespace(&name, &namespace.uid).await?;
         }
-        return Ok(Some(wait));
+        return later(GOING);
     }
     let_go(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
     Ok(None)

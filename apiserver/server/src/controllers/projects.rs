@@ -1,13 +1,14 @@
 //! Project: counts its stacks, looks for its Source, and takes its stacks along when it goes.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
-use stoa_types::{Project, Source, Stack, labels};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, labels};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,14 +21,14 @@ use crate::{
     cluster,
     kinds::{
         project,
-        stack::{self, is_deployed},
+        stack::{self, may_be_live},
         trigger,
     },
     runs::Services,
 };
 
-/// How often to look whether the stacks of a project that goes are gone.
-const WAIT: Duration = Duration::from_millis(500);
+/// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
+const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 
 /// What of a stack says to which project it belongs.
 #[derive(Deserialize)]
@@ -80,6 +81,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         return Ok(None);
     }
     let (namespace, name) = queue::key_of(project);
+    let began = Instant::now();
     // Looked at again and again until all are gone, most of which are going already.
     let own = stack::stored_of_project(&services.lookup, &namespace, &name).await?;
     let deleted_by = project.status.as_ref().map(|status| status.deleted_by.clone());
@@ -88,12 +90,18 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let api = services.lookup.api::<Stack>()?.with_context(context);
     // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
     let is_emptied = !own.is_empty() && cluster::is_emptied(&*services.cluster, &namespace).await?;
+    let policy = project.spec.deletion_policy;
     // One that is refused keeps no other waiting.
     let mut failed = FirstError::default();
-    for stored in own.iter().filter(|stored| !stored.is_deleting()) {
+    for stored in &own {
         let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
-        let follows = is_deployed(&stack) && !is_emptied;
-        if follows && failed.note(stacks::set_policy(services, &stack, project.spec.deletion_policy).await).is_none() {
+        // Also one that is going already, and of which nothing seems to be live: what a run makes it tells when it is done.
+        let follows =
+            !is_emptied && (policy != DeletionPolicy::Refuse || (!stored.is_deleting() && may_be_live(&stack)));
+        if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {
+            continue;
+        }
+        if stored.is_deleting() {
             continue;
         }
         let preconditions = Preconditions { uid: stack.uid(), ..Preconditions::default() };
@@ -106,7 +114,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     }
     failed.told()?;
     if !own.is_empty() {
-        return Ok(Some(WAIT));
+        return Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
     }
     let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
@@ -116,7 +124,6 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
 mod tests {
     use k8s_openapi::api::core::v1::Namespace;
     use serde_json::json;
-    use stoa_types::DeletionPolicy;
 
     use super::*;
     use crate::controllers::runs::tests::World;
@@ -144,10 +151,37 @@ mod tests {
             }
             projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
             let project = projects.get("shop", "web").await.unwrap();
-            assert_eq!(remove(&world.services, &project).await.unwrap(), Some(WAIT));
+            assert!(remove(&world.services, &project).await.unwrap().is_some(), "its stack is still there");
             let stack = stacks.get("shop", "web").await.unwrap();
             assert_eq!(stack.spec.deletion_policy, DeletionPolicy::Orphan);
             assert!(stack.metadata.deletion_timestamp.is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn stacks_have_the_policy_of_the_project_that_takes_them_along_whatever_their_status_says_yet() {
+        for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
+            let world = World::with_secrets().await;
+            world.create_in("", "Namespace", "shop", json!({})).await;
+            world.create("Stack", "api", json!({"project": "web"})).await;
+            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+            // One is going already, and what the first run of the other makes it has not told.
+            stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]);
+            let begin = |stack: &mut Stack| {
+                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+            };
+            stacks.update_status_with("shop", "api", begin).await.unwrap();
+            projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = policy).await.unwrap();
+            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+            let key = ("shop".to_owned(), "web".to_owned());
+            let later = look(world.services.clone(), Groups::default(), key).await.unwrap();
+            assert!(later.is_some(), "they are still there");
+            for name in ["web", "api"] {
+                let stack = stacks.get("shop", name).await.unwrap();
+                assert!(stack.metadata.deletion_timestamp.is_some(), "{name} is not taken along");
+                assert_eq!(stack.spec.deletion_policy, policy, "{name}");
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
+    ops::RangeInclusive,
     sync::Arc,
     time::Duration,
 };
@@ -29,9 +30,17 @@ use super::groups::{Member, Part};
 use crate::kinds::lookup::Kind;
 
 /// The shortest and longest wait after a failure.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+const BACKOFF: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 /// The longest wait after a failure to read what is stored: nothing but a repair ends that, which makes what is repaired due.
 const UNTIL_REPAIRED: Duration = Duration::from_mins(10);
+
+/// By how much longer than a look took nobody looks again, at least.
+const PAUSE: u32 = 20;
+
+/// How long to wait, within these bounds, after a look that took so long: one that reads a lot is not made again at once.
+pub(crate) fn wait_after_look(took: Duration, bounds: RangeInclusive<Duration>) -> Duration {
+    took.saturating_mul(PAUSE).clamp(*bounds.start(), *bounds.end())
+}
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 pub(crate) type ObjectKey = (String, String);
@@ -117,7 +126,7 @@ impl Trigger {
 
     /// The keys that `keys` finds for an object of kind `K`, when one changes.
     pub(crate) fn on<K: Kind + Sync>(objects: &Api<K>, keys: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
-        Self::of(objects.subscribe(None), keys)
+        Self::of(objects.subscribe_stored::<K>(None), |_, _| true, keys)
     }
 
     /// The same, by a type that has no more fields than are wanted.
@@ -125,7 +134,7 @@ impl Trigger {
         objects: &Api<K>,
         keys: impl Fn(&P) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        Self::of(objects.subscribe_part(None), keys)
+        Self::of(objects.subscribe_stored::<P>(None), |_, _| true, keys)
     }
 
     /// The same, only when something changes that the type has: a status that is written again and again makes nothing
@@ -134,34 +143,36 @@ impl Trigger {
         objects: &Api<K>,
         keys: impl Fn(&Member<S, T>) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        let mut known: HashMap<Key, Arc<Stored>> = HashMap::new();
-        let keys =
-            objects.subscribe_stored(None).map(move |change: Change<(Arc<Stored>, Member<S, T>)>| match change {
-                Change::Restarted(all) => {
-                    let due = all.iter().flat_map(|(_, object)| keys(object)).collect();
-                    known = all.into_iter().map(|(stored, _)| (stored.key.clone(), stored)).collect();
-                    due
-                }
-                Change::Applied((stored, object)) => {
-                    let before = known.insert(stored.key.clone(), stored);
-                    let before = before.and_then(|before| before.decode_part::<Member<S, T>>().ok());
-                    if before.is_some_and(|before| before == object) { Vec::new() } else { keys(&object) }
-                }
-                Change::Deleted((stored, object)) => {
-                    known.remove(&stored.key);
-                    keys(&object)
-                }
-            });
-        Self::new(keys.boxed())
+        let is_news = |before: &Stored, now: &Member<S, T>| {
+            !before.decode_part::<Member<S, T>>().is_ok_and(|before| before == *now)
+        };
+        Self::of(objects.subscribe_stored(None), is_news, keys)
     }
 
-    fn of<T: Send + 'static>(
-        changes: BoxStream<'static, Change<T>>,
-        keys: impl Fn(&T) -> Vec<ObjectKey> + Send + 'static,
+    /// The keys of what changes in a way that is news, beside what was there before.
+    fn of<P: Part>(
+        changes: BoxStream<'static, Change<(Arc<Stored>, P)>>,
+        is_news: impl Fn(&Stored, &P) -> bool + Send + 'static,
+        keys: impl Fn(&P) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
+        let mut known: HashMap<Key, Arc<Stored>> = HashMap::new();
         let keys = changes.map(move |change| match change {
-            Change::Restarted(all) => all.iter().flat_map(&keys).collect(),
-            Change::Applied(object) | Change::Deleted(object) => keys(&object),
+            Change::Restarted(all) => {
+                let there = all.iter().map(|(stored, _)| (stored.key.clone(), Arc::clone(stored))).collect();
+                let before = std::mem::replace(&mut known, there);
+                // What was deleted while history was missed nobody tells of.
+                let gone = before.values().filter(|stored| !known.contains_key(&stored.key));
+                let gone = gone.filter_map(|stored| stored.decode_part::<P>().ok());
+                all.iter().map(|(_, object)| keys(object)).chain(gone.map(|object| keys(&object))).flatten().collect()
+            }
+            Change::Applied((stored, object)) => {
+                let before = known.insert(stored.key.clone(), stored);
+                if before.is_none_or(|before| is_news(&before, &object)) { keys(&object) } else { Vec::new() }
+            }
+            Change::Deleted((stored, object)) => {
+                known.remove(&stored.key);
+                keys(&object)
+            }
         });
         Self::new(keys.boxed())
     }
@@ -299,6 +310,14 @@ mod tests {
     }
 
     #[test]
+    fn the_longer_a_look_takes_the_longer_nobody_looks_again() {
+        let wait =
+            |took: u64| wait_after_look(Duration::from_millis(took), Duration::from_secs(1)..=Duration::from_mins(1));
+        let expected = [1_000, 2_000, 60_000, 60_000].map(Duration::from_millis);
+        assert_eq!([1, 100, 3_000, u64::MAX].map(wait), expected);
+    }
+
+    #[test]
     fn what_fails_first_is_told_after_the_rest() {
         let mut failed = FirstError::default();
         let refused = |what: &str| Err::<u8, _>(ApiError::bad_request(what));
@@ -337,6 +356,30 @@ mod tests {
         projects.update_with("shop", "web", describe).await.unwrap();
         let mut due = keys.filter_map(async |keys| keys.into_iter().next()).boxed();
         assert_eq!([due.next().await.unwrap(), due.next().await.unwrap()], [api, web]);
+    }
+
+    #[tokio::test]
+    async fn what_was_deleted_while_history_was_missed_is_due() {
+        type OfProject = Member<serde_json::Value, IgnoredAny>;
+        let world = World::with_runner(runner::unreachable()).await;
+        world.create("Project", "api", serde_json::json!({"source": {"name": "config"}})).await;
+        let projects = world.registry.api::<Project>();
+        let all = projects.store().list(None, &Default::default()).await.unwrap().items;
+        let is_web = |stored: &&Arc<Stored>| stored.name() == "web";
+        let told = |stored: &Arc<Stored>| (stored.clone(), stored.decode_part::<OfProject>().unwrap());
+        for is_news in [true, false] {
+            let changes = [
+                Change::Restarted(all.iter().map(told).collect()),
+                Change::Restarted(all.iter().filter(is_web).map(told).collect()),
+                Change::Restarted(all.iter().filter(is_web).map(told).collect()),
+            ];
+            let trigger = Trigger::of(stream::iter(changes).boxed(), move |_, _| is_news, |p| vec![p.key()]);
+            let mut due: Vec<Vec<ObjectKey>> = trigger.keys.collect().await;
+            due.iter_mut().for_each(|keys| keys.sort());
+            let key = |name: &str| ("shop".to_owned(), name.to_owned());
+            let both = vec![key("api"), key("web")];
+            assert_eq!(due, [both.clone(), both, vec![key("web")]], "what is gone is told once");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,31 +8,46 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, ListOptions},
+};
 use stoa_types::{
     Release, Resource, Run, Stack, Workflow, Workspace,
     delivery::{Operation, RunPhase},
     labels,
+    platform::Retention,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::{GATHER, Member},
+    groups::Member,
     needed::{self, gone_back_to},
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
-use crate::runs::{Services, status};
+use crate::{
+    kinds::lookup::Kind,
+    runs::{Services, status},
+};
 
 /// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
 const AGAIN: Duration = Duration::from_mins(10);
+/// How long what happens in a workspace is gathered: each look reads all that is on record there.
+const GATHER: Duration = Duration::from_secs(30);
+
+/// Until when workspaces are left alone.
+type Pauses = Arc<Mutex<HashMap<String, Instant>>>;
 
 /// A stack in a workspace: namespace, stack, workspace.
 type Deployment = (String, String, String);
@@ -45,7 +60,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let of = |workspace: &str| (String::new(), workspace.to_owned());
     let triggers = vec![
-        Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
+        Trigger::on_change(&workspaces, |w: &Member<OfWorkspaceSpec, IgnoredAny>| vec![w.key()]),
         Trigger::on_part(&runs, move |run: &Member<OfWorkspace, OfStatus>| {
             let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
             has_ended.then(|| of(&run.spec.workspace)).into_iter().collect()
@@ -54,7 +69,14 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::on_part(&releases, move |release: &Member<OfWorkspace, IgnoredAny>| vec![of(&release.spec.workspace)])
             .within(GATHER),
     ];
-    queue::drive("retention", triggers, end, |key| look(services.clone(), key)).await;
+    let pauses = Pauses::default();
+    queue::drive("retention", triggers, end, |key| look(services.clone(), pauses.clone(), key)).await;
+}
+
+/// What of a workspace says what is kept.
+#[derive(Deserialize, PartialEq)]
+struct OfWorkspaceSpec {
+    retention: Option<Retention>,
 }
 
 /// What of a record says where it belongs: this is read with every change of it.
@@ -70,21 +92,39 @@ struct OfStatus {
     phase: RunPhase,
 }
 
-async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
-    let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
+async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
+        pauses.lock().remove(&name);
+        return Ok(None);
+    };
     let Some(retention) = workspace.spec.retention.filter(|kept| kept.runs.is_some() || kept.releases.is_some()) else {
         return Ok(None);
     };
-    let of_workspace = ListOptions { field_selector: Some(format!("spec.workspace={name}")), ..ListOptions::default() };
+    let began = Instant::now();
+    let left = pauses.lock().get(&name).map(|until| until.saturating_duration_since(began));
+    if let Some(left) = left.filter(|left| !left.is_zero()) {
+        return Ok(Some(left));
+    }
+    let removed = remove_excess(&services, &name, &retention).await;
+    let pause = queue::wait_after_look(began.elapsed(), Duration::ZERO..=AGAIN);
+    pauses.lock().insert(name, Instant::now() + pause);
+    removed?;
+    Ok(Some(AGAIN))
+}
+
+/// Removes what is beyond what a workspace keeps.
+async fn remove_excess(services: &Services, workspace: &str, retention: &Retention) -> Result<(), ApiError> {
+    let of_workspace =
+        ListOptions { field_selector: Some(format!("spec.workspace={workspace}")), ..ListOptions::default() };
     let (runs, releases, resources) =
         (services.lookup.api::<Run>()?, services.lookup.api::<Release>()?, services.lookup.api::<Resource>()?);
     let named = |stack: Stack| Some(named_by(&stack).collect::<Vec<_>>());
     let named = services.lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), named).await?;
     let named = named.into_iter().flatten().collect();
     // What refers to others is read after them, so that what is made meanwhile has found them or is found here.
-    let all_releases = releases.list_with(None, &of_workspace).await?;
-    let all_resources = resources.list_with(None, &of_workspace).await?;
-    let all_runs = runs.list_with(None, &of_workspace).await?;
+    let all_releases = releases.list_of(None, &of_workspace, |release| Some(OfRelease::of(&release))).await?;
+    let all_resources = resources.list_of(None, &of_workspace, |resource| OfResource::of(&resource)).await?;
+    let all_runs = runs.list_of(None, &of_workspace, |run| Some(OfRun::of(&run))).await?;
     // They have to see how their runs did.
     let workflows = needed::workflows_under_way(&services.lookup, None).await?;
     // One that cannot be deleted keeps no other.
@@ -93,51 +133,155 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
         let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
         let mut gone = HashSet::new();
         for release in excess {
-            if failed.note(remove_release(&services, release).await) == Some(true) {
-                gone.insert(queue::key_of(release));
+            if failed.note(remove_release(services, &release.read).await) == Some(true) {
+                gone.insert(&release.read.key);
             }
         }
-        let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
+        let left = all_releases.iter().filter(|release| !gone.contains(&release.read.key));
         for resource in excess_resources(&all_resources, left) {
-            failed.note(queue::delete(&resources, resource).await);
+            failed.note(remove_resource(services, &resource.read).await);
         }
     }
     if let Some(kept) = retention.runs {
         let workflows: HashSet<ObjectKey> = workflows.iter().map(queue::key_of).collect();
-        let is_needed = |run: &&Run| {
-            let workflow = run.labels().get(labels::WORKFLOW);
-            workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
-        };
+        let is_needed = |run: &&OfRun| run.workflow.as_ref().is_some_and(|workflow| workflows.contains(workflow));
         for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            failed.note(remove_run(&services, run).await);
+            failed.note(remove_run(services, &run.read).await);
         }
     }
-    failed.told()?;
-    Ok(Some(AGAIN))
+    failed.told()
 }
 
 /// Removes a release as it was read, unless somebody goes back to it by now; whether it goes.
-async fn remove_release(services: &Services, release: &Release) -> Result<bool, ApiError> {
-    if needed::is_gone_back_to(&services.lookup, release).await? {
+async fn remove_release(services: &Services, read: &Read) -> Result<bool, ApiError> {
+    let releases = services.lookup.api::<Release>()?;
+    let Some(release) = unchanged(&releases, read).await? else { return Ok(false) };
+    if needed::is_gone_back_to(&services.lookup, &release).await? {
         return Ok(false);
     }
-    queue::delete(&services.lookup.api::<Release>()?, release).await
+    queue::delete(&releases, &release).await
 }
 
 /// Removes a run as it was read, unless somebody carries out its plan by now; whether it goes.
-async fn remove_run(services: &Services, run: &Run) -> Result<bool, ApiError> {
-    if needed::is_to_be_carried_out(&services.lookup, run).await? {
+async fn remove_run(services: &Services, read: &Read) -> Result<bool, ApiError> {
+    let runs = services.lookup.api::<Run>()?;
+    let Some(run) = unchanged(&runs, read).await? else { return Ok(false) };
+    if needed::is_to_be_carried_out(&services.lookup, &run).await? {
         return Ok(false);
     }
-    queue::delete(&services.lookup.api::<Run>()?, run).await
+    queue::delete(&runs, &run).await
+}
+
+/// Removes a resource's record as it was read; whether it goes.
+async fn remove_resource(services: &Services, read: &Read) -> Result<bool, ApiError> {
+    let resources = services.lookup.api::<Resource>()?;
+    match unchanged(&resources, read).await? {
+        Some(resource) => queue::delete(&resources, &resource).await,
+        None => Ok(false),
+    }
+}
+
+/// What was read, if it is there as it was: what changed since is decided about again.
+async fn unchanged<K: Kind>(api: &Api<K>, read: &Read) -> Result<Option<K>, ApiError> {
+    let found = api.get_opt(&read.key.0, &read.key.1).await?;
+    Ok(found.filter(|found| found.meta().resource_version == read.version))
+}
+
+/// Which object was read. There may be many, of which little is needed to decide: a decoded one takes several times its bytes.
+#[derive(Debug)]
+struct Read {
+    key: ObjectKey,
+    version: Option<String>,
+    is_going: bool,
+}
+
+impl Read {
+    fn of<K: Kind>(object: &K) -> Self {
+        let metadata = object.meta();
+        let is_going = metadata.deletion_timestamp.is_some();
+        Self { key: queue::key_of(object), version: metadata.resource_version.clone(), is_going }
+    }
+}
+
+/// What counts of a run.
+#[derive(Debug)]
+struct OfRun {
+    read: Read,
+    of: Deployment,
+    has_ended: bool,
+    /// Whether it is a plan of a pull request.
+    is_plan: bool,
+    ended_at: (Option<Timestamp>, u64),
+    /// The Preview whose plan it carries out.
+    carries_out: Option<ObjectKey>,
+    /// The release that it goes back to.
+    back_to: Option<i64>,
+    workflow: Option<ObjectKey>,
+}
+
+impl OfRun {
+    fn of(run: &Run) -> Self {
+        let namespace = run.namespace().unwrap_or_default();
+        let status = status(run);
+        let beside = |name: &String| (namespace.clone(), name.clone());
+        let version = run.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+        Self {
+            read: Read::of(run),
+            of: (namespace.clone(), run.spec.stack.clone(), run.spec.workspace.clone()),
+            has_ended: status.phase.is_terminal(),
+            is_plan: pull_requests::is_plan(run),
+            ended_at: (status.completion_time.map(|Time(at)| at), version),
+            carries_out: run.spec.plan.as_ref().map(beside),
+            back_to: run.spec.release.filter(|_| run.spec.planned() == Operation::Rollback),
+            workflow: run.labels().get(labels::WORKFLOW).map(beside),
+        }
+    }
+
+    /// When it ended. Of those that did in the same second, the one that was written last did last.
+    fn end(&self) -> (Option<Timestamp>, u64, &str) {
+        let (at, version) = self.ended_at;
+        (at, version, self.read.key.1.as_str())
+    }
+}
+
+/// What counts of a release.
+#[derive(Debug)]
+struct OfRelease {
+    read: Read,
+    of: Deployment,
+    /// Another stack of the same name has a history of its own.
+    stack_uid: String,
+    revision: i64,
+}
+
+impl OfRelease {
+    fn of(release: &Release) -> Self {
+        let spec = &release.spec;
+        let of = (release.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
+        Self { read: Read::of(release), of, stack_uid: spec.stack_uid.clone(), revision: spec.revision }
+    }
+}
+
+/// What counts of the record of a resource that was destroyed.
+#[derive(Debug)]
+struct OfResource {
+    read: Read,
+    of: Deployment,
+    release: i64,
+}
+
+impl OfResource {
+    /// Nothing of one that is there, or of which nobody knows in which release it was destroyed.
+    fn of(resource: &Resource) -> Option<Self> {
+        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
+        let spec = &resource.spec;
+        let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
+        Some(Self { read: Read::of(resource), of, release: spec.release.filter(|_| is_gone)? })
+    }
 }
 
 fn kept_of(kept: i64) -> usize {
     usize::try_from(kept).unwrap_or(usize::MAX).max(1)
-}
-
-fn deployment_of(run: &Run) -> Deployment {
-    (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone())
 }
 
 /// The runs that a stack's status names: the last ones, and those that are followed.
@@ -151,86 +295,70 @@ fn named_by(stack: &Stack) -> impl Iterator<Item = ObjectKey> {
 }
 
 /// The ended runs beyond the newest ones of each stack, but those that somebody needs, as who names them does.
-fn excess_runs(runs: &[Run], named: HashSet<ObjectKey>, kept: usize) -> Vec<&Run> {
+fn excess_runs(runs: &[OfRun], named: HashSet<ObjectKey>, kept: usize) -> Vec<&OfRun> {
     let mut needed = named;
-    let mut ended: HashMap<Deployment, Vec<&Run>> = HashMap::new();
+    let mut ended: HashMap<&Deployment, Vec<&OfRun>> = HashMap::new();
     for run in runs {
-        if status(run).phase.is_terminal() && !pull_requests::is_plan(run) {
-            ended.entry(deployment_of(run)).or_default().push(run);
-        } else if let Some(plan) = &run.spec.plan {
-            needed.insert((run.namespace().unwrap_or_default(), plan.clone()));
+        if run.has_ended && !run.is_plan {
+            ended.entry(&run.of).or_default().push(run);
+        } else {
+            needed.extend(run.carries_out.clone());
         }
     }
     let mut excess = Vec::new();
     for mut runs in ended.into_values() {
-        runs.sort_by_key(|run| std::cmp::Reverse(ended_at(run)));
+        runs.sort_by(|a, b| b.end().cmp(&a.end()));
         excess.extend(runs.into_iter().skip(kept));
     }
-    excess.retain(|run| run.metadata.deletion_timestamp.is_none() && !needed.contains(&queue::key_of(*run)));
-    excess.sort_by_key(|run| queue::key_of(*run));
+    excess.retain(|run| !run.read.is_going && !needed.contains(&run.read.key));
+    excess.sort_by_key(|run| run.read.key.clone());
     excess
-}
-
-/// When a run ended. Of those that did in the same second, the one that was written last did last.
-fn ended_at(run: &Run) -> (Option<Timestamp>, u64, String) {
-    let version = run.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-    (status(run).completion_time.map(|Time(at)| at), version, run.name_any())
 }
 
 /// The releases beyond the newest ones of each stack, but those that a run or a workflow under way goes back to.
-fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], workflows: &[Workflow], kept: usize) -> Vec<&'a Release> {
-    let under_way =
-        runs.iter().filter(|run| run.spec.planned() == Operation::Rollback && !status(run).phase.is_terminal());
-    let needed: HashSet<(Deployment, i64)> =
-        under_way.filter_map(|run| Some((deployment_of(run), run.spec.release?))).collect();
+fn excess_releases<'a>(
+    releases: &'a [OfRelease],
+    runs: &[OfRun],
+    workflows: &[Workflow],
+    kept: usize,
+) -> Vec<&'a OfRelease> {
+    let under_way = runs.iter().filter(|run| !run.has_ended);
+    let needed: HashSet<(&Deployment, i64)> = under_way.filter_map(|run| Some((&run.of, run.back_to?))).collect();
     let planned: HashSet<(String, String, i64)> = workflows.iter().flat_map(gone_back_to).collect();
-    // Another stack of the same name has a history of its own.
-    let mut histories: HashMap<(Deployment, &str), Vec<&Release>> = HashMap::new();
+    let mut histories: HashMap<(&Deployment, &str), Vec<&OfRelease>> = HashMap::new();
     for release in releases {
-        histories.entry((deployed_by(release), &release.spec.stack_uid)).or_default().push(release);
+        histories.entry((&release.of, &release.stack_uid)).or_default().push(release);
     }
     let mut excess = Vec::new();
     for mut releases in histories.into_values() {
-        releases.sort_by_key(|release| std::cmp::Reverse(release.spec.revision));
+        releases.sort_by_key(|release| std::cmp::Reverse(release.revision));
         excess.extend(releases.into_iter().skip(kept));
     }
     excess.retain(|release| {
-        release.metadata.deletion_timestamp.is_none()
-            && !needed.contains(&(deployed_by(release), release.spec.revision))
-            && !planned.contains(&(
-                release.namespace().unwrap_or_default(),
-                release.spec.stack.clone(),
-                release.spec.revision,
-            ))
+        let (namespace, stack, _) = &release.of;
+        !release.read.is_going
+            && !needed.contains(&(&release.of, release.revision))
+            && !planned.contains(&(namespace.clone(), stack.clone(), release.revision))
     });
-    excess.sort_by_key(|release| (queue::key_of(*release).0, release.spec.stack.clone(), release.spec.revision));
+    excess.sort_by_key(|release| (release.of.clone(), release.revision));
     excess
 }
 
-fn deployed_by(release: &Release) -> Deployment {
-    (release.namespace().unwrap_or_default(), release.spec.stack.clone(), release.spec.workspace.clone())
-}
-
 /// The records of what was destroyed before any release that is left.
-fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'a Release>) -> Vec<&'a Resource> {
-    let mut first: HashMap<Deployment, i64> = HashMap::new();
+fn excess_resources<'a>(resources: &'a [OfResource], left: impl Iterator<Item = &'a OfRelease>) -> Vec<&'a OfResource> {
+    let mut first: HashMap<&Deployment, i64> = HashMap::new();
     for release in left {
-        let oldest = first.entry(deployed_by(release)).or_insert(i64::MAX);
-        *oldest = release.spec.revision.min(*oldest);
+        let oldest = first.entry(&release.of).or_insert(i64::MAX);
+        *oldest = release.revision.min(*oldest);
     }
-    let is_excess = |resource: &&Resource| {
-        let spec = &resource.spec;
-        let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
-        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
-        is_gone && spec.release.zip(first.get(&of)).is_some_and(|(release, oldest)| release < *oldest)
-    };
+    let is_excess = |of: &&OfResource| first.get(&of.of).is_some_and(|oldest| of.release < *oldest);
     resources.iter().filter(is_excess).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::lookup::Kind, runs::runner};
+    use crate::{controllers::runs::tests::World, runs::runner};
     use serde_json::{Value, json};
     use stoa_types::delivery::WorkflowPhase;
 
@@ -255,8 +383,25 @@ mod tests {
         object("Release", &format!("web.dev.{revision}.{uid}"), spec, Value::Null)
     }
 
-    fn names<K: Kind>(objects: &[&K]) -> Vec<String> {
-        objects.iter().map(|object| object.name_any()).collect()
+    /// The names of the runs that go.
+    fn excess_of(runs: &[Run], named: HashSet<ObjectKey>, kept: usize) -> Vec<String> {
+        let runs: Vec<OfRun> = runs.iter().map(OfRun::of).collect();
+        excess_runs(&runs, named, kept).into_iter().map(|run| run.read.key.1.clone()).collect()
+    }
+
+    /// The names of the releases that go.
+    fn releases_of(releases: &[Release], runs: &[Run], workflows: &[Workflow], kept: usize) -> Vec<String> {
+        let releases: Vec<OfRelease> = releases.iter().map(OfRelease::of).collect();
+        let runs: Vec<OfRun> = runs.iter().map(OfRun::of).collect();
+        let excess = excess_releases(&releases, &runs, workflows, kept);
+        excess.into_iter().map(|release| release.read.key.1.clone()).collect()
+    }
+
+    /// The names of the records that go.
+    fn resources_of(resources: &[Resource], left: &[Release]) -> Vec<String> {
+        let resources: Vec<OfResource> = resources.iter().filter_map(OfResource::of).collect();
+        let left: Vec<OfRelease> = left.iter().map(OfRelease::of).collect();
+        excess_resources(&resources, left.iter()).into_iter().map(|of| of.read.key.1.clone()).collect()
     }
 
     #[test]
@@ -271,56 +416,49 @@ mod tests {
             run("other-workspace", Some(0), json!({"workspace": "prod"})),
             run("waits", None, none.clone()),
         ];
-        assert_eq!(names(&excess_runs(&runs, HashSet::new(), 2)), ["a", "b"]);
-        assert_eq!(names(&excess_runs(&runs, HashSet::new(), 4)), [""; 0]);
+        assert_eq!(excess_of(&runs, HashSet::new(), 2), ["a", "b"]);
+        assert_eq!(excess_of(&runs, HashSet::new(), 4), [""; 0]);
         let at_once = [("a", "10"), ("b", "9")].map(|(name, version)| {
             let mut run = run(name, Some(1), none.clone());
             run.metadata.resource_version = Some(version.to_owned());
             run
         });
-        assert_eq!(names(&excess_runs(&at_once, HashSet::new(), 1)), ["b"], "which was written before the other");
+        assert_eq!(excess_of(&at_once, HashSet::new(), 1), ["b"], "which was written before the other");
         let applies = [&runs[..], &[run("applies", None, json!({"plan": "a"}))]].concat();
-        assert_eq!(names(&excess_runs(&applies, HashSet::new(), 2)), ["b"], "a plan that is carried out");
+        assert_eq!(excess_of(&applies, HashSet::new(), 2), ["b"], "a plan that is carried out");
         let status = json!({"deployments": [{"workspace": "dev", "lastRun": "b"}],
             "trigger": {"started": [{"workspace": "dev", "number": 1, "run": "a"}]}});
         let stack: Stack = object("Stack", "web", json!({"project": "web"}), status);
-        assert_eq!(names(&excess_runs(&runs, named_by(&stack).collect(), 2)), [""; 0], "what the stack's status names");
+        assert_eq!(excess_of(&runs, named_by(&stack).collect(), 2), [""; 0], "what the stack's status names");
         let mut plan = run("plan", Some(5), none);
         plan.labels_mut().insert(labels::PULL_REQUEST.to_owned(), "7".to_owned());
         let by_somebody = [&runs[..], &[plan.clone()]].concat();
-        assert_eq!(names(&excess_runs(&by_somebody, HashSet::new(), 4)), ["a"], "a label is anybody's");
+        assert_eq!(excess_of(&by_somebody, HashSet::new(), 4), ["a"], "a label is anybody's");
         plan.status.get_or_insert_default().requester.username = pull_requests::USER.to_owned();
         let with_plan = [&runs[..], &[plan]].concat();
-        assert_eq!(
-            names(&excess_runs(&with_plan, HashSet::new(), 4)),
-            [""; 0],
-            "a plan of a pull request takes no run's place"
-        );
+        assert_eq!(excess_of(&with_plan, HashSet::new(), 4), [""; 0], "a plan of a pull request takes no run's place");
     }
 
     #[test]
     fn newest_releases_are_kept_and_those_that_are_gone_back_to() {
         let releases =
             [release(9, "u"), release(10, "u"), release(11, "u"), release(1, "before"), release(2, "before")];
-        assert_eq!(names(&excess_releases(&releases, &[], &[], 2)), ["web.dev.9.u"]);
-        assert_eq!(
-            names(&excess_releases(&releases, &[], &[], 1)),
-            ["web.dev.1.before", "web.dev.9.u", "web.dev.10.u"]
-        );
+        assert_eq!(releases_of(&releases, &[], &[], 2), ["web.dev.9.u"]);
+        assert_eq!(releases_of(&releases, &[], &[], 1), ["web.dev.1.before", "web.dev.9.u", "web.dev.10.u"]);
         let back = [run("back", None, json!({"operation": "Rollback", "release": 9}))];
-        assert_eq!(names(&excess_releases(&releases, &back, &[], 2)), [""; 0]);
+        assert_eq!(releases_of(&releases, &back, &[], 2), [""; 0]);
         let done = [run("back", Some(1), json!({"operation": "Rollback", "release": 9}))];
-        assert_eq!(names(&excess_releases(&releases, &done, &[], 2)), ["web.dev.9.u"]);
+        assert_eq!(releases_of(&releases, &done, &[], 2), ["web.dev.9.u"]);
         let elsewhere = [run("back", None, json!({"operation": "Rollback", "release": 9, "workspace": "prod"}))];
-        assert_eq!(names(&excess_releases(&releases, &elsewhere, &[], 2)), ["web.dev.9.u"]);
+        assert_eq!(releases_of(&releases, &elsewhere, &[], 2), ["web.dev.9.u"]);
         let step = |stack: &str, release: i64| json!({"name": "back", "when": "Failure", "run": {"stack": stack, "operation": "Rollback", "release": release}});
         let workflow = |steps: Value| -> [Workflow; 1] {
             [object("Workflow", "deploys", json!({"stack": "web", "steps": steps}), Value::Null)]
         };
         let later = workflow(json!([step("", 9)]));
-        assert_eq!(names(&excess_releases(&releases, &[], &later, 2)), [""; 0], "a step may be to come");
+        assert_eq!(releases_of(&releases, &[], &later, 2), [""; 0], "a step may be to come");
         let of_another = workflow(json!([step("api", 9)]));
-        assert_eq!(names(&excess_releases(&releases, &[], &of_another, 2)), ["web.dev.9.u"]);
+        assert_eq!(releases_of(&releases, &[], &of_another, 2), ["web.dev.9.u"]);
     }
 
     #[test]
@@ -337,13 +475,56 @@ mod tests {
             resource("old", Some(1), "Applied"),
         ];
         let left = [release(2, "u"), release(3, "u")];
-        assert_eq!(names(&excess_resources(&resources, left.iter())), ["gone-long-ago"]);
-        assert_eq!(names(&excess_resources(&resources, [].iter())), [""; 0]);
+        assert_eq!(resources_of(&resources, &left), ["gone-long-ago"]);
+        assert_eq!(resources_of(&resources, &[]), [""; 0]);
     }
 
     async fn end(world: &World, run: &str) {
         let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
         world.registry.api::<Run>().update_status_with("shop", run, end).await.unwrap();
+    }
+
+    /// A world whose workspace keeps one run, and in which three have ended.
+    async fn keeping_one() -> World {
+        let world = World::with_runner(runner::unreachable()).await;
+        let keep = |workspace: &mut Workspace| {
+            workspace.spec.retention = Some(Retention { runs: Some(1), ..Retention::default() });
+        };
+        world.registry.api::<Workspace>().update_with("", "dev", keep).await.unwrap();
+        for name in ["a", "b", "c"] {
+            world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
+            end(&world, name).await;
+        }
+        world
+    }
+
+    /// Looks at the workspace; the runs that are not going then.
+    async fn left(world: &World, pauses: &Pauses) -> Vec<String> {
+        look(world.services.clone(), pauses.clone(), (String::new(), "dev".to_owned())).await.unwrap();
+        let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
+        runs.iter().filter(|run| run.metadata.deletion_timestamp.is_none()).map(|run| run.name_any()).collect()
+    }
+
+    #[tokio::test]
+    async fn workspace_is_left_alone_for_a_while_after_a_look() {
+        let (world, pauses) = (keeping_one().await, Pauses::default());
+        pauses.lock().insert("dev".to_owned(), Instant::now() + AGAIN);
+        assert_eq!(left(&world, &pauses).await, ["a", "b", "c"]);
+        pauses.lock().clear();
+        assert_eq!(left(&world, &pauses).await, ["c"], "the others ended before it");
+        assert!(pauses.lock().contains_key("dev"));
+    }
+
+    #[tokio::test]
+    async fn run_that_changed_since_it_was_read_stays() {
+        let world = keeping_one().await;
+        let runs = world.registry.api::<Run>();
+        let read = Read::of(&runs.get("shop", "a").await.unwrap());
+        let change = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
+        runs.update_status_with("shop", "a", change).await.unwrap();
+        assert!(!remove_run(&world.services, &read).await.unwrap());
+        let read = Read::of(&runs.get("shop", "a").await.unwrap());
+        assert!(remove_run(&world.services, &read).await.unwrap());
     }
 
     #[tokio::test]
@@ -355,10 +536,10 @@ mod tests {
         let read = runs.get("shop", "preview").await.unwrap();
         let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview"});
         world.create("Run", "apply", apply).await;
-        assert!(!remove_run(&world.services, &read).await.unwrap());
+        assert!(!remove_run(&world.services, &Read::of(&read)).await.unwrap());
         assert_eq!(runs.get("shop", "preview").await.unwrap(), read);
         end(&world, "apply").await;
-        assert!(remove_run(&world.services, &read).await.unwrap());
+        assert!(remove_run(&world.services, &Read::of(&read)).await.unwrap());
         assert!(runs.get("shop", "preview").await.unwrap().metadata.deletion_timestamp.is_some());
     }
 
@@ -373,15 +554,15 @@ mod tests {
         let read = releases.get("shop", "web.dev.1").await.unwrap();
         let back = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 1});
         world.create("Run", "back", back).await;
-        assert!(!remove_release(&world.services, &read).await.unwrap());
+        assert!(!remove_release(&world.services, &Read::of(&read)).await.unwrap());
         end(&world, "back").await;
         let step = json!({"name": "back", "run": {"operation": "Rollback", "release": 1, "workspaces": ["dev"],
             "maxParallel": 10, "timeout": "1h"}});
         world.create("Workflow", "goes-back", json!({"stack": "web", "steps": [step]})).await;
-        assert!(!remove_release(&world.services, &read).await.unwrap());
+        assert!(!remove_release(&world.services, &Read::of(&read)).await.unwrap());
         let end = |workflow: &mut Workflow| workflow.status.get_or_insert_default().phase = WorkflowPhase::Succeeded;
         world.registry.api::<Workflow>().update_status_with("shop", "goes-back", end).await.unwrap();
-        assert!(remove_release(&world.services, &read).await.unwrap());
+        assert!(remove_release(&world.services, &Read::of(&read)).await.unwrap());
         assert!(releases.get_opt("shop", "web.dev.1").await.unwrap().is_none());
     }
 }

@@ -1,28 +1,34 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::ApiError;
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, ListOptions},
+};
 use stoa_types::{
     DeletionPolicy, Organization, Project, Run, Source, Stack, Workspace,
     delivery::{Decision, OnConflict, Operation, RunPhase, RunSpec},
     labels, reason,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     finalizers::{let_go, update_same},
     groups::{Groups, Member},
+    needed::UNDER_WAY,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
     events::Kind,
     kinds::{
+        lookup::{Kind as ServedKind, Lookup},
         stack::{is_deployed, live_workspaces},
         trigger,
     },
@@ -34,8 +40,8 @@ use crate::{
     },
 };
 
-/// How often to look while something is going.
-const WAIT: Duration = Duration::from_millis(500);
+/// How often to look while something is going, besides whenever one of its runs ends.
+const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 /// How long after a Refresh was refused the next is started.
 const REFUSED: Duration = Duration::from_mins(5);
 /// How long after a Destroy that failed the next is started.
@@ -57,9 +63,12 @@ struct References {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(stacks), Ok(sources), Ok(workspaces)) =
-        (services.lookup.api::<Stack>(), services.lookup.api::<Source>(), services.lookup.api::<Workspace>())
-    else {
+    let (Ok(stacks), Ok(runs), Ok(sources), Ok(workspaces)) = (
+        services.lookup.api::<Stack>(),
+        services.lookup.api::<Run>(),
+        services.lookup.api::<Source>(),
+        services.lookup.api::<Workspace>(),
+    ) else {
         return;
     };
     let by_reference = Groups::default();
@@ -70,6 +79,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let lookup = services.lookup.clone();
     let triggers = vec![
+        of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
         Trigger::on_change(&sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
@@ -83,6 +93,37 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+/// What of a run says for whose deletion it counts: this is read with every change of it.
+#[derive(Deserialize)]
+struct OfRunSpec {
+    stack: String,
+}
+
+#[derive(Deserialize)]
+struct OfRunStatus {
+    #[serde(default)]
+    phase: RunPhase,
+}
+
+/// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
+/// its key by namespace and name of the run's stack.
+pub(super) fn of_runs_waited_for<K: ServedKind>(
+    lookup: &Lookup,
+    runs: &Api<Run>,
+    whose: fn(String, String) -> ObjectKey,
+) -> Trigger {
+    let lookup = lookup.clone();
+    Trigger::on_part(runs, move |run: &Member<OfRunSpec, OfRunStatus>| {
+        let is_awaited =
+            |status: &OfRunStatus| status.phase.is_terminal() || status.phase == RunPhase::AwaitingApproval;
+        if !run.status.as_ref().is_some_and(is_awaited) {
+            return Vec::new();
+        }
+        let key = whose(run.namespace().to_owned(), run.spec.stack.clone());
+        if lookup.is_going::<K>(&key.0, &key.1) { vec![key] } else { Vec::new() }
+    })
 }
 
 async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
@@ -196,21 +237,27 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     if !stack.finalizers().iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
         return Ok(None);
     }
-    // The status may be older than what is recorded: a run that was put down has not told of its last calls.
-    let is_live = is_deployed(stack) || !recorded_in(services, stack).await?.is_empty();
-    if is_live && stack.spec.deletion_policy == DeletionPolicy::Destroy {
-        destroy(services, stack).await?;
-        return Ok(Some(WAIT));
-    }
-    if is_live && stack.spec.deletion_policy == DeletionPolicy::Refuse {
-        // It was deployed after its deletion was admitted.
-        services.recorder.record(
-            stack,
-            Kind::Warning,
-            reason::TERMINATING,
-            "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is Refuse",
-        );
-        return Ok(Some(Duration::from_secs(5)));
+    let began = Instant::now();
+    let later = || Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
+    match stack.spec.deletion_policy {
+        DeletionPolicy::Destroy => {
+            if destroy(services, stack).await? {
+                return later();
+            }
+        }
+        DeletionPolicy::Refuse => {
+            if is_deployed(stack) || !recorded_in(services, stack).await?.is_empty() {
+                // It was deployed after its deletion was admitted.
+                services.recorder.record(
+                    stack,
+                    Kind::Warning,
+                    reason::TERMINATING,
+                    "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is Refuse",
+                );
+                return later();
+            }
+        }
+        DeletionPolicy::Orphan => {}
     }
     let mut is_busy = false;
     for run in active_runs(services, stack).await? {
@@ -221,14 +268,14 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
             let run = run.name_any();
             let message = format!("the stack waits until pull request {pull} of run {run} is merged or closed");
             services.recorder.record(stack, Kind::Warning, reason::TERMINATING, message);
-            return Ok(Some(Duration::from_secs(5)));
+            return later();
         }
         if !run.spec.cancel {
             update_same(&services.lookup.api::<Run>()?, &run, |r| r.spec.cancel = true).await?;
         }
     }
     if is_busy {
-        return Ok(Some(WAIT));
+        return later();
     }
     let uid = stack.uid().unwrap_or_default();
     state::forget_stack(&*services.log, &uid).await.map_err(|error| {
@@ -243,7 +290,8 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     Ok(None)
 }
 
-/// The workspaces in which something of a stack is there or may be, by what is recorded.
+/// The workspaces in which something of a stack is there or may be, by what is recorded. All that is recorded is read for
+/// it.
 async fn recorded_in(services: &Services, stack: &Stack) -> Result<BTreeSet<String>, ApiError> {
     let recorded = state::workspaces_of(&*services.log, &stack.uid().unwrap_or_default()).await;
     recorded.map_err(|error| {
@@ -254,12 +302,19 @@ async fn recorded_in(services: &Services, stack: &Stack) -> Result<BTreeSet<Stri
 }
 
 pub(super) async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
-    let selector = format!("{}={}", labels::STACK, stack.name_any());
-    services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await
+    services.lookup.api::<Run>()?.list_with(stack.namespace().as_deref(), &of_stack(stack)).await
+}
+
+/// Lists what is a stack's.
+fn of_stack(stack: &Stack) -> ListOptions {
+    let label_selector = Some(format!("{}={}", labels::STACK, stack.name_any()));
+    ListOptions { label_selector, ..ListOptions::default() }
 }
 
 async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
-    Ok(runs_of(services, stack).await?.into_iter().filter(|r| !status(r).phase.is_terminal()).collect())
+    let options = ListOptions { field_selector: Some(UNDER_WAY.to_owned()), ..of_stack(stack) };
+    let is_active = |run: Run| (!status(&run).phase.is_terminal()).then_some(run);
+    services.lookup.api::<Run>()?.list_of(stack.namespace().as_deref(), &options, is_active).await
 }
 
 /// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
@@ -276,36 +331,75 @@ fn is_rejected(run: &Run) -> bool {
     is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
 }
 
-/// Starts a Destroy in every workspace where the stack is deployed and none is under way, has just failed, or was
-/// rejected. What waits there to be approved to change it otherwise is cancelled, since it would have its turn first.
+/// The runs that count when stacks are to be destroyed.
+pub(super) struct Destruction {
+    /// The Destroys because of which no other is started where they are: those that are under way, have just failed, or
+    /// were rejected.
+    begun: Vec<Run>,
+    /// What waits to be approved to change something otherwise: it would have its turn first.
+    waiting: Vec<Run>,
+}
+
+impl Destruction {
+    /// Those of the stacks of a namespace that these options select.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub(super) async fn of(services: &Services, namespace: &str, stacks: &ListOptions) -> Result<Self, ApiError> {
+        let (runs, now) = (services.lookup.api::<Run>()?, services.now());
+        let selected = |fields: &str| ListOptions { field_selector: Some(fields.to_owned()), ..stacks.clone() };
+        let has_begun = |run: Run| (is_rejected(&run) || is_too_soon(&run, now)).then_some(run);
+        let begun = runs.list_of(Some(namespace), &selected("spec.operation=Destroy"), has_begun).await?;
+        let waits = |run: &Run| run.spec.operation != Operation::Destroy && awaits_approval(run) && !run.spec.cancel;
+        let waits = |run: Run| waits(&run).then_some(run);
+        let waiting = runs.list_of(Some(namespace), &selected("status.phase=AwaitingApproval"), waits).await?;
+        Ok(Self { begun, waiting })
+    }
+
+    /// Starts a Destroy in every workspace where the stack is deployed and none has begun. What waits there to be approved
+    /// to change it otherwise is cancelled. Whether anything of the stack may be there.
+    ///
+    /// # Errors
+    ///
+    /// When what is recorded cannot be read, or runs cannot be created.
+    pub(super) async fn begin(&self, services: &Services, stack: &Stack) -> Result<bool, ApiError> {
+        let name = stack.name_any();
+        // What was decided about an earlier stack of the same name says nothing of this one.
+        let is_its = |run: &&Run| run.spec.stack == name && is_of(run, stack);
+        let begun: BTreeSet<&str> = self.begun.iter().filter(is_its).map(|run| run.spec.workspace.as_str()).collect();
+        let mut workspaces: BTreeSet<String> = live_workspaces(stack).map(str::to_owned).collect();
+        // The status may be older than what is recorded: a run that was put down has not told of its last calls. While all
+        // that it tells of is destroyed, nothing is to be found out.
+        if workspaces.is_empty() || !workspaces.iter().all(|workspace| begun.contains(workspace.as_str())) {
+            workspaces.extend(recorded_in(services, stack).await?);
+        }
+        // Where it is refused it keeps no other workspace waiting.
+        let mut failed = FirstError::default();
+        for workspace in &workspaces {
+            for run in self.waiting.iter().filter(is_its).filter(|run| run.spec.workspace == *workspace) {
+                failed.note(update_same(&services.lookup.api::<Run>()?, run, |r| r.spec.cancel = true).await);
+            }
+            if !begun.contains(workspace.as_str()) {
+                failed.note(start_destroy(services, stack, workspace).await);
+            }
+        }
+        failed.told()?;
+        Ok(!workspaces.is_empty())
+    }
+}
+
+/// Has a stack destroyed wherever it is deployed, as `Destruction::begin` does. Whether anything of it may be there.
 ///
 /// # Errors
 ///
 /// When runs cannot be read or created.
-pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
-    let mut runs = runs_of(services, stack).await?;
-    // What was decided about an earlier stack of the same name says nothing of this one.
-    runs.retain(|run| is_of(run, stack));
-    let mut workspaces = recorded_in(services, stack).await?;
-    workspaces.extend(live_workspaces(stack).map(str::to_owned));
-    // Where it is refused it keeps no other workspace waiting.
-    let mut failed = FirstError::default();
-    for workspace in workspaces {
-        failed.note(destroy_in(services, stack, &runs, &workspace).await);
-    }
-    failed.told()
+pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    Destruction::of(services, &namespace, &of_stack(stack)).await?.begin(services, stack).await
 }
 
-/// The same in one workspace, beside these runs of the stack.
-async fn destroy_in(services: &Services, stack: &Stack, runs: &[Run], workspace: &str) -> Result<(), ApiError> {
-    let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
-    let waiting = runs.iter().filter(|r| !is_destroy(r) && r.spec.workspace == workspace && awaits_approval(r));
-    for run in waiting.filter(|r| !r.spec.cancel) {
-        update_same(&services.lookup.api::<Run>()?, run, |r| r.spec.cancel = true).await?;
-    }
-    if runs.iter().filter(is_destroy).any(|r| is_rejected(r) || is_too_soon(r, services.now())) {
-        return Ok(());
-    }
+async fn start_destroy(services: &Services, stack: &Stack, workspace: &str) -> Result<(), ApiError> {
     let run = run_of(stack, workspace, Operation::Destroy);
     let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
     let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
@@ -344,9 +438,106 @@ pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: Delet
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
     use serde_json::json;
+    use stoa_machinery::{Key, log, registry::DeleteOptions};
 
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    /// A world in which the stack goes, and is destroyed before where it is deployed. A run that is to change it waits.
+    async fn going() -> World {
+        let world = World::with_runner(runner::unreachable()).await;
+        let stacks = world.registry.api::<Stack>();
+        world.create("Run", "change", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+        let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+        stacks.update_with("shop", "web", destroy).await.unwrap();
+        deploy(&world, 1).await;
+        stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+        world
+    }
+
+    async fn deploy(world: &World, resources: u64) {
+        let deployed = json!([{"workspace": "dev", "resources": resources}]);
+        let set = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        world.registry.api::<Stack>().update_status_with("shop", "web", set).await.unwrap();
+    }
+
+    async fn enter(world: &World, run: &str, phase: RunPhase) {
+        let set = |run: &mut Run| run.status.get_or_insert_default().phase = phase;
+        world.registry.api::<Run>().update_status_with("shop", run, set).await.unwrap();
+    }
+
+    async fn destroys(world: &World) -> Vec<Run> {
+        let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
+        runs.into_iter().filter(|run| run.spec.operation == Operation::Destroy).collect()
+    }
+
+    /// Waits until something is so, which changes with a stack or a run.
+    async fn until(world: &World, is_so: impl AsyncFn() -> bool) {
+        let (runs, stacks) = (world.registry.api::<Run>(), world.registry.api::<Stack>());
+        let mut changes = stream::select(runs.subscribe(None).map(drop), stacks.subscribe(None).map(drop));
+        let so = async {
+            while !is_so().await {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_hours(1), so).await.expect("it gets there");
+    }
+
+    #[tokio::test]
+    async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
+        let world = going().await;
+        let look = async || look(world.services.clone(), ("shop".to_owned(), "web".to_owned())).await.unwrap();
+        let destroyed_in =
+            async || -> BTreeSet<String> { destroys(&world).await.into_iter().map(|run| run.spec.workspace).collect() };
+        let wait = look().await.unwrap();
+        assert!(WAIT.contains(&wait), "{wait:?}");
+        assert_eq!(destroyed_in().await, BTreeSet::from(["dev".to_owned()]));
+
+        // What nothing but its record tells of.
+        let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
+        world.create("Workspace", "prod", json!({"backend": {"name": "default"}})).await;
+        let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
+        let write = log::Write {
+            key: Key::new(format!("/stoa/state/{uid}/prod/resources/v1:Namespace:a")),
+            expect: log::Expect::Absent,
+            change: log::Change::Put(open.into()),
+            fence: None,
+            origin: log::Origin::default(),
+        };
+        world.services.log.append(write).await.unwrap();
+        look().await;
+        assert_eq!(destroyed_in().await, BTreeSet::from(["dev".to_owned()]));
+        deploy(&world, 0).await;
+        look().await;
+        assert_eq!(
+            destroyed_in().await,
+            BTreeSet::from(["dev", "prod"].map(str::to_owned)),
+            "it is found out in the end"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stack_that_goes_is_looked_at_as_soon_as_a_run_ends_or_comes_in_the_way() {
+        let world = going().await;
+        let (start, end) = (Instant::now(), CancellationToken::new());
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        until(&world, async || !destroys(&world).await.is_empty()).await;
+        let runs = world.registry.api::<Run>();
+        enter(&world, "change", RunPhase::AwaitingApproval).await;
+        until(&world, async || runs.get("shop", "change").await.unwrap().spec.cancel).await;
+        enter(&world, "change", RunPhase::Canceled).await;
+        deploy(&world, 0).await;
+        enter(&world, &destroys(&world).await[0].name_any(), RunPhase::Succeeded).await;
+        let stacks = world.registry.api::<Stack>();
+        until(&world, async || stacks.get_opt("shop", "web").await.unwrap().is_none()).await;
+        assert!(start.elapsed() < *WAIT.start(), "{:?}", start.elapsed());
+        end.cancel();
+        driven.await.unwrap();
+    }
 
     #[test]
     fn run_that_saw_nothing_is_no_look_for_drift() {

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
-use stoa_machinery::{ApiError, RequestContext, status::FieldError};
+use stoa_machinery::{ApiError, RequestContext, content, status::FieldError};
 use stoa_types::{Condition, DurationString, SecretReference, Subject, common::SecretKeyReference};
 
 use super::trigger::CAUSED_BY;
@@ -52,6 +52,22 @@ pub(crate) fn subject(path: &str, subject: &Subject, errors: &mut Vec<FieldError
         other => {
             errors.push(FieldError::not_supported(format!("{path}.kind"), other, &["Group", "ServiceAccount", "User"]))
         }
+    }
+}
+
+/// Finds why there is no such ServiceAccount to be bound to a role. Its name kube-apiserver checks, too, and refuses the whole
+/// binding for it.
+pub(crate) fn account(path: &str, subject: &Subject, errors: &mut Vec<FieldError>) {
+    if subject.kind != "ServiceAccount" {
+        return;
+    }
+    let namespace = subject.namespace.as_deref().unwrap_or_default();
+    let complaints: [(_, _, fn(&str) -> Vec<String>); 2] =
+        [("name", subject.name.as_str(), content::dns_subdomain), ("namespace", namespace, content::dns_label)];
+    // What is empty is told to be required.
+    for (field, text, complaints) in complaints.into_iter().filter(|(_, text, _)| !text.is_empty()) {
+        errors
+            .extend(complaints(text).into_iter().map(|why| FieldError::invalid(format!("{path}.{field}"), text, why)));
     }
 }
 

@@ -71,6 +71,11 @@ impl Lookup {
         self.stored::<K>(namespace, name).is_some()
     }
 
+    /// Whether an object is being deleted, as the watch cache has it.
+    pub(crate) fn is_going<K: Kind>(&self, namespace: &str, name: &str) -> bool {
+        self.stored::<K>(namespace, name).is_some_and(|stored| stored.is_deleting())
+    }
+
     fn stored<K: Kind>(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         // A read of whatever is at hand waits for nothing.
         self.api::<K>().ok()?.store().get(namespace, name, Some("0")).now_or_never()?.ok()

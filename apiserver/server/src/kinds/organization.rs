@@ -11,7 +11,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Organization, Stack, labels};
+use stoa_types::{DeletionPolicy, Organization, Stack, Subject, labels};
 
 use super::{
     check,
@@ -50,7 +50,7 @@ pub(crate) struct OrganizationStrategy {
 impl OrganizationStrategy {
     /// The stacks of an organization of which anything is still live.
     async fn deployed(&self, organization: &Organization) -> Result<Vec<Stack>, ApiError> {
-        let if_deployed = |stack: Stack| stack::is_deployed(&stack).then_some(stack);
+        let if_deployed = |stack: Stack| stack::may_be_live(&stack).then_some(stack);
         let stacks = self.lookup.api::<Stack>()?;
         stacks.list_of(Some(&organization.name_any()), &ListOptions::default(), if_deployed).await
     }
@@ -104,10 +104,18 @@ impl Strategy for OrganizationStrategy {
         errors
     }
 
+    fn validate_update(&self, new: &Organization, old: &Organization) -> Vec<FieldError> {
+        unbindable(new, Some(old))
+    }
+
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Organization>) -> Result<(), ApiError> {
         match change {
             Admission::Create(object) => {
                 let name = object.name_any();
+                let errors = unbindable(object, None);
+                if !errors.is_empty() {
+                    return Err(ApiError::invalid("config.stoa.dev", "Organization", &name, &errors));
+                }
                 require_bind_of_new(context, object, None).await?;
                 if self.cluster.namespace(&name).await?.is_some() {
                     let error = ApiError::already_exists("", "namespaces", &name);
@@ -132,7 +140,7 @@ impl Strategy for OrganizationStrategy {
                         "organizations",
                         &object.name_any(),
                         format!(
-                            "stack {:?} still has live infrastructure and the organization's deletionPolicy is Refuse",
+                            "stack {:?} still has live infrastructure, or a run that makes it, and the organization's deletionPolicy is Refuse",
                             stack.name_any()
                         ),
                     )),
@@ -153,6 +161,25 @@ impl Strategy for OrganizationStrategy {
             }
         }
     }
+}
+
+/// Finds what is wrong with those who are to get a role and were not to before: there would be no binding for anybody who is to
+/// have it. What was wrong before that was looked for keeps nobody from changing the rest.
+fn unbindable(new: &Organization, old: Option<&Organization>) -> Vec<FieldError> {
+    let was = |subject: &Subject| {
+        let mut all = old
+            .into_iter()
+            .flat_map(|old| old.spec.owners.iter().chain(old.spec.members.iter().map(|member| &member.subject)));
+        all.any(|was| was == subject)
+    };
+    let owners = new.spec.owners.iter().enumerate().map(|(i, owner)| (format!("spec.owners[{i}]"), owner));
+    let members = new.spec.members.iter().enumerate();
+    let members = members.map(|(i, member)| (format!("spec.members[{i}].subject"), &member.subject));
+    let mut errors = Vec::new();
+    for (path, subject) in owners.chain(members).filter(|(_, subject)| !was(subject)) {
+        check::account(&path, subject, &mut errors);
+    }
+    errors
 }
 
 /// Requires that the requester may bind every role that somebody is to get who has not got it yet.

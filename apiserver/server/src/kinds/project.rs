@@ -76,7 +76,7 @@ impl ProjectStrategy {
                 "projects",
                 name,
                 format!(
-                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
+                    "stack {:?} still has live infrastructure, or a run that makes it, and the project's deletionPolicy is Refuse",
                     stack.name_any()
                 ),
             )),

@@ -24,7 +24,7 @@ use stoa_types::{
 use super::{access, check, lookup, lookup::Lookup, trigger, workspace};
 use crate::{
     cluster::{self, Cluster},
-    runs::readiness,
+    runs::{deployment, readiness},
     subresources::Subresources,
 };
 
@@ -110,6 +110,11 @@ pub(crate) fn is_deployed(stack: &Stack) -> bool {
     live_workspaces(stack).next().is_some()
 }
 
+/// Whether anything that the stack deployed is still live, or may be by now.
+pub(crate) fn may_be_live(stack: &Stack) -> bool {
+    used_by(stack).next().is_some()
+}
+
 /// Gives a stack that has no name inside its project its own; also when an update leaves it out.
 fn set_stack_name(stack: &mut Stack) {
     // A name that is to be generated is there when this is called again.
@@ -127,7 +132,7 @@ pub(crate) async fn of_project(lookup: &Lookup, namespace: &str, project: &str) 
     lookup.api::<Stack>()?.list_with(Some(namespace), &in_project(project)).await
 }
 
-/// The stacks of a project of which anything is still live.
+/// The stacks of a project of which anything is still live, or may be by now.
 ///
 /// # Errors
 ///
@@ -137,7 +142,7 @@ pub(crate) async fn deployed_of_project(
     namespace: &str,
     project: &str,
 ) -> Result<Vec<Stack>, ApiError> {
-    let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
+    let if_deployed = |stack: Stack| may_be_live(&stack).then_some(stack);
     lookup.api::<Stack>()?.list_of(Some(namespace), &in_project(project), if_deployed).await
 }
 
@@ -300,7 +305,7 @@ impl Strategy for StackStrategy {
                     trigger::require(&self.lookup, context, new).await?;
                 }
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) && is_deployed(old) {
+                if destroys(new) && !destroys(old) && may_be_live(old) {
                     require_destroy(&self.lookup, context, old).await?;
                 }
                 if is_written(new, old) {
@@ -322,15 +327,15 @@ impl Strategy for StackStrategy {
                     let (namespace, project) = (stack.namespace().unwrap_or_default(), &stack.spec.project);
                     access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
                 }
-                if stack.spec.deletion_policy == DeletionPolicy::Refuse && is_deployed(stack) {
-                    return Err(ApiError::forbidden(
-                        "config.stoa.dev",
-                        "stacks",
-                        &stack.name_any(),
-                        "its infrastructure is still live and its deletionPolicy is Refuse; destroy it first, or set the policy to Destroy or Orphan",
-                    ));
+                if stack.spec.deletion_policy == DeletionPolicy::Refuse && may_be_live(stack) {
+                    let what = if is_deployed(stack) { "is still live" } else { "is being made by a run" };
+                    let why = format!(
+                        "its infrastructure {what} and its deletionPolicy is Refuse; destroy it first, or set the policy to \
+                         Destroy or Orphan"
+                    );
+                    return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
                 }
-                if stack.spec.deletion_policy == DeletionPolicy::Destroy && is_deployed(stack) {
+                if stack.spec.deletion_policy == DeletionPolicy::Destroy && may_be_live(stack) {
                     let decided = require_destroy(&self.lookup, context, stack).await;
                     let namespace = stack.namespace().unwrap_or_default();
                     return cluster::unless_emptied(&*self.cluster, &namespace, decided).await;
@@ -350,8 +355,8 @@ pub(crate) async fn require_destroy(lookup: &Lookup, context: &RequestContext, s
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     let operation = Operation::Destroy.permission();
     lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &name).await?;
-    for workspace in live_workspaces(stack) {
-        workspace::require_use(lookup, context, workspace).await?;
+    for deployment in used_by(stack) {
+        workspace::require_use(lookup, context, &deployment.workspace).await?;
     }
     Ok(())
 }
@@ -366,8 +371,14 @@ pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) 
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }
 
-/// Refuses to delete what a stack that is live in one of these workspaces cannot do without. One that leaves its
-/// infrastructure behind can.
+/// The deployments of a stack of which something is live, or may be by now: what a run makes it tells when it is done.
+fn used_by(stack: &Stack) -> impl Iterator<Item = &Deployment> {
+    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    deployments.filter(|of| of.resources > 0 || deployment::is_changing(of))
+}
+
+/// Refuses to delete what a stack that is live in one of these workspaces, or may be, cannot do without. One that leaves
+/// its infrastructure behind can.
 ///
 /// # Errors
 ///
@@ -400,17 +411,22 @@ pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fiel
     }
 }
 
-/// A sentence about a stack that is live in one of these workspaces and needs them, if there is one.
+/// A sentence about a stack that is live in one of these workspaces, or may be, and needs them, if there is one.
 async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool) -> Result<Option<String>, ApiError> {
     let user = |stack: Stack| {
-        let mut live = live_workspaces(&stack).filter(|_| needs(&stack));
-        let workspace = live.find(|live| workspaces.iter().any(|workspace| workspace == live))?;
-        Some((stack.namespace().unwrap_or_default(), stack.name_any(), workspace.to_owned()))
+        let mut used = used_by(&stack).filter(|_| needs(&stack));
+        let Deployment { workspace, resources, last_run, .. } = used.find(|of| workspaces.contains(&of.workspace))?;
+        let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
+        Some(match last_run.as_ref().filter(|_| *resources == 0) {
+            Some(run) => {
+                let under_way = format!("run {run} of stack {name} is under way in workspace {workspace}");
+                format!("{under_way}; wait for its end, or cancel it, and destroy what it made first")
+            }
+            None => format!("stack {name} is deployed in workspace {workspace}; destroy it first"),
+        })
     };
     let users = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), user).await?;
-    Ok(users.first().map(|(namespace, stack, workspace)| {
-        format!("stack {namespace}/{stack} is deployed in workspace {workspace}; destroy it first")
-    }))
+    Ok(users.into_iter().next())
 }
 
 #[cfg(test)]

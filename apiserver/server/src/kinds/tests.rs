@@ -10,6 +10,7 @@ use stoa_machinery::{
     log::MemoryLog,
     registry::{Registry, Target, UpdateSource},
     request::UserInfo,
+    strategy::Strategy as _,
 };
 
 use super::{core, lookup::Lookup, register};
@@ -669,6 +670,36 @@ async fn an_organization_adopts_no_namespace() {
 }
 
 #[tokio::test]
+async fn accounts_that_no_role_can_be_bound_to_are_refused_where_they_are_new() {
+    use stoa_types::Organization;
+    let world = World::new().await;
+    let account =
+        |name: &str, namespace: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+    let with = |owner: Value, member: Value| {
+        let spec = json!({ "owners": [owner], "members": [{ "subject": member, "role": "viewer" }] });
+        json!({ "apiVersion": "config.stoa.dev/v1alpha1", "kind": "Organization", "metadata": { "name": "acme" }, "spec": spec })
+    };
+    let good = with(account("ci.bot", "ci"), json!({ "kind": "User", "name": "Ann of acme" }));
+    let bad = with(account("CI bot", "ci"), account("ci", "a.b"));
+    let make = |object: Value| world.make("config.stoa.dev/v1alpha1", "Organization", "", object);
+    let complaints = causes(&make(bad.clone()).await.unwrap_err());
+    let fields: Vec<&str> = complaints.iter().filter_map(|cause| cause.split(": ").next()).collect();
+    assert_eq!(fields, ["spec.owners[0].name", "spec.members[0].subject.namespace"], "{complaints:?}");
+    make(good.clone()).await.unwrap();
+    let organizations = world.registry.api::<Organization>();
+    let [good, bad]: [Organization; 2] = [good, bad].map(|object| serde_json::from_value(object).unwrap());
+    let change = |organization: &mut Organization| organization.spec.clone_from(&bad.spec);
+    assert_eq!(causes(&organizations.update_with("", "acme", change).await.unwrap_err()), complaints);
+    // It was so before this was refused.
+    let strategy = super::organization::OrganizationStrategy {
+        lookup: Lookup::default(),
+        cluster: Arc::new(StandaloneCluster { lookup: Lookup::default() }),
+    };
+    let found = |new: &Organization, old: &Organization| strategy.validate_update(new, old).len();
+    assert_eq!([found(&bad, &bad), found(&bad, &good), found(&good, &bad)], [0, 2, 0]);
+}
+
+#[tokio::test]
 async fn releases_and_resources_are_written_by_the_server_alone() {
     let world = World::with_stack().await;
     let user = UserInfo { name: "system:stoa:controller".to_owned(), ..UserInfo::default() };
@@ -694,6 +725,42 @@ async fn a_stack_with_live_infrastructure_is_not_deleted() {
     let error = api.delete("shop", "web-dev", &Default::default()).await.unwrap_err();
     assert_eq!(error.code(), 403);
     assert!(error.message().contains("deletionPolicy is Refuse"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
+    use stoa_types::{DeletionPolicy, Project, Stack, Workspace};
+    let world = World::with_stack().await;
+    let mut dry = by("ann", &[]);
+    dry.dry_run = true;
+    let stacks = world.registry.api::<Stack>().with_context(dry.clone());
+    let projects = world.registry.api::<Project>().with_context(dry.clone());
+    let workspaces = world.registry.api::<Workspace>().with_context(dry);
+    let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+    let elsewhere = |workspace: &mut Workspace| workspace.spec.gitops.as_mut().unwrap().directory = "stage".to_owned();
+    for (phase, may_be_live) in [
+        ("Generating", true),
+        ("Applying", true),
+        ("Verifying", true),
+        ("AwaitingApproval", false),
+        ("AwaitingMerge", false),
+        ("Failed", false),
+    ] {
+        let deployed = json!([{ "workspace": "dev", "resources": 0, "phase": phase, "lastRun": "web-dev-1" }]);
+        let at = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        world.registry.api::<Stack>().update_status_with("shop", "web-dev", at).await.unwrap();
+        let refused = [
+            stacks.delete("shop", "web-dev", &Default::default()).await.err(),
+            stacks.update_with("shop", "web-dev", destroy).await.err(),
+            projects.delete("shop", "web", &Default::default()).await.err(),
+            workspaces.delete("", "dev", &Default::default()).await.err(),
+            workspaces.update_with("", "dev", elsewhere).await.err(),
+        ];
+        let expected = if may_be_live { [403, 403, 403, 409, 409].map(Some) } else { [None; 5] };
+        assert_eq!(refused.map(|error| error.map(|error| error.code())), expected, "{phase}");
+    }
 }
 
 #[tokio::test]

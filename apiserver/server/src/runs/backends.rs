@@ -104,6 +104,7 @@ impl Backends {
             return Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("backend {name:?} does not exist")));
         };
         self.open(name, &backend, Use::Documents)
+            .await
             .map_err(|error| documents::halt(&error, &format!("backend {name:?} cannot be opened")))
     }
 
@@ -112,22 +113,27 @@ impl Backends {
     /// # Errors
     ///
     /// As [`DocumentStore::put`] has them.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         &self,
         name: &str,
         backend: &Backend,
         r#use: Use,
     ) -> Result<Arc<dyn DocumentStore>, DocumentError> {
-        // One process at a time may have a directory open, and has it open once.
+        // A directory is open once.
         let is_local = backend.spec.kind == BackendType::Local;
         let r#use = if is_local { Use::Documents } else { r#use };
         let place = self.place(name, backend)?;
-        let mut open = self.open.lock();
-        if let Some(store) = open.get(&(place.clone(), r#use)) {
-            return Ok(store.clone());
+        let open = self.open.lock().get(&(place.clone(), r#use)).cloned();
+        if let Some(store) = open {
+            return Ok(store);
         }
+        // Nobody else waits meanwhile: what the directory is mounted from may not answer.
         let store: Arc<dyn DocumentStore> = match &place {
-            Place::Directory(path) => Arc::new(LocalDocuments::open(path)?),
+            Place::Directory(path) => {
+                let path = path.clone();
+                let opened = tokio::task::spawn_blocking(move || LocalDocuments::open(path)).await;
+                Arc::new(opened.map_err(|error| DocumentError::Unavailable(error.into()))??)
+            }
             Place::Bucket(location, namespace, name) => {
                 let keys = SecretKeys {
                     cluster: self.cluster.clone(),
@@ -144,8 +150,8 @@ impl Backends {
             }
         };
         let store: Arc<dyn DocumentStore> = Arc::new(Guarded::new(store, self.holds.clone()));
-        open.insert((place, r#use), store.clone());
-        Ok(store)
+        // Of two that came at once both have the same.
+        Ok(self.open.lock().entry((place, r#use)).or_insert(store).clone())
     }
 
     fn place(&self, name: &str, backend: &Backend) -> Result<Place, DocumentError> {

@@ -10,6 +10,13 @@ use stoa_types::{
 
 use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
 
+/// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
+/// while somebody is waited for, which may take weeks.
+pub(crate) fn is_changing(deployment: &Deployment) -> bool {
+    let waits = |phase| matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge);
+    deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase))
+}
+
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
 /// one that the run is in or about to be in, `ended` the reason and message that it ends with.
 pub(super) async fn note(
@@ -96,10 +103,7 @@ pub(super) async fn note_drift(
         let of_workspace = |d: &&mut Deployment| d.workspace == workspace && d.release == Some(release);
         let status = stack.status.get_or_insert_default();
         let Some(deployment) = status.deployments.iter_mut().find(of_workspace) else { return };
-        // Nothing is changed while somebody is waited for, which may take weeks.
-        let waits = |phase| matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge);
-        let is_changed = deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase));
-        if stack.metadata.uid != uid || is_changed {
+        if stack.metadata.uid != uid || is_changing(deployment) {
             return;
         }
         deployment.drifted = drifted;

@@ -42,7 +42,9 @@ pub(super) async fn pass(
         if now.plan.is_none_or(|planned| planned.digest != approval.plan_digest) {
             return Err(Halt::failed(reason::PLAN_STALE, "another plan was approved than the one that was made"));
         }
-        return plan::require_unchanged(execution, target, [spec, plan], state).await;
+        plan::require_unchanged(execution, target, [spec, plan], state).await?;
+        // Whoever is to know whether something may be live by now finds that nobody is waited for any more.
+        return deployment::note(execution, target, RunPhase::Applying, None).await;
     }
     let asked_by = asked_by(&execution.run, target);
     let is_changing = now.plan.as_ref().is_some_and(|plan| plan.summary.changes() > 0);

@@ -106,6 +106,7 @@ async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
     world.decide("one", "Approved").await;
     let mut conversation = conversations.recv().await.unwrap();
     conversation.begin("only").await;
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Applying)), "nobody is waited for");
     conversation.carry_out(&[A]).await;
     let ended = world.ended("one").await;
     assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
