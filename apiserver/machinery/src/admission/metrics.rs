@@ -72,7 +72,7 @@ pub(super) struct Call<'a> {
     pub(super) code: i32,
 }
 
-/// Why a webhook's call ended in a refusal.
+/// Why the write does not go on after a webhook's call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rejection {
     /// It could not be asked.
@@ -81,6 +81,20 @@ pub(super) enum Rejection {
     Internal,
     /// It said no.
     Answered,
+    /// It had not answered when whoever asked for the write went away, to whom nothing is refused any more.
+    Abandoned,
+}
+
+impl Rejection {
+    /// What the count of refusals calls it; nothing when it is no refusal there.
+    fn error_type(self) -> Option<&'static str> {
+        match self {
+            Self::CallingWebhook => Some("calling_webhook_error"),
+            Self::Internal => Some("apiserver_internal_error"),
+            Self::Answered => Some("no_error"),
+            Self::Abandoned => None,
+        }
+    }
 }
 
 impl Metrics {
@@ -248,18 +262,13 @@ impl Metrics {
         self.plugins.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// A webhook was called; `rejection` says why the write is refused, if it is.
+    /// A webhook was called; `rejection` says why the write does not go on, if it does not.
     pub(super) fn called(&self, call: Call<'_>, rejection: Option<Rejection>) {
         let Call { webhook, step, operation, took, code } = call;
         let (operation, rejected) = (operation.as_str(), yes_or_no(rejection.is_some()));
         // Not a series for every number that a webhook makes up.
         let code = code.clamp(0, 600).to_string();
-        if let Some(rejection) = rejection {
-            let error_type = match rejection {
-                Rejection::CallingWebhook => "calling_webhook_error",
-                Rejection::Internal => "apiserver_internal_error",
-                Rejection::Answered => "no_error",
-            };
+        if let Some(error_type) = rejection.and_then(Rejection::error_type) {
             self.webhook_rejections.with_label_values(&[webhook, step, operation, error_type, &code]).inc();
         }
         self.webhook_requests.with_label_values(&[webhook, step, operation, &code, rejected]).inc();

@@ -99,18 +99,17 @@ impl<'a> FirstMisfit<'a> {
             (shape, value),
             (Shape::Any, _) | (Shape::Array(_), Value::Array(_)) | (Shape::Object(_), Value::Object(_))
         );
-        if self.is_final || fits {
+        // Types of Go's that read themselves end the decoding; after others it goes on, and tells of the first in the end.
+        let ends = matches!(shape, Shape::IntOrString | Shape::String(StringFormat::DateTime));
+        if self.is_final || fits || (self.found.is_some() && !ends) {
             return;
         }
         let (version, kind) = self.names;
         let mut strict = StrictErrors::default();
         let mut walk = Walk { schema, version, kind, strict: &mut strict };
         let Err(error) = walk.value(node, &mut value.clone(), path, 0) else { return };
-        // Types of Go's that read themselves end the decoding; after others it goes on, and tells of the first in the end.
-        self.is_final = matches!(shape, Shape::IntOrString | Shape::String(StringFormat::DateTime));
-        if self.is_final || self.found.is_none() {
-            self.found = Some(error);
-        }
+        self.is_final = ends;
+        self.found = Some(error);
     }
 
     /// What is wrong, if anything is.

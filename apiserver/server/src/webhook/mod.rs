@@ -8,7 +8,8 @@
 //!
 //! Any replica takes deliveries: it notes the time in the Source's status, where the controller of sources sees it.
 //!
-//! Anybody may connect, so that who says nothing has a short time, and no place that a delivery needs ([`waiting`]).
+//! Anybody may connect, so that who says nothing has a short time, and who has not proved to have the secret no place that a
+//! delivery needs ([`waiting`]), however long its body takes.
 
 mod proof;
 mod waiting;
@@ -30,7 +31,7 @@ use stoa_types::Source;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::Semaphore,
+    sync::{Semaphore, SemaphorePermit},
     task::JoinSet,
     time::Instant,
 };
@@ -47,9 +48,10 @@ use crate::{controllers::queue::ObjectKey, runs::Services};
 const TIME: Duration = Duration::from_secs(20);
 /// How much of that until it has sent its headers.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How many deliveries are worked on at once.
+/// How many deliveries ask the cluster for a Secret, or for a look, at once.
 const AT_ONCE: usize = 64;
-/// How many connections there may be besides.
+/// How many connections there may be that have proved nothing yet. Each has the buffers of TLS and HTTP, and nothing of a body
+/// is kept.
 const MOST_WAITING: usize = 512;
 /// The largest delivery: GitHub's largest.
 const LARGEST: usize = 25 << 20;
@@ -107,14 +109,12 @@ impl Webhooks {
 struct Shared {
     receiver: Arc<Receiver>,
     acceptor: TlsAcceptor,
-    /// The places of deliveries that are worked on.
-    work: Arc<Semaphore>,
 }
 
 impl Shared {
     fn new(services: Services, tls: Arc<ServerConfig>) -> Self {
-        let receiver = Arc::new(Receiver { services, secrets: Mutex::default() });
-        Self { receiver, acceptor: TlsAcceptor::from(tls), work: Arc::new(Semaphore::new(AT_ONCE)) }
+        let receiver = Receiver { services, secrets: Mutex::default(), work: Semaphore::new(AT_ONCE) };
+        Self { receiver: Arc::new(receiver), acceptor: TlsAcceptor::from(tls) }
     }
 }
 
@@ -143,13 +143,10 @@ where
 {
     let Ok(stream) = shared.acceptor.accept(stream).await else { return };
     let service = service_fn(move |request| {
-        let (receiver, work) = (shared.receiver.clone(), shared.work.clone());
-        let (place, heard) = (place.clone(), heard.clone());
+        let (receiver, place, heard) = (shared.receiver.clone(), place.clone(), heard.clone());
         async move {
             heard.cancel();
-            let _work = work.acquire().await.expect("nobody closes it");
-            place.leave();
-            Ok::<_, Infallible>(receiver.answer(request).await)
+            Ok::<_, Infallible>(receiver.answer(request, &place).await)
         }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -196,11 +193,13 @@ struct Receiver {
     services: Services,
     /// The secrets of sources that have a webhook, and since when they are known.
     secrets: Mutex<HashMap<ObjectKey, (Instant, Vec<u8>)>>,
+    /// The places of those that ask the cluster.
+    work: Semaphore,
 }
 
 impl Receiver {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (code, text) = match self.take(request).await {
+    async fn answer(&self, request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
+        let (code, text) = match self.take(request, place).await {
             Ok(true) => (StatusCode::ACCEPTED, "the source is looked at"),
             Ok(false) => (StatusCode::OK, "this is neither a push nor a pull request"),
             Err(refusal) => refusal.answer(),
@@ -211,8 +210,8 @@ impl Receiver {
         response
     }
 
-    /// Takes a delivery; whether it is about a push or a pull request.
-    async fn take(&self, request: Request<Incoming>) -> Result<bool, Refusal> {
+    /// Takes a delivery; whether it is about a push or a pull request. Its place is left once it is known who sent it.
+    async fn take(&self, request: Request<Incoming>, place: &Place) -> Result<bool, Refusal> {
         let key = key_of(request.uri().path()).ok_or(Refusal::NoPath)?;
         if request.method() != Method::POST {
             return Err(Refusal::NoPost);
@@ -222,7 +221,11 @@ impl Receiver {
             tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be checked");
             Refusal::Unavailable
         })?;
-        let mut check = secret.and_then(|secret| Check::new(proof, &secret)).ok_or(Refusal::Unknown)?;
+        let unknown = || {
+            tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the source's token");
+            Refusal::Unknown
+        };
+        let mut check = Check::new(proof, &secret.ok_or(Refusal::Unknown)?).ok_or_else(unknown)?;
         let is_news = proof::may_be_news(request.headers());
         let (mut body, mut length) = (request.into_body(), 0);
         while let Some(frame) = body.frame().await {
@@ -234,10 +237,11 @@ impl Receiver {
             check.update(&piece);
         }
         if !check.holds() {
-            tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the source's token");
-            return Err(Refusal::Unknown);
+            return Err(unknown());
         }
         if is_news {
+            let _work = self.place_of_work().await;
+            place.leave();
             self.ask_for_look(&key).await.map_err(|error| {
                 tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
                 Refusal::Unavailable
@@ -248,12 +252,16 @@ impl Receiver {
 
     /// The secret of a source's webhook; nothing when it has none.
     async fn secret(&self, key: &ObjectKey) -> Result<Option<Vec<u8>>, ApiError> {
-        let remembered = self.secrets.lock().get(key).filter(|(since, _)| since.elapsed() < REMEMBERED).cloned();
-        if let Some((_, secret)) = remembered {
+        if let Some(secret) = self.remembered(key) {
             return Ok(Some(secret));
         }
         let found = self.services.lookup.cached::<Source>(&key.0, &key.1);
         let Some(webhook) = found.and_then(|source| source.spec.webhook) else { return Ok(None) };
+        let _work = self.place_of_work().await;
+        // Another delivery may have asked while this one waited.
+        if let Some(secret) = self.remembered(key) {
+            return Ok(Some(secret));
+        }
         let keys = self.services.cluster.secret(&key.0, &webhook.secret_ref.name).await?;
         let token = keys.and_then(|mut keys| keys.remove(KEY)).unwrap_or_default();
         // Secrets that were made from files often end in a new line. One that is not there is remembered, too.
@@ -262,6 +270,17 @@ impl Receiver {
         secrets.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
         secrets.insert(key.clone(), (Instant::now(), token.clone()));
         Ok(Some(token))
+    }
+
+    fn remembered(&self, key: &ObjectKey) -> Option<Vec<u8>> {
+        let secrets = self.secrets.lock();
+        secrets.get(key).filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, secret)| secret.clone())
+    }
+
+    /// A place to ask the cluster for something. It is held for no longer than that takes, since whoever sends a body may take
+    /// as long as a delivery may.
+    async fn place_of_work(&self) -> SemaphorePermit<'_> {
+        self.work.acquire().await.expect("nobody closes it")
     }
 
     async fn ask_for_look(&self, (namespace, name): &ObjectKey) -> Result<(), ApiError> {

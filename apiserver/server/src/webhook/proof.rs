@@ -78,31 +78,34 @@ pub(super) fn may_be_news(headers: &HeaderMap) -> bool {
 
 /// Checks a proof against a body that comes in pieces, of which none is kept.
 pub(super) struct Check {
-    proof: Proof,
-    secret: Vec<u8>,
-    signature: hmac::Context,
+    /// The signature that was given, and that of what has come; nothing when the secret was shown.
+    signature: Option<([u8; 32], hmac::Context)>,
 }
 
 impl Check {
-    /// Nothing, when there is no secret that somebody could have.
+    /// Nothing, when there is no secret that somebody could have, or another was shown: that takes no body to know.
     pub(super) fn new(proof: Proof, secret: &[u8]) -> Option<Self> {
         if secret.is_empty() {
             return None;
         }
-        let signature = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
-        Some(Self { proof, secret: secret.to_vec(), signature })
+        match proof {
+            Proof::Signature(given) => {
+                let body = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+                Some(Self { signature: Some((given, body)) })
+            }
+            Proof::Token(token) => is_same(secret, &token).then_some(Self { signature: None }),
+        }
     }
 
     pub(super) fn update(&mut self, piece: &[u8]) {
-        self.signature.update(piece);
+        if let Some((_, body)) = &mut self.signature {
+            body.update(piece);
+        }
     }
 
     /// Whether the sender has the secret. How long that takes does not tell how much of it was right.
     pub(super) fn holds(self) -> bool {
-        match &self.proof {
-            Proof::Signature(signature) => is_same(self.signature.sign().as_ref(), signature),
-            Proof::Token(token) => is_same(&self.secret, token),
-        }
+        self.signature.is_none_or(|(given, body)| is_same(body.sign().as_ref(), &given))
     }
 }
 

@@ -15,18 +15,22 @@ use tokio::{
     net::TcpStream,
     task::JoinHandle,
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::*;
 use crate::controllers::runs::tests::World;
 
 const TOKEN: &str = "s3cret-s3cret";
+/// One with that token.
+const DELIVERY: &[u8] = b"POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: s3cret-s3cret\r\n\
+    content-length: 2\r\n\r\n{}";
 
 /// A server, and what trusts it.
 struct Bed {
     world: World,
     address: SocketAddr,
-    tls: Arc<ServerConfig>,
+    /// What connections without a network need.
+    shared: Shared,
     connector: TlsConnector,
     _directory: tempfile::TempDir,
 }
@@ -40,7 +44,8 @@ impl Bed {
         let issued = ca.issue(&CertificateRequest::server("stoa-apiserver").loopback()).unwrap();
         let certificate = Arc::new(ServingCertificate::from_pem(&issued.certificate_pem, &issued.key_pem).unwrap());
         let webhooks = Webhooks::bind("127.0.0.1:0".parse().unwrap(), certificate).await.unwrap();
-        let (address, tls) = (webhooks.listener.local_addr().unwrap(), webhooks.tls.clone());
+        let address = webhooks.listener.local_addr().unwrap();
+        let shared = Shared::new(world.services.clone(), webhooks.tls.clone());
         tokio::spawn(webhooks.serve(world.services.clone(), CancellationToken::new()));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap()).unwrap();
@@ -50,7 +55,7 @@ impl Bed {
         world.create("Source", "hooked", hook).await;
         let secret = json!({"metadata": {"name": "hook"}, "stringData": {"token": format!("{TOKEN}\n")}});
         world.create_core("Secret", secret).await;
-        Self { world, address, tls, connector, _directory: directory }
+        Self { world, address, shared, connector, _directory: directory }
     }
 
     /// Sends a request whose body is `pieces`; what is answered.
@@ -75,18 +80,23 @@ impl Bed {
     /// A connection without a network, whose time is the test's, and its task.
     fn connect(&self, waiting: &Arc<Waiting>) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(64 << 10);
-        let shared = Shared::new(self.world.services.clone(), self.tls.clone());
         let place = waiting.enter("192.0.2.1".parse().unwrap());
-        (near, tokio::spawn(connection(shared, far, place)))
+        (near, tokio::spawn(connection(self.shared.clone(), far, place)))
+    }
+
+    /// The same, on which TLS and these bytes were said.
+    async fn say(&self, waiting: &Arc<Waiting>, said: &[u8]) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
+        let (near, task) = self.connect(waiting);
+        let mut stream = self.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        stream.flush().await.unwrap();
+        (stream, task)
     }
 
     /// Begins with TLS and these bytes; after how many seconds the connection is closed.
     async fn closed_after(&self, said: &[u8]) -> u64 {
-        let (near, task) = self.connect(&Waiting::new(1));
         let begin = Instant::now();
-        let mut stream = self.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
-        stream.write_all(said).await.unwrap();
-        stream.flush().await.unwrap();
+        let (_stream, task) = self.say(&Waiting::new(1), said).await;
         task.await.unwrap();
         begin.elapsed().as_secs()
     }
@@ -179,20 +189,53 @@ async fn delivery_comes_through_however_many_connections_are_silent() {
     tokio::time::pause();
     let (waiting, begin) = (Waiting::new(2), Instant::now());
     let mut silent: Vec<_> = (0..3).map(|_| bed.connect(&waiting)).collect();
-    let (near, _task) = bed.connect(&waiting);
-    let mut stream = bed.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
-    let delivery = "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: s3cret-s3cret\r\n\
-        content-length: 2\r\n\r\n{}";
-    stream.write_all(delivery.as_bytes()).await.unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 202");
+    let (mut stream, _task) = bed.say(&waiting, DELIVERY).await;
+    assert_eq!(status_of(&mut stream).await, "202");
     let (last, others) = (silent.pop().unwrap(), silent);
     for (mut near, task) in others {
         task.await.unwrap();
         assert_eq!(near.read(&mut [0]).await.unwrap(), 0, "it is closed");
     }
     assert!(!last.1.is_finished() && begin.elapsed() < SILENCE, "the last of them was none too many");
+}
+
+#[tokio::test]
+async fn delivery_comes_through_however_many_bodies_of_strangers_are_slow() {
+    let bed = Bed::new().await;
+    tokio::time::pause();
+    let waiting = Waiting::new(AT_ONCE);
+    let head = format!(
+        "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitea-signature: {}\r\ncontent-length: 9\r\n\r\n{{",
+        "0".repeat(64)
+    );
+    let mut slow = Vec::new();
+    for _ in 0..AT_ONCE {
+        slow.push(bed.say(&waiting, head.as_bytes()).await);
+    }
+    tokio::time::sleep(2 * SILENCE).await;
+    assert!(slow.iter().all(|(_, task)| !task.is_finished()), "they were heard");
+    let (mut stream, _task) = bed.say(&waiting, DELIVERY).await;
+    assert_eq!(status_of(&mut stream).await, "202");
+    let (_stream, first) = slow.remove(0);
+    first.await.unwrap();
+    assert!(slow.iter().all(|(_, task)| !task.is_finished()), "only the oldest was one too many");
+}
+
+#[tokio::test]
+async fn delivery_with_another_token_is_refused_before_its_body() {
+    let bed = Bed::new().await;
+    tokio::time::pause();
+    let head =
+        "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: another\r\ncontent-length: 9\r\n\r\n";
+    let (mut stream, _task) = bed.say(&Waiting::new(1), head.as_bytes()).await;
+    assert_eq!(status_of(&mut stream).await, "401");
+}
+
+/// The status code that is answered.
+async fn status_of(stream: &mut TlsStream<DuplexStream>) -> String {
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).replace("HTTP/1.1 ", "")
 }
 
 impl World {

@@ -1,4 +1,5 @@
-//! The connections on which no delivery is in work: those that have said nothing yet, and those that wait to be worked on.
+//! The connections of which nobody knows yet whether they deliver anything: those that have said nothing, and those whose
+//! delivery is still read or checked.
 //!
 //! One more is always let in. When there are too many then, the address that has most of them loses the one that it has had for
 //! longest. So whoever holds connections open pushes out their own, and where one proxy stands before all, a delivery that comes
@@ -92,7 +93,7 @@ impl Place {
         self.lost.cancelled().await;
     }
 
-    /// Leaves the place: the connection waits no more.
+    /// Leaves the place: the connection is known to deliver something.
     pub(super) fn leave(&self) {
         self.waiting.held.lock().remove(self.peer, self.number);
     }

@@ -33,8 +33,10 @@ const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=
 /// How often a connection is tried on which nothing moves while an answer is waited for. etcd takes anything under 5 s
 /// amiss, and any ping where nothing is waited for; TCP asks then.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long the answer to that may take.
+/// How long the answer to that may take; TCP asks again then.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often TCP asks before it gives up. By itself Linux does so nine times, and waits for each answer for 75 s.
+const KEEP_ALIVE_TRIES: u32 = 3;
 
 /// What became of a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +149,9 @@ fn channels(servers: &[String], tls: &EtcdTls) -> Result<Vec<Channel>, tonic::tr
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(false)
-            .tcp_keepalive(Some(KEEP_ALIVE));
+            .tcp_keepalive(Some(KEEP_ALIVE))
+            .tcp_keepalive_interval(Some(KEEP_ALIVE_TIMEOUT))
+            .tcp_keepalive_retries(Some(KEEP_ALIVE_TRIES));
         if server.starts_with("https:") {
             let mut config = ClientTlsConfig::new();
             if let Some(ca) = &tls.ca_pem {

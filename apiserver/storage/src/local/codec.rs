@@ -22,6 +22,10 @@ const MAGIC: &[u8; 4] = b"StoB";
 /// Bytes before a batch's payload.
 pub(super) const BATCH_HEADER: usize = 20;
 
+/// How many bytes a snapshot's frame takes besides the texts and the value in it, with its share of a batch's header: lengths
+/// and numbers. It may be a few less.
+pub(super) const FRAME_OVERHEAD: usize = 40;
+
 /// What a batch is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {

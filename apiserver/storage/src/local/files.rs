@@ -267,7 +267,9 @@ pub(super) fn write_snapshot(
     values: &[stoa_machinery::log::Entry],
     state: &State,
 ) -> io::Result<()> {
-    let size: usize = values.iter().map(|entry| entry.key.as_str().len() + entry.value.len()).sum();
+    let sizes = values.iter().map(|entry| entry.key.as_str().len() + entry.value.len());
+    let sizes = sizes.chain(state.leases.values().map(|held| held.name.len() + held.holder.len()));
+    let size: usize = sizes.map(|size| size + codec::FRAME_OVERHEAD).sum();
     require_room(disk.room(), size as u64, SNAPSHOT_SPARE)?;
     let frames = std::iter::once(Frame::SnapshotStart(start))
         .chain(state.leases.values().cloned().map(Frame::Held))

@@ -597,10 +597,16 @@ async fn calls_are_counted_by_what_came_of_them() {
 #[tokio::test]
 async fn a_call_that_is_out_when_its_request_is_over_is_counted_as_failed() {
     let hooks = gate().await;
-    for policy in ["Fail", "Ignore"] {
+    for (mutates, policy) in [(false, "Fail"), (false, "Ignore"), (true, "Fail"), (true, "Ignore")] {
         let mut never = hooks.hook("gate.test.dev", "never");
         never["failurePolicy"] = json!(policy);
-        let server = with_validating(never).await;
+        let (fails, never) = (policy == "Fail", vec![("gates", vec![never])]);
+        let configured = if mutates {
+            Configured { mutating: never, ..Configured::default() }
+        } else {
+            Configured { validating: never, ..Configured::default() }
+        };
+        let server = Server::new(configured).await;
         let mut context = server.context.clone();
         let give_up = async |context: &RequestContext| {
             hooks.asked();
@@ -615,21 +621,32 @@ async fn a_call_that_is_out_when_its_request_is_over_is_counted_as_failed() {
             }
         };
         let counted = |name: &str| server.metrics(&format!("apiserver_admission_webhook_{name}")).concat();
+        let check_count = |times: usize| {
+            let request = counted("request_total");
+            let labels = [r#"code="503""#.to_owned(), format!(r#"rejected="{fails}""#)];
+            assert!(labels.iter().all(|label| request.contains(label)), "{request}");
+            assert!(request.ends_with(&format!(" {times}")), "{request}");
+            assert!(counted("admission_duration_seconds_count").ends_with(&format!(" {times}")));
+        };
+        let step = if mutates { "mutation" } else { "validating" };
+        let failed_open = format!("failed-open.{step}.webhook.admission.k8s.io/round_0_index_0");
         // Who asked has gone.
         give_up(&context).await;
-        assert_eq!(counted("request_total") + &counted("rejection_count") + &counted("fail_open_count"), "");
+        check_count(1);
+        assert_eq!(counted("rejection_count") + &counted("fail_open_count"), "");
+        let said = context.annotations().always;
+        assert!(!said.contains_key(&failed_open));
+        let asked = r#"{"configuration":"gates","webhook":"gate.test.dev","mutated":false}"#;
+        let mutation = said.get("mutation.webhook.admission.k8s.io/round_0_index_0").map(String::as_str);
+        assert_eq!(mutation, mutates.then_some(asked));
         // The time is over.
         context.end_by(tokio::time::Instant::now());
         give_up(&context).await;
-        let fails = policy == "Fail";
-        let request = counted("request_total");
-        assert!(request.contains(r#"code="503""#) && request.contains(&format!(r#"rejected="{fails}""#)), "{request}");
-        assert!(counted("admission_duration_seconds_count").ends_with(" 1"));
+        check_count(2);
         let (rejections, opened) = (counted("rejection_count"), counted("fail_open_count"));
         assert_eq!(rejections.contains(r#"error_type="calling_webhook_error""#), fails, "{rejections}");
         assert_eq!(opened.ends_with(" 1"), !fails, "{opened}");
-        let key = "failed-open.validating.webhook.admission.k8s.io/round_0_index_0";
-        assert_eq!(context.annotations().always.contains_key(key), !fails);
+        assert_eq!(context.annotations().always.contains_key(&failed_open), !fails);
     }
 }
 

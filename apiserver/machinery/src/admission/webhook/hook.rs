@@ -14,6 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Status,
 };
 use kube::ResourceExt as _;
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::{
@@ -28,6 +29,7 @@ use crate::{
         metrics::{self, ConditionsOf, Rejection, Step},
         rules, selector,
     },
+    json,
     object::Object,
     selector::LabelSelector,
     status::ApiError,
@@ -131,7 +133,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// A webhook is waited for, which is noted however that ends: the request may have no time left.
+/// That a webhook was asked, as the audit event tells it, its fields in upstream's order.
+#[derive(Serialize)]
+struct Asked<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+/// A webhook is waited for, which is noted however that ends: the request may have no time left, or nobody who hears of it.
 struct Waiting<'a> {
     hook: &'a Hook,
     attributes: &'a Attributes<'a>,
@@ -148,11 +158,19 @@ impl Drop for Waiting<'_> {
         } else {
             waits.validating(took)
         }
-        let is_late = self.attributes.context.end().is_some_and(|end| end <= tokio::time::Instant::now());
-        if !self.has_ended && is_late {
-            // Upstream's call ends with the time of its request, as one that failed. Nobody waits for what comes of it.
+        if self.has_ended {
+            return;
+        }
+        if self.hook.mutates() {
+            self.hook.annotate_mutation(self.attributes, self.place, false);
+        }
+        // Upstream's call ends with its request, as one that failed. Nobody waits for what comes of it.
+        if self.attributes.context.end().is_some_and(|end| end <= tokio::time::Instant::now()) {
             let failure = Failure::Call(CallError::new(503, "context deadline exceeded"));
             let _ = self.hook.settle::<()>(self.attributes, self.place, self.began, Err(failure));
+        } else {
+            let rejection = (!self.hook.ignores_failures).then_some(Rejection::Abandoned);
+            self.hook.count(self.attributes, self.began, 503, rejection);
         }
     }
 }
@@ -270,7 +288,8 @@ impl Hook {
 
     /// Asks the webhook; its warnings and annotations are taken over.
     ///
-    /// When the future is dropped since the request has no time left, the call is settled as one that failed.
+    /// When the future is dropped since the request has no time left, the call is settled as one that failed. When it is
+    /// dropped before that, the client has gone: the call is counted as one that failed, and no policy decides about it.
     pub(super) async fn call(
         &self,
         attributes: &Attributes<'_>,
@@ -319,16 +338,7 @@ impl Hook {
         began: Instant,
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
-        let count = |code: i32, rejection: Option<Rejection>| {
-            let call = metrics::Call {
-                webhook: &self.name,
-                step: self.hook_type.step(),
-                operation: attributes.operation,
-                took: began.elapsed(),
-                code,
-            };
-            attributes.metrics.called(call, rejection);
-        };
+        let count = |code: i32, rejection: Option<Rejection>| self.count(attributes, began, code, rejection);
         let CallError { reason, code } = match outcome {
             Ok(value) => {
                 count(200, None);
@@ -356,6 +366,23 @@ impl Hook {
         let key = format!("failed-open.{}.webhook.admission.k8s.io/{place}", self.hook_type.annotation());
         attributes.context.annotate(key, self.name.clone());
         Ok(None)
+    }
+
+    fn count(&self, attributes: &Attributes<'_>, began: Instant, code: i32, rejection: Option<Rejection>) {
+        let call = metrics::Call {
+            webhook: &self.name,
+            step: self.hook_type.step(),
+            operation: attributes.operation,
+            took: began.elapsed(),
+            code,
+        };
+        attributes.metrics.called(call, rejection);
+    }
+
+    /// Notes that it was asked, and whether it changed the object.
+    pub(super) fn annotate_mutation(&self, attributes: &Attributes<'_>, place: Place, mutated: bool) {
+        let said = Asked { configuration: &self.configuration, webhook: &self.name, mutated };
+        attributes.context.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), json::text(&said));
     }
 
     /// The refusal of a webhook as its client hears it.

@@ -26,15 +26,7 @@ const NAME: &str = "MutatingAdmissionWebhook";
 #[derive(Debug)]
 pub struct MutatingWebhooks(Webhooks);
 
-/// That a webhook was asked, as the audit event tells it, its fields in upstream's order.
-#[derive(Serialize)]
-struct Asked<'a> {
-    configuration: &'a str,
-    webhook: &'a str,
-    mutated: bool,
-}
-
-/// The same for its patch.
+/// What a webhook's patch was, as the audit event tells it, its fields in upstream's order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Patched<'a> {
@@ -123,8 +115,7 @@ impl AdmissionPlugin for MutatingWebhooks {
             let began = Instant::now();
             let outcome = self.call(hook, attributes, &mut object, place).await;
             let changed = matches!(outcome, Ok(true));
-            let said = Asked { configuration: &hook.configuration, webhook: &hook.name, mutated: changed };
-            attributes.context.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), json::text(&said));
+            hook.annotate_mutation(attributes, place, changed);
             let memory = reinvocation.memory::<Memory>(NAME);
             if changed {
                 memory.all_again();

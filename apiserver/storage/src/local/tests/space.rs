@@ -41,6 +41,28 @@ async fn a_snapshot_that_does_not_fit_leaves_the_room_to_appends() {
 }
 
 #[tokio::test]
+async fn a_snapshot_takes_more_room_than_its_values() {
+    let disk = SimulatedDisk::new(Random::new(1));
+    let log = LocalLog::open_on(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    for n in 0..100 {
+        log.append(put(&format!("/{n}"), Expect::Absent, n.to_string())).await.unwrap();
+    }
+    log.acquire("writer", &"h".repeat(1_000), Duration::from_secs(60)).await.unwrap();
+    // Whether it is tried where there is so much room.
+    let is_tried = async |bytes: u64| {
+        disk.set_size(Some(Size { bytes: disk.used() + bytes, is_told: true }));
+        let operations = disk.operations();
+        let outcome = log.compact(Version(100)).await;
+        assert_eq!(outcome.is_ok(), disk.operations() > operations, "it is not tried in vain");
+        outcome.is_ok()
+    };
+    // Keys and values have 480 bytes, and each has some numbers besides.
+    assert!(!is_tried(1_500).await);
+    assert!(!is_tried(5_000).await, "there is a lease, too");
+    assert!(is_tried(6_000).await);
+}
+
+#[tokio::test]
 async fn a_segment_that_cannot_be_begun_leaves_the_room_to_appends() {
     // How many bytes are used when the log of this write is closed, on a disk that has room for so many, if that is known.
     let used_after = async |segment_bytes: u64, bytes: Option<u64>| {
