@@ -93,7 +93,8 @@ impl ControlIngest {
             kinds.push(Served { kind, store, decoder: Arc::new(decoder) });
         }
         let stores = kinds.iter().map(|served| (served.kind, served.store.clone())).collect();
-        Ok(Self { kinds, authorizer, fence, reports: Reports::new(stores, recorder) })
+        let reports = Reports::new(stores, recorder, fence.clone());
+        Ok(Self { kinds, authorizer, fence, reports })
     }
 
     fn served(&self, kind: Authored) -> &Served {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, Object, RequestContext,
+    log::Fence,
     registry::{Store, Stored, Target, UpdateSource, is_undecodable},
 };
 use stoa_types::{Condition, reason};
@@ -42,8 +43,11 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    pub(super) fn new(stores: Vec<(Authored, Arc<Store>)>, recorder: Recorder) -> Self {
-        Self { stores, recorder, context: RequestContext::internal("git") }
+    /// Writes under the fence: whoever leads no more knows nothing that is worth telling.
+    pub(super) fn new(stores: Vec<(Authored, Arc<Store>)>, recorder: Recorder, fence: Option<Fence>) -> Self {
+        let mut context = RequestContext::internal("git");
+        context.fence = fence;
+        Self { stores, recorder, context }
     }
 
     fn store(&self, kind: Authored) -> &Arc<Store> {
@@ -68,14 +72,15 @@ impl Reports {
             return Ok(());
         };
         let (identity, stored) = carrier;
-        let reason = reason_of(std::slice::from_ref(&line));
-        self.recorder.record_about(involved(&identity, stored.uid()), Kind::Warning, reason, line.clone());
         self.change(&identity, |message| {
             let mut lines = without(message, &path);
             lines.push(line.clone());
             Some(lines)
         })
-        .await
+        .await?;
+        let reason = reason_of(std::slice::from_ref(&line));
+        self.recorder.record_about(involved(&identity, stored.uid()), Kind::Warning, reason, line);
+        Ok(())
     }
 
     /// Takes back what was told about the file of a place.

@@ -124,6 +124,8 @@ async fn push_becomes_objects_and_watch_events() {
     }
     clone.write("README.md", "Ours.\n");
     let pushed = fixture.push(&clone, "add the shop").await;
+    // It may take longer than the push is patient.
+    fixture.wait(|status| status.invalid.is_empty()).await;
 
     let applied = fixture::next(&mut stacks, |change| match change {
         Change::Applied(stack) => Some(stack),
@@ -137,7 +139,6 @@ async fn push_becomes_objects_and_watch_events() {
     fixture.registry.api::<Project>().get("shop", "web").await.expect("there");
     fixture.registry.api::<Source>().get("shop", "config").await.expect("there");
     fixture.registry.api::<Workspace>().get("", "dev").await.expect("there");
-    assert!(fixture.status.borrow().invalid.is_empty(), "{:?}", fixture.status.borrow().invalid);
 
     // What was pushed is in Git already, so the projection adds nothing to it.
     fixture.projected().await;

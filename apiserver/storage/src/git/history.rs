@@ -320,25 +320,23 @@ pub(super) fn difference(
     Ok(Batch { unknown: unknown.filter(|unknown| *unknown < at), ..Batch::new(at, gone.chain(changed).collect()) })
 }
 
-/// Of the chain that ends here, the keys of what was another at a version than `wanted` says. Where `wanted` has no value
-/// it is as it was.
+/// Of the chain that ends here, the keys of what was another at a version than `wanted` says; `None` where nothing is known
+/// of that version. Where `wanted` has no value it is as it was.
 pub(super) fn changed_since(
     repository: &Repository,
     end: Oid,
     at: Version,
     wanted: &BTreeMap<Key, Option<Vec<u8>>>,
-) -> Result<BTreeSet<Key>, git2::Error> {
+) -> Result<Option<BTreeSet<Key>>, git2::Error> {
     let state = newest(repository, &versions(repository, end)?, at)?.map(|(_, state)| repository.find_tree(state));
-    let there = match state.transpose()?.filter(|state| !is_unknown(state)) {
-        Some(state) => everything(repository, &state)?,
-        None => BTreeMap::new(),
-    };
+    let Some(state) = state.transpose()?.filter(|state| !is_unknown(state)) else { return Ok(None) };
+    let there = everything(repository, &state)?;
     let gone = there.keys().filter(|key| !wanted.contains_key(*key));
     let is_another = |(key, value): &(&Key, &Option<Vec<u8>>)| {
         value.as_ref().is_some_and(|value| there.get(*key).is_none_or(|old| *old != *value))
     };
     let changed = wanted.iter().filter(is_another).map(|(key, _)| key);
-    Ok(gone.chain(changed).cloned().collect())
+    Ok(Some(gone.chain(changed).cloned().collect()))
 }
 
 /// What a state has, by key.
@@ -656,6 +654,24 @@ mod tests {
             control.set_history(end, None).unwrap();
         }
         check();
+    }
+
+    #[test]
+    fn what_changed_since_is_told_where_it_is_known() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
+        let steps = [step(7, "shop/a", Some("1")), step(7, "shop/b", Some("1")), step(7, "shop/c", Some("1"))];
+        let [a, b, c] = steps.each_ref().map(|step| step.key.clone());
+        let begin = control.append_history(&[], &batch(7, &steps)).unwrap();
+        let wanted = BTreeMap::from([(a.clone(), Some(b"1".to_vec())), (b.clone(), Some(b"2".to_vec()))]);
+        let changed = |end, at| control.changed_since(end, Version(at), &wanted).unwrap();
+        // Another and gone.
+        assert_eq!(changed(begin, 9), Some(BTreeSet::from([b, c])));
+        assert_eq!(changed(begin, 6), None, "it begins later");
+        let unknown = Batch { unknown: Some(Version(8)), ..batch(20, &[step(20, "shop/a", Some("2"))]) };
+        let end = control.append_history(&[begin], &unknown).unwrap();
+        assert_eq!(changed(end, 9), None);
+        assert!(changed(end, 20).unwrap().contains(&a));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use stoa_machinery::log::{Key, Record};
 /// Why a value cannot be written to Git.
 pub type LayoutError = Box<dyn Error + Send + Sync>;
 
+/// So many folders in each other may have files of objects in them.
+pub(super) const DEEPEST: usize = 8;
+
 /// What people write of an object, and nothing else, in the two forms in which it is kept.
 pub trait Document {
     /// The file's content, in a canonical order: two documents that say the same read the same.
@@ -62,7 +65,8 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
 
     /// Whether files of objects may be in a folder, or in one that is in it; `""` is the folder that all others are in.
     ///
-    /// No other is looked into, and a push can have any number of folders in each other: what it says has to have an end.
+    /// No other is looked into. Files may be in eight folders in each other, and much deeper nothing is looked at: a push
+    /// can have any number of folders in each other.
     fn may_have_files(&self, folder: &str) -> bool;
 
     /// Where the file of a value is.

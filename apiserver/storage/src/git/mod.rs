@@ -8,12 +8,12 @@
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `session` goes from one failure to the next, `project` turns records into commits, `history` keeps what was authored at
 //! every version, `push` applies what was pushed and `waiting` what could not be applied at once, `progress` is what survives a
-//! crash, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`
-//! and `fan_out`; `objects`, `packs`, `pack_file`,
-//! `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
+//! crash, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`,
+//! `blame` and `fan_out`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
+mod blame;
 mod delta;
 mod fan_out;
 mod history;
@@ -52,6 +52,7 @@ pub use self::{
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
     remote::{RemoteError, RemoteOptions},
+    walk::Excess,
 };
 
 /// Why the projection stopped. It tries again by itself; see [`GitStatus::error`].
@@ -79,15 +80,12 @@ pub enum GitError {
         source: serde_json::Error,
     },
     /// There is more in a commit than is looked at.
-    #[error(
-        "commit {commit} of the control repository changes more than is looked at: {most} entries of the folders where \
-         objects have their files"
-    )]
+    #[error("commit {commit} of the control repository has more than is looked at: {excess}")]
     TooMuch {
         /// Its id.
         commit: String,
-        /// How many entries would be looked at.
-        most: usize,
+        /// What is too much.
+        excess: Excess,
     },
     /// A thread that worked on the repository ended without an answer.
     #[error("work on the control repository was interrupted")]

@@ -46,11 +46,22 @@ pub(super) fn or_empty<T>(folder: &Path, write: impl FnOnce() -> Result<T, git2:
 /// Gives a pack that was written to a folder and synced the place where it counts.
 pub(super) fn finish(repository: &Repository, folder: &Path, name: &str) -> Result<(), git2::Error> {
     let directory = repository.path().join("objects/pack");
+    let place = |suffix: &str| {
+        let file = format!("{name}.{suffix}");
+        fs::rename(folder.join(&file), directory.join(&file))
+    };
     let rename = || {
-        for suffix in ["pack", "idx"] {
-            let file = format!("{name}.{suffix}");
-            fs::rename(folder.join(&file), directory.join(&file))?;
-        }
+        place("pack")?;
+        place("idx").inspect_err(|_| {
+            // Nobody reads a pack without an index, and nobody would take it away. One of the same objects may have been
+            // there before.
+            let [pack, index] = ["pack", "idx"].map(|suffix| directory.join(format!("{name}.{suffix}")));
+            if !index.is_file()
+                && let Err(error) = fs::remove_file(&pack)
+            {
+                tracing::warn!(pack = %pack.display(), %error, "a pack without an index cannot be removed");
+            }
+        })?;
         sync_dir(&directory)
     };
     rename().map_err(failed)
@@ -82,5 +93,27 @@ mod tests {
         assert_eq!(fs::read_dir(&unfinished).unwrap().count(), 0);
         publish(&repository, &objects).unwrap();
         assert_eq!(repository.find_blob(id).unwrap().content(), b"x");
+    }
+
+    #[test]
+    fn a_pack_whose_index_cannot_be_put_in_its_place_is_not_left_there() {
+        let directory = TempDir::new().unwrap();
+        ControlRepository::open(directory.path(), false).unwrap();
+        let repository = repository::open(directory.path()).unwrap();
+        let mut objects = Objects::default();
+        objects.add(ObjectType::Blob, b"x").unwrap();
+        let folder = directory.path().join(UNFINISHED);
+        let name = objects.write(&folder).unwrap();
+        let packs = directory.path().join("objects/pack");
+        fs::create_dir_all(packs.join(format!("{name}.idx/in-the-way"))).unwrap();
+        finish(&repository, &folder, &name).unwrap_err();
+        assert!(!packs.join(format!("{name}.pack")).exists());
+        // One that was there with its index stays.
+        fs::remove_dir_all(packs.join(format!("{name}.idx"))).unwrap();
+        finish(&repository, &folder, &objects.write(&folder).unwrap()).unwrap();
+        objects.write(&folder).unwrap();
+        fs::remove_file(folder.join(format!("{name}.idx"))).unwrap();
+        finish(&repository, &folder, &name).unwrap_err();
+        assert!(packs.join(format!("{name}.pack")).exists());
     }
 }

@@ -131,26 +131,31 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Progress {
-    /// Notes a file that was refused. Where there are very many its reason is cut short, and then it is only counted.
-    pub(super) fn refuse(&mut self, path: &str, mut file: InvalidFile) {
+    /// Notes a file that was refused. Where there are very many its reason is cut short, and then it is only counted: false
+    /// when there was no room for it.
+    pub(super) fn refuse(&mut self, path: &str, mut file: InvalidFile) -> bool {
         let taken = self.forget(path);
         if taken + file.size(path) > ROOM_FOR_REASONS {
             file.reason = cut(&file.reason, SHORT_REASON);
         }
-        if taken + file.size(path) <= ROOM {
+        let has_room = taken + file.size(path) <= ROOM;
+        if has_room {
             self.taken = Some(taken + file.size(path));
             self.invalid.insert(path.to_owned(), file);
         } else {
             self.unkept += 1;
         }
+        has_room
     }
 
-    /// Notes that nothing is wrong with a file any more.
-    pub(super) fn accept(&mut self, path: &str) {
+    /// Notes that nothing is wrong with a file any more; whether that was in the record.
+    pub(super) fn accept(&mut self, path: &str) -> bool {
+        let was_there = self.invalid.contains_key(path);
         self.forget(path);
         if self.invalid.is_empty() {
             self.unkept = 0;
         }
+        was_there
     }
 
     /// Takes a file out of the record; returns how many bytes the others take.
@@ -160,6 +165,11 @@ impl Progress {
         let taken = self.taken.map_or_else(others, |taken| taken - size);
         self.taken = Some(taken);
         taken
+    }
+
+    /// Whether a file waits.
+    pub(super) fn waits(&self, path: &str) -> bool {
+        self.invalid.get(path).is_some_and(|file| file.waits)
     }
 
     /// Whether it may have been told that something is wrong with a file.
@@ -222,23 +232,25 @@ mod tests {
     #[test]
     fn however_many_files_are_refused_the_record_fits_into_the_log() {
         for reason in ["it is wrong".to_owned(), "\u{1}\"".repeat(REASON / 2), "ü".repeat(REASON / 2)] {
-            let mut progress = Progress::default();
+            let (mut progress, mut kept) = (Progress::default(), 0);
             for number in 0..10_000 {
-                progress.refuse(&format!("organizations/shop/projects/web/stacks/{number}.yaml"), invalid(&reason));
+                let path = format!("organizations/shop/projects/web/stacks/{number}.yaml");
+                kept += usize::from(progress.refuse(&path, invalid(&reason)));
             }
+            assert_eq!(progress.invalid.len(), kept);
             let size = serde_json::to_vec(&progress).unwrap().len();
             assert!((ROOM / 2..ROOM + 1024).contains(&size), "{size}");
             assert_eq!(progress.invalid.len() as u64 + progress.unkept, 10_000);
             // What there is room for is not put out by what comes later, and what is known of takes no more.
             let first = "organizations/shop/projects/web/stacks/0.yaml";
             assert_eq!(progress.invalid[first].reason, reason);
-            let kept = progress.invalid.len();
             let last = progress.invalid.keys().next_back().unwrap().clone();
-            progress.refuse(&last, invalid(&reason));
+            assert!(progress.refuse(&last, invalid(&reason)));
             assert_eq!(progress.invalid.len(), kept);
             assert!(progress.may_be_told("of/which/there/is/no/record.yaml"));
+            assert!(!progress.accept("of/which/there/is/no/record.yaml"));
             for path in progress.invalid.keys().cloned().collect::<Vec<_>>() {
-                progress.accept(&path);
+                assert!(progress.accept(&path));
             }
             assert_eq!((progress.invalid.len(), progress.unkept, progress.taken), (0, 0, Some(0)));
         }

@@ -20,6 +20,7 @@ use super::{
     GitError, Ingest, InvalidFile, Layout,
     remote::{RemoteError, RemoteOptions},
     repack,
+    repository::MOST_ENTRIES,
     session::Session,
 };
 use crate::clock::{Clock, SystemClock};
@@ -32,6 +33,8 @@ const REMOTE_BATCH: usize = 4096;
 const BATCH_BYTES: usize = 64 << 20;
 /// So many races for main may be lost in a row before it is told.
 const RACES: u32 = 10;
+/// How long to wait at most before a repository with more in it than is looked at is looked at again.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
@@ -51,6 +54,9 @@ pub struct GitOptions {
     pub patience: Duration,
     /// How often it is looked whether packs have to be merged.
     pub repack: Duration,
+    /// How many entries of the folders where objects have their files are looked at to find what a push changed. One with
+    /// more is not applied.
+    pub most_entries: usize,
     /// Dates the commits that no record stands behind.
     pub clock: Arc<dyn Clock>,
     /// The lease under which it runs, where several could. Once it is lost, main is moved no more.
@@ -67,6 +73,7 @@ impl Default for GitOptions {
             retry: Duration::from_secs(1),
             patience: Duration::from_secs(5),
             repack: Duration::from_secs(10),
+            most_entries: MOST_ENTRIES,
             clock: Arc::new(SystemClock),
             fence: None,
         }
@@ -74,17 +81,16 @@ impl Default for GitOptions {
 }
 
 impl GitOptions {
-    /// How long to wait after so many failures in a row before this one. A remote that is away is asked ever less often,
-    /// and by no two at the same time.
+    /// How long to wait after so many failures in a row before this one. A remote that is away, and what has to be seen to
+    /// by people, is asked ever less often, and by no two at the same time.
     fn delay(&self, failures: u32, error: &GitError) -> Duration {
-        match (&self.remote, error) {
-            (Some(remote), GitError::Remote(_)) => {
-                let longest =
-                    self.retry.saturating_mul(1 << failures.min(16)).min(remote.longest_retry.max(self.retry));
-                longest.mul_f64(rand::random_range(0.5..=1.0))
-            }
-            _ => self.retry,
-        }
+        let longest = match (&self.remote, error) {
+            (Some(remote), GitError::Remote(_)) => remote.longest_retry,
+            (_, GitError::TooMuch { .. }) => LONGEST_RETRY,
+            _ => return self.retry,
+        };
+        let delay = self.retry.saturating_mul(1 << failures.min(16)).min(longest.max(self.retry));
+        delay.mul_f64(rand::random_range(0.5..=1.0))
     }
 }
 
@@ -224,6 +230,10 @@ impl GitProjector {
                     session.look_at_main().await?;
                     continue;
                 }
+                () = until(session.retry_due()) => {
+                    session.retry_waiting().await?;
+                    continue;
+                }
             };
             due = due.max(session.rests_until);
             let batch = feed.batch(&mut session, first, due).await?;
@@ -263,6 +273,10 @@ impl Feed {
                     session.look_at_main().await?;
                     continue;
                 }
+                () = until(session.retry_due()) => {
+                    session.retry_waiting().await?;
+                    continue;
+                }
             };
             let Ok(next) = next else { break };
             let next = next.ok_or_else(ended)??;
@@ -270,6 +284,14 @@ impl Feed {
             batch.push(next);
         }
         Ok(batch)
+    }
+}
+
+/// Waits until then, or for ever.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -291,4 +313,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::Excess;
+
+    #[test]
+    fn what_people_have_to_see_to_is_tried_ever_less_often() {
+        let options = GitOptions::default();
+        let (retry, half) = (options.retry, LONGEST_RETRY / 2);
+        let error = GitError::TooMuch { commit: "c".repeat(40), excess: Excess::Entries(1) };
+        assert!((retry / 2..=retry).contains(&options.delay(0, &error)));
+        for failures in [6, 1_000] {
+            assert!((half..=LONGEST_RETRY).contains(&options.delay(failures, &error)), "{failures}");
+        }
+        assert_eq!(options.delay(1_000, &GitError::Raced), retry);
+    }
 }

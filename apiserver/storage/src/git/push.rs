@@ -45,7 +45,7 @@ pub(super) struct Refused {
 fn moves_first(mut changes: Vec<FileChange>, key: impl Fn(&str) -> Option<Key>) -> Vec<FileChange> {
     let there: HashSet<Key> = changes.iter().filter(|c| c.after.is_some()).filter_map(|c| key(&c.path)).collect();
     let leaves = |c: &FileChange| c.after.is_none() && key(&c.path).is_some_and(|key| there.contains(&key));
-    changes.sort_by_key(|change| !leaves(change));
+    changes.sort_by_cached_key(|change| !leaves(change));
     changes
 }
 
@@ -64,13 +64,7 @@ impl Session {
         }
         if self.git(move |git| git.is_behind(tip, main)).await? {
             return match self.ingest(main).await {
-                Err(GitError::TooMuch { .. }) if self.remote.is_none() => {
-                    self.put_back(tip, main, "it changes more than is looked at").await
-                }
-                Err(error @ GitError::TooMuch { .. }) => Err(RemoteError::TooMuch(format!(
-                    "{error}; nothing is taken from the remote or put there until its main is put back to {tip}"
-                ))
-                .into()),
+                Err(error @ GitError::TooMuch { .. }) => self.put_back(tip, main, &error.to_string()).await,
                 done => done,
             };
         }
@@ -92,12 +86,27 @@ impl Session {
         Ok(())
     }
 
+    /// What changed between two commits, in the order in which it is applied.
+    async fn changes(&self, from: Option<Oid>, target: Oid) -> Result<Vec<FileChange>, GitError> {
+        let layout = Arc::clone(&self.shared.layout);
+        match self.work(move |git| git.changes(from, target, layout.as_ref())).await {
+            Ok(changes) => Ok(moves_first(changes, |path| self.shared.layout.key(path))),
+            Err(error @ GitError::TooMuch { .. }) if self.remote.is_some() => {
+                let until = match from {
+                    Some(tip) => format!("its main is put back to {tip}"),
+                    None => "its main has less".to_owned(),
+                };
+                let why = format!("{error}; nothing is taken from the remote or put there until {until}");
+                Err(RemoteError::TooMuch(why).into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies what changed between the commit that is accounted for and `target`.
     pub(super) async fn ingest(&mut self, target: Oid) -> Result<(), GitError> {
         let from = self.tip()?;
-        let layout = Arc::clone(&self.shared.layout);
-        let changes = self.work(move |git| git.changes(from, target, layout.as_ref())).await?;
-        let changes = moves_first(changes, |path| self.shared.layout.key(path));
+        let changes = self.changes(from, target).await?;
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
             Some(push) if push.moves_first => push,
             Some(push) => Push { done: 0, moves_first: true, ..push },
@@ -130,8 +139,12 @@ impl Session {
             }
         }
         self.tell(&mut refused).await?;
-        self.progress.push = Some(push.clone());
-        self.have_patience(&changes, target).await?;
+        self.progress.push = Some(push);
+        if changes.iter().any(|change| self.progress.waits(&change.path)) {
+            // From now on nobody writes their objects, and what they say is not written over what others wrote meanwhile.
+            self.store.save(&self.progress).await?;
+            self.have_patience(&changes, target).await?;
+        }
         self.progress.push = None;
         self.account(target).await?;
         self.store.save(&self.progress).await?;
@@ -209,32 +222,41 @@ impl Session {
         let after = match change.after {
             Some(id) => {
                 let path = path.clone();
-                Some(self.git(move |git| git.pushed(target, &path, id)).await?)
+                self.git(move |git| git.reader()?.pushed(target, &path, Some(id))).await?
             }
             None => None,
         };
         let good = self.last_good(path, before.as_deref(), from).await?;
-        let outcome = match &after {
-            // A comment was written or lines were moved: nothing that counts.
-            Some(Content::Bytes(after))
-                if !was_invalid && before.as_ref().is_some_and(|before| text::same(before, after)) =>
-            {
-                return Ok(None);
-            }
-            Some(Content::Bytes(after)) => {
-                let before = good.as_ref().map(|(_, before)| before.as_slice());
-                self.apply(PushedFile { path, content: after, before, commit: &change.commit }).await?
-            }
-            Some(Content::TooLarge(size)) => Err(too_large(*size)),
-            Some(Content::Submodule) => Err(IngestError::Invalid("a submodule is no file".to_owned())),
-            None => self.shared.ingest.remove(path, &change.commit).await,
-        };
+        // A comment was written or lines were moved: nothing that counts.
+        if let (Some(before), Some(Content::Bytes(after))) = (&before, &after)
+            && !was_invalid
+            && text::same(before, after)
+        {
+            return Ok(None);
+        }
+        let outcome = self.apply(path, after.as_ref(), good.as_ref(), &change.commit).await?;
         self.conclude(path, outcome, good.map(|(commit, _)| commit), &change.commit).await
     }
 
-    /// Applies a file unless the object already is what it says.
-    pub(super) async fn apply(&self, file: PushedFile<'_>) -> Result<Result<(), IngestError>, GitError> {
-        Ok(if self.is_current(file.path, file.content).await? { Ok(()) } else { self.shared.ingest.apply(file).await })
+    /// Applies what was pushed, a file or its removal, unless the object already is what it says. `good` is what it said when
+    /// it was last applied or written.
+    pub(super) async fn apply(
+        &self,
+        path: &str,
+        pushed: Option<&Content>,
+        good: Option<&(Oid, Vec<u8>)>,
+        commit: &CommitInfo,
+    ) -> Result<Result<(), IngestError>, GitError> {
+        Ok(match pushed {
+            Some(Content::Bytes(content)) if self.is_current(path, content).await? => Ok(()),
+            Some(Content::Bytes(content)) => {
+                let before = good.map(|(_, before)| before.as_slice());
+                self.shared.ingest.apply(PushedFile { path, content, before, commit }).await
+            }
+            Some(Content::TooLarge(size)) => Err(too_large(*size)),
+            Some(Content::Submodule) => Err(IngestError::Invalid("a submodule is no file".to_owned())),
+            None => self.shared.ingest.remove(path, commit).await,
+        })
     }
 
     /// Notes what became of a file, whose last good content is in the commit `good`; returns what is to be told of it when
@@ -258,17 +280,18 @@ impl Session {
         let reason = cut(&reason, REASON);
         let good = good.map(|commit| commit.to_string());
         let file = InvalidFile { reason: reason.clone(), commit: commit.id.clone(), good, waits };
-        self.progress.refuse(path, file);
+        // What there is no room for is not tried again, so that it is told at once.
+        let waits = self.progress.refuse(path, file) && waits;
         Ok(Some(Refused { path: path.to_owned(), reason, commit: commit.clone(), waits }))
     }
 
-    /// Notes that nothing is wrong with a file, and takes back what was told of it.
-    pub(super) async fn accept(&mut self, path: &str) -> Result<(), GitError> {
-        if self.progress.may_be_told(path) {
-            self.shared.ingest.valid_again(path).await?;
-            self.progress.accept(path);
+    /// Notes that nothing is wrong with a file, and takes back what was told of it; whether that was in the record.
+    pub(super) async fn accept(&mut self, path: &str) -> Result<bool, GitError> {
+        if !self.progress.may_be_told(path) {
+            return Ok(false);
         }
-        Ok(())
+        self.shared.ingest.valid_again(path).await?;
+        Ok(self.progress.accept(path))
     }
 
     /// What is in a file of a commit.
@@ -307,10 +330,7 @@ impl Session {
     pub(super) async fn overwrote(&mut self, paths: BTreeSet<String>) -> Result<(), GitError> {
         let mut changed = false;
         for path in paths {
-            if self.progress.may_be_told(&path) {
-                self.accept(&path).await?;
-                changed = true;
-            }
+            changed |= self.accept(&path).await?;
         }
         if changed {
             self.store.save(&self.progress).await?;

@@ -10,19 +10,20 @@ use std::{
     sync::Arc,
 };
 
-use git2::{Commit, Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort};
+use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions};
 use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
 use super::{
     GitError,
+    blame::{self, Blame},
     history::{self, Appended, Batch, HISTORY},
     layout::{CommitInfo, Layout},
     locks,
     objects::Objects,
     packs,
     trees::{self, Directory, Item},
-    walk::{MOST_ENTRIES, Take, Walk},
+    walk::{Excess, Walk},
 };
 
 /// The branch that everything happens on.
@@ -44,17 +45,16 @@ const COMMITTER: &str = "Stoa";
 const DOMAIN: &str = "users.stoa.dev";
 /// A file with more bytes stands for no object: the API takes 3 MiB, and comments come on top.
 pub(super) const LARGEST_FILE: usize = 16 << 20;
-/// How many entries are looked at to find all files.
-const MOST_FILES: usize = 4 * MOST_ENTRIES;
-/// How many commits are looked at to say who changed a file, and [`MOST_ENTRIES`] of their trees. Changes that come with
-/// more are put down to the newest, and what was pushed before more may have been written over from here.
-const BLAME_DEPTH: usize = 1_000;
+/// How many entries of trees are looked at to find what a push changed. As many files would take hours to be applied.
+pub(super) const MOST_ENTRIES: usize = 1 << 20;
+/// To find all files so many times as many entries are looked at as to find what a push changed.
+const ALL: usize = 4;
 
 /// Somebody as Git names people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Person {
     name: String,
-    email: String,
+    pub(super) email: String,
 }
 
 impl Person {
@@ -133,6 +133,8 @@ pub(super) struct ControlRepository {
     newest: Newest,
     /// The newest state in the history, and what was read of its trees.
     newest_state: Arc<Mutex<Option<Directory>>>,
+    /// How many entries are looked at to find what a push changed.
+    most_entries: usize,
     _lock: Arc<File>,
 }
 
@@ -165,6 +167,7 @@ impl ControlRepository {
             log: Arc::default(),
             newest: Arc::default(),
             newest_state: Arc::default(),
+            most_entries: MOST_ENTRIES,
             _lock: lock,
         })
     }
@@ -172,6 +175,11 @@ impl ControlRepository {
     /// The repository with the history of the log that has this id.
     pub(super) fn of_log(self, id: &str) -> Self {
         Self { log: id.into(), ..self }
+    }
+
+    /// The same, of which so many entries are looked at to find what a push changed.
+    pub(super) fn with_most_entries(self, most_entries: usize) -> Self {
+        Self { most_entries, ..self }
     }
 
     pub(super) fn repository(&self) -> Result<Repository, git2::Error> {
@@ -254,7 +262,8 @@ impl ControlRepository {
 
     /// A handle for many reads in a row.
     pub(super) fn reader(&self) -> Result<Reader, git2::Error> {
-        Ok(Reader { repository: self.repository()?, newest: Arc::clone(&self.newest) })
+        let (newest, most_entries) = (Arc::clone(&self.newest), self.most_entries);
+        Ok(Reader { repository: self.repository()?, newest, most_entries })
     }
 
     /// All files of objects in a commit, as the ids of what is in them.
@@ -262,14 +271,14 @@ impl ControlRepository {
         let repository = self.repository()?;
         let tree = repository.find_commit(commit)?.tree_id();
         let mut files = BTreeMap::new();
-        let mut walk = Walk::new(&repository, layout, MOST_FILES);
-        let is_all = walk.differing(None, Some(tree), &mut |path, plain, id| {
+        let mut walk = Walk::new(&repository, layout, ALL * self.most_entries);
+        let excess = walk.differing(None, Some(tree), &mut |path, plain, id| {
             // One that is there twice is what it is in the folder itself.
             if plain == path || !files.contains_key(plain.as_ref()) {
                 files.insert(plain.into_owned(), id);
             }
         })?;
-        if is_all { Ok(files) } else { Err(too_much(commit, MOST_FILES)) }
+        excess.map_or(Ok(files), |excess| Err(too_much(commit, excess)))
     }
 
     /// The files of objects that differ between two commits, by path. Without `from`, all.
@@ -281,15 +290,15 @@ impl ControlRepository {
         let repository = self.repository()?;
         let tree = |commit: Oid| Ok::<_, git2::Error>(repository.find_commit(commit)?.tree_id());
         let mut paths = BTreeSet::new();
-        let mut walk = Walk::new(&repository, layout, MOST_ENTRIES);
-        let is_all = walk.differing(from.map(tree).transpose()?, Some(tree(to)?), &mut |_, path, _| {
+        let mut walk = Walk::new(&repository, layout, self.most_entries);
+        let excess = walk.differing(from.map(tree).transpose()?, Some(tree(to)?), &mut |_, path, _| {
             paths.insert(path.into_owned());
         })?;
-        if !is_all {
-            return Err(too_much(to, MOST_ENTRIES));
+        if let Some(excess) = excess {
+            return Err(too_much(to, excess));
         }
         let (mut before, mut after) = (trees::tree_of(&repository, from)?, trees::tree_of(&repository, Some(to))?);
-        let mut blame = Blame::new(&repository, layout, from, to)?;
+        let mut blame = Blame::new(&repository, layout, self.most_entries, from, to)?;
         let mut changes = Vec::new();
         for path in paths {
             let names: Vec<&str> = path.split('/').collect();
@@ -305,28 +314,6 @@ impl ControlRepository {
             }
         }
         Ok(changes)
-    }
-
-    /// What is in a file of a commit, by its id.
-    ///
-    /// # Errors
-    ///
-    /// That it is not found, when it should be here.
-    pub(super) fn pushed(&self, commit: Oid, path: &str, id: Oid) -> Result<Content, git2::Error> {
-        let repository = self.repository()?;
-        match content(&repository, id) {
-            Err(error) if error.code() == ErrorCode::NotFound => {
-                let names: Vec<&str> = path.split('/').collect();
-                let is_submodule = trees::tree_of(&repository, Some(commit))?.is_submodule(&repository, &names)?;
-                if is_submodule { Ok(Content::Submodule) } else { Err(error) }
-            }
-            read => read,
-        }
-    }
-
-    /// What is told of a commit.
-    pub(super) fn commit_info(&self, id: Oid) -> Result<CommitInfo, git2::Error> {
-        Ok(info(&self.repository()?.find_commit(id)?))
     }
 
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
@@ -386,13 +373,14 @@ impl ControlRepository {
         history::difference(&self.repository()?, past, known, at, wanted)
     }
 
-    /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says.
+    /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says; `None` where it
+    /// does not tell.
     pub(super) fn changed_since(
         &self,
         end: Oid,
         at: Version,
         wanted: &BTreeMap<Key, Option<Vec<u8>>>,
-    ) -> Result<BTreeSet<Key>, git2::Error> {
+    ) -> Result<Option<BTreeSet<Key>>, git2::Error> {
         history::changed_since(&self.repository()?, end, at, wanted)
     }
 
@@ -467,11 +455,55 @@ fn synced(repository: Repository, ours: &Path) -> Result<Repository, git2::Error
 pub(super) struct Reader {
     repository: Repository,
     newest: Newest,
+    most_entries: usize,
 }
 
 impl Reader {
     /// The content of the file at `path` in a commit; `None` when there is no such file or commit.
     pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Content>, git2::Error> {
+        match self.tree(commit, |repository, tree| find(repository, tree, path))? {
+            Some(Some(id)) => self.content(id),
+            Some(None) | None => Ok(None),
+        }
+    }
+
+    /// What somebody put on main, at `path` in a commit: by its id, or else what is found there. `None` when that is nothing.
+    ///
+    /// # Errors
+    ///
+    /// That it is not found, when it should be here.
+    pub(super) fn pushed(&self, commit: Oid, path: &str, id: Option<Oid>) -> Result<Option<Content>, git2::Error> {
+        let missing =
+            || git2::Error::new(ErrorCode::NotFound, ErrorClass::Odb, format!("commit {commit} is not found"));
+        let id = match id {
+            Some(id) => Some(id),
+            None => self.tree(commit, |repository, tree| find(repository, tree, path))?.ok_or_else(missing)?,
+        };
+        let Some(id) = id else { return Ok(None) };
+        match content(&self.repository, id) {
+            Err(error) if error.code() == ErrorCode::NotFound => {
+                let names: Vec<&str> = path.split('/').collect();
+                match self.tree(commit, |repository, tree| tree.is_submodule(repository, &names))? {
+                    Some(true) => Ok(Some(Content::Submodule)),
+                    Some(false) | None => Err(error),
+                }
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// What a commit is; of `otherwise` when it is not here.
+    pub(super) fn commit_info(&self, id: Oid, otherwise: Oid) -> Result<CommitInfo, git2::Error> {
+        let found = self.repository.find_commit(id).or_else(|_| self.repository.find_commit(otherwise))?;
+        Ok(blame::info(&found))
+    }
+
+    /// Looks something up in the tree of a commit; `None` when there is no such commit.
+    fn tree<T>(
+        &self,
+        commit: Oid,
+        look: impl FnOnce(&Repository, &mut Directory) -> Result<T, git2::Error>,
+    ) -> Result<Option<T>, git2::Error> {
         let mut newest = self.newest.lock();
         if !matches!(*newest, Some((read, _)) if read == commit) {
             match trees::tree_of(&self.repository, Some(commit)) {
@@ -480,8 +512,7 @@ impl Reader {
                 Err(error) => return Err(error),
             }
         }
-        let Some((_, tree)) = &mut *newest else { return Ok(None) };
-        find(&self.repository, tree, path)?.map_or(Ok(None), |id| self.content(id))
+        newest.as_mut().map(|(_, tree)| look(&self.repository, tree)).transpose()
     }
 
     /// The paths that commits made here changed on the way from `since` to `tip`; `None` when `tip` does not come from
@@ -492,30 +523,7 @@ impl Reader {
         tip: Oid,
         layout: &dyn Layout,
     ) -> Result<Option<BTreeSet<String>>, git2::Error> {
-        let repository = &self.repository;
-        if since != tip && !repository.graph_descendant_of(tip, since)? {
-            return Ok(None);
-        }
-        let mut walk = repository.revwalk()?;
-        walk.push(tip)?;
-        walk.hide(since)?;
-        let ours = Person::stoa().email;
-        let mut paths = BTreeSet::new();
-        let mut files = Walk::new(repository, layout, MOST_ENTRIES);
-        for (number, id) in walk.enumerate() {
-            if number == BLAME_DEPTH {
-                return Ok(None);
-            }
-            let commit = repository.find_commit(id?)?;
-            if commit.committer().email_bytes() == ours.as_bytes()
-                && !changed_files(&mut files, &commit, &mut |_, path, _| {
-                    paths.insert(path.into_owned());
-                })?
-            {
-                return Ok(None);
-            }
-        }
-        Ok(Some(paths))
+        blame::projected_since(&self.repository, layout, self.most_entries, since, tip)
     }
 
     /// What is in a file, by its id; `None` of a submodule, and of what is not here.
@@ -567,76 +575,6 @@ fn find(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Opt
     tree.file(repository, &path.split('/').collect::<Vec<_>>())
 }
 
-/// Takes the files of objects that a commit changed from what they were in its first parent; false when there was too
-/// much to look at.
-fn changed_files(walk: &mut Walk<'_>, commit: &Commit<'_>, take: &mut Take<'_>) -> Result<bool, git2::Error> {
-    let parent = commit.parents().next().map(|parent| parent.tree_id());
-    walk.differing(parent, Some(commit.tree_id()), take)
-}
-
-fn too_much(commit: Oid, most: usize) -> GitError {
-    GitError::TooMuch { commit: commit.to_string(), most }
-}
-
-/// Which commit changed which file last, found by walking back as far as it takes.
-struct Blame<'r> {
-    repository: &'r Repository,
-    files: Walk<'r>,
-    commits: Vec<Oid>,
-    /// How many of them have been looked at.
-    seen: usize,
-    found: BTreeMap<String, Oid>,
-    newest: Oid,
-}
-
-impl<'r> Blame<'r> {
-    fn new(
-        repository: &'r Repository,
-        layout: &'r dyn Layout,
-        from: Option<Oid>,
-        to: Oid,
-    ) -> Result<Self, git2::Error> {
-        let mut walk = repository.revwalk()?;
-        walk.set_sorting(Sort::TOPOLOGICAL)?;
-        walk.push(to)?;
-        if let Some(from) = from {
-            walk.hide(from)?;
-        }
-        let commits = walk.take(BLAME_DEPTH).collect::<Result<_, _>>()?;
-        let files = Walk::new(repository, layout, MOST_ENTRIES);
-        Ok(Self { repository, files, commits, seen: 0, found: BTreeMap::new(), newest: to })
-    }
-
-    fn commit(&mut self, path: &str) -> Result<CommitInfo, git2::Error> {
-        while !self.found.contains_key(path) && self.seen < self.commits.len() {
-            let id = self.commits[self.seen];
-            self.seen += 1;
-            let commit = self.repository.find_commit(id)?;
-            // What a merge brings was changed by the commits it merges.
-            if commit.parent_count() > 1 {
-                continue;
-            }
-            let found = &mut self.found;
-            let is_all = changed_files(&mut self.files, &commit, &mut |_, path, _| {
-                found.entry(path.into_owned()).or_insert(id);
-            })?;
-            if !is_all {
-                self.seen = self.commits.len();
-            }
-        }
-        let commit = self.repository.find_commit(self.found.get(path).copied().unwrap_or(self.newest))?;
-        Ok(info(&commit))
-    }
-}
-
-fn info(commit: &Commit<'_>) -> CommitInfo {
-    let author = commit.author();
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    CommitInfo {
-        id: commit.id().to_string(),
-        author: lossy(author.name_bytes()),
-        email: lossy(author.email_bytes()),
-        subject: lossy(commit.summary_bytes().unwrap_or_default()),
-        time: author.when().seconds(),
-    }
+fn too_much(commit: Oid, excess: Excess) -> GitError {
+    GitError::TooMuch { commit: commit.to_string(), excess }
 }

@@ -61,7 +61,11 @@ impl Session {
             store.save(&progress).await?;
         }
         let (path, id, is_copy) = (shared.path.clone(), progress.id.clone(), shared.options.remote.is_some());
-        let open = move || ControlRepository::open(&path, is_copy).map(|repository| repository.of_log(&id));
+        let most_entries = shared.options.most_entries;
+        let open = move || {
+            let repository = ControlRepository::open(&path, is_copy)?;
+            Ok::<_, git2::Error>(repository.of_log(&id).with_most_entries(most_entries))
+        };
         let repository = tokio::task::spawn_blocking(open).await??;
         let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
@@ -265,13 +269,13 @@ impl Session {
         }
     }
 
-    /// Applies what others put on main since it was last looked at, if they did, and what waits and is to be tried again.
+    /// Applies what others put on main since it was last looked at, if they did.
     pub(super) async fn look_at_main(&mut self) -> Result<(), GitError> {
         let Some(main) = self.main().await? else { return Err(GitError::Raced) };
         if Some(main) != self.tip()? {
             self.follow_main(main).await?;
         }
-        self.retry_waiting().await
+        Ok(())
     }
 
     /// Makes main what the log says now, in one commit, because the records in between are gone. Where it is `known` what
@@ -319,7 +323,7 @@ impl Session {
     async fn changed(&self) -> Result<Option<BTreeSet<Key>>, GitError> {
         let Some(end) = self.history()? else { return Ok(None) };
         let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.progress.at.version);
-        self.git(move |git| git.changed_since(end, at, &index.authored(layout.as_ref()))).await.map(Some)
+        self.git(move |git| git.changed_since(end, at, &index.authored(layout.as_ref()))).await
     }
 
     /// What it means that somebody else moved main.

@@ -1,20 +1,48 @@
 //! Walks the files of trees, or those that differ between two, without looking at more than has to be looked at.
 //!
 //! A few objects can stand for any number of files: ten names of one folder, each of them ten names of another, and so
-//! on. So only folders are looked into where a [`Layout`] may have files, none that are the same in both trees, and no
-//! more than so many entries in all.
+//! on. So only folders are looked into where a [`Layout`] may have files, none that are the same in both trees or that are
+//! in too many others, and no more than so many entries in all.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
-use super::{fan_out, layout::Layout, trees};
+use super::{
+    fan_out::{self, FILES},
+    layout::{DEEPEST, Layout},
+    trees,
+};
 
-/// How many entries of trees are looked at to find what a push changed, or who changed it. As many files would take hours
-/// to be applied.
-pub(super) const MOST_ENTRIES: usize = 1 << 20;
 /// A tree with more bytes is not looked at: Git packs many like names into a few bytes.
 const LARGEST_TREE: usize = 16 << 20;
+/// No folder is looked into that is in more others, each of which may be full.
+const DEEPEST_FOLDER: usize = DEEPEST * (1 + FILES.depth);
+
+/// Why a walk ended before it had looked at all files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// There are more entries than this in the folders where objects have their files.
+    Entries(usize),
+    /// A folder's tree has too many bytes.
+    Folder {
+        /// Its path, which ends in a slash; empty of the one that all others are in.
+        path: String,
+        /// How many.
+        size: usize,
+    },
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entries(most) => write!(f, "more than {most} entries of the folders where objects have their files"),
+            Self::Folder { path, size } => {
+                write!(f, "folder \"/{path}\", whose tree has {size} bytes and may have {LARGEST_TREE}")
+            }
+        }
+    }
+}
 
 /// What is done with a file: its path as it is in the tree and as it would be if no folder were full, and what is in it.
 pub(super) type Take<'t> = dyn FnMut(&str, Cow<'_, str>, Oid) + 't;
@@ -23,46 +51,53 @@ pub(super) type Take<'t> = dyn FnMut(&str, Cow<'_, str>, Oid) + 't;
 pub(super) struct Walk<'a> {
     repository: &'a Repository,
     layout: &'a dyn Layout,
-    /// How many entries may still be looked at.
+    /// How many entries are looked at.
+    most: usize,
+    /// How many of them may still be.
     left: usize,
 }
 
 impl<'a> Walk<'a> {
     /// One that looks at `most` entries.
     pub(super) fn new(repository: &'a Repository, layout: &'a dyn Layout, most: usize) -> Self {
-        Self { repository, layout, left: most }
+        Self { repository, layout, most, left: most }
     }
 
-    /// Takes the files of objects that differ between two trees, in the order of their paths. False when there was too much
-    /// to look at, and then some are missing.
+    /// Takes the files of objects that differ between two trees, in the order of their paths. Where there was too much to
+    /// look at it says what, and then some are missing.
     pub(super) fn differing(
         &mut self,
         old: Option<Oid>,
         new: Option<Oid>,
         take: &mut Take<'_>,
-    ) -> Result<bool, git2::Error> {
-        if old == new { Ok(true) } else { self.folder(&mut String::new(), old, new, take) }
+    ) -> Result<Option<Excess>, git2::Error> {
+        if old == new { Ok(None) } else { self.folder(&mut String::new(), 0, old, new, take) }
     }
 
+    /// Looks at a folder whose path is empty or ends in a slash, and which is in so many others.
     fn folder(
         &mut self,
         path: &mut String,
+        depth: usize,
         old: Option<Oid>,
         new: Option<Oid>,
         take: &mut Take<'_>,
-    ) -> Result<bool, git2::Error> {
-        let (Some(before), Some(after)) = (self.read(old)?, self.read(new)?) else { return Ok(false) };
+    ) -> Result<Option<Excess>, git2::Error> {
+        let (before, after) = match (self.read(old)?, self.read(new)?) {
+            (Ok(before), Ok(after)) => (before, after),
+            (Err(size), _) | (_, Err(size)) => return Ok(Some(Excess::Folder { path: path.clone(), size })),
+        };
         let Some(left) = self.left.checked_sub(trees::entries(&before).chain(trees::entries(&after)).count()) else {
             self.left = 0;
-            return Ok(false);
+            return Ok(Some(Excess::Entries(self.most)));
         };
         self.left = left;
         // Git's order is that of paths if the names of folders end in a slash.
         let mut both: BTreeMap<Vec<u8>, (bool, Option<Oid>, Option<Oid>)> = BTreeMap::new();
-        for (name, entry) in trees::entries(&before) {
+        for (name, entry) in trees::entries(&before).filter(|(name, _)| is_name(name)) {
             both.insert(ordered(name, entry.is_tree), (entry.is_tree, Some(entry.id), None));
         }
-        for (name, entry) in trees::entries(&after) {
+        for (name, entry) in trees::entries(&after).filter(|(name, _)| is_name(name)) {
             both.entry(ordered(name, entry.is_tree)).or_insert((entry.is_tree, None, None)).2 = Some(entry.id);
         }
         both.retain(|_, (_, old, new)| old != new);
@@ -72,8 +107,11 @@ impl<'a> Walk<'a> {
         for (name, (is_tree, old, new)) in both {
             let Ok(name) = std::str::from_utf8(&name) else { continue };
             path.push_str(name);
-            let goes_on = if is_tree {
-                !self.leads(path.trim_end_matches('/')) || self.folder(path, old, new, take)?
+            let mut excess = None;
+            if is_tree {
+                if depth < DEEPEST_FOLDER && self.leads(path.strip_suffix('/').unwrap_or(path.as_str())) {
+                    excess = self.folder(path, depth + 1, old, new, take)?;
+                }
             } else {
                 let plain = fan_out::plain(path.as_str());
                 if let Some(id) = new.or(old)
@@ -81,14 +119,13 @@ impl<'a> Walk<'a> {
                 {
                     take(path.as_str(), plain, id);
                 }
-                true
-            };
+            }
             path.truncate(length);
-            if !goes_on {
-                return Ok(false);
+            if excess.is_some() {
+                return Ok(excess);
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Whether files of objects may be in a folder, which may be there because another is full.
@@ -97,22 +134,28 @@ impl<'a> Walk<'a> {
             || fan_out::full(folder).is_some_and(|full| self.layout.may_have_files(&full))
     }
 
-    /// The bytes of a tree, which are none of one that is not there; nothing when they are too many.
-    fn read(&self, tree: Option<Oid>) -> Result<Option<Vec<u8>>, git2::Error> {
-        let Some(tree) = tree else { return Ok(Some(Vec::new())) };
+    /// The bytes of a tree, which are none of one that is not there; how many they are when they are too many.
+    fn read(&self, tree: Option<Oid>) -> Result<Result<Vec<u8>, usize>, git2::Error> {
+        let Some(tree) = tree else { return Ok(Ok(Vec::new())) };
         let odb = self.repository.odb()?;
         match odb.read_header(tree) {
-            Ok((size, _)) if size > LARGEST_TREE => Ok(None),
-            Ok(_) => Ok(Some(odb.read(tree)?.data().to_vec())),
+            Ok((size, _)) if size > LARGEST_TREE => Ok(Err(size)),
+            Ok(_) => Ok(Ok(odb.read(tree)?.data().to_vec())),
             // The empty tree need not be stored.
             Err(error)
                 if error.code() == ErrorCode::NotFound && Ok(tree) == Oid::hash_object(ObjectType::Tree, &[]) =>
             {
-                Ok(Some(Vec::new()))
+                Ok(Ok(Vec::new()))
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether it is one name of a path. Git itself writes no other into a tree, but whoever writes the bytes can: a folder
+/// without a name would seem to be the one that it is in.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&b'/')
 }
 
 /// A name as it counts in the order of a tree.
@@ -125,25 +168,25 @@ fn ordered(name: &[u8], is_tree: bool) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod testing {
+    //! A layout for tests of what walks trees.
+
     use serde_json::Value;
     use stoa_machinery::log::{Key, Record};
-    use tempfile::TempDir;
 
-    use super::*;
-    use crate::git::{Document, LayoutError, Location, fan_out::FILES};
+    use crate::git::{Document, Layout, LayoutError, Location};
 
-    /// Everything that ends in `.yaml` is an object's, and no folder is deeper than three.
+    /// Everything that ends in `.yaml` is an object's, and no folder is deeper than this.
     #[derive(Debug)]
-    struct Shallow;
+    pub(in crate::git) struct Folders(pub usize);
 
-    impl Layout for Shallow {
+    impl Layout for Folders {
         fn key(&self, path: &str) -> Option<Key> {
             path.ends_with(".yaml").then(|| Key::new(format!("/{path}")))
         }
 
         fn may_have_files(&self, folder: &str) -> bool {
-            folder.split('/').count() <= 3
+            folder.split('/').count() <= self.0
         }
 
         fn location(&self, _key: &Key, _value: &[u8]) -> Location {
@@ -166,6 +209,14 @@ mod tests {
             "git"
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::{testing::Folders, *};
+    use crate::git::trees::{Item, encoded};
 
     /// A tree with these files and what is in them.
     fn tree(repository: &Repository, files: &[(&str, &str)]) -> Oid {
@@ -192,12 +243,18 @@ mod tests {
         index.write_tree_to(repository).unwrap()
     }
 
-    /// The files that differ by their plain paths, and whether those are all.
-    fn differing(repository: &Repository, old: Option<Oid>, new: Oid, most: usize) -> (Vec<String>, bool) {
+    /// The files that differ by their plain paths, and what kept it from finding all.
+    fn differing(repository: &Repository, old: Option<Oid>, new: Oid, most: usize) -> (Vec<String>, Option<Excess>) {
         let mut found = Vec::new();
-        let mut walk = Walk::new(repository, &Shallow, most);
-        let is_all = walk.differing(old, Some(new), &mut |_, plain, _| found.push(plain.into_owned())).unwrap();
-        (found, is_all)
+        let layout = Folders(3);
+        let mut walk = Walk::new(repository, &layout, most);
+        let excess = walk.differing(old, Some(new), &mut |_, plain, _| found.push(plain.into_owned())).unwrap();
+        (found, excess)
+    }
+
+    /// A tree with these bytes, whatever they are.
+    fn raw(repository: &Repository, content: &[u8]) -> Oid {
+        repository.odb().unwrap().write(ObjectType::Tree, content).unwrap()
     }
 
     #[test]
@@ -230,8 +287,8 @@ mod tests {
         let found = ["a.yaml", elsewhere.as_str(), "a/b/c/web.yaml", "a/b/gone.yaml", "a/b/is-folder.yaml"];
         let mut found: Vec<String> = found.map(str::to_owned).to_vec();
         found.push("a/b/is-folder.yaml/in.yaml".to_owned());
-        assert_eq!(differing(&repository, Some(old), new, 1_000), (found, true));
-        assert_eq!(differing(&repository, Some(new), new, 0), (Vec::new(), true));
+        assert_eq!(differing(&repository, Some(old), new, 1_000), (found, None));
+        assert_eq!(differing(&repository, Some(new), new, 0), (Vec::new(), None));
         let empty = tree(&repository, &[]);
         assert_eq!(differing(&repository, Some(empty), tree(&repository, &[("x.yaml", "")]), 1).0, ["x.yaml"]);
     }
@@ -249,7 +306,51 @@ mod tests {
             item = (builder.write().unwrap(), 0o040_000);
         }
         // The last of these levels are folders that no object has.
-        assert_eq!(differing(&repository, None, item.0, 10_000_000), (Vec::new(), true));
-        assert_eq!(differing(&repository, None, item.0, 1_000), (Vec::new(), false));
+        assert_eq!(differing(&repository, None, item.0, 10_000_000), (Vec::new(), None));
+        assert_eq!(differing(&repository, None, item.0, 1_000), (Vec::new(), Some(Excess::Entries(1_000))));
+    }
+
+    #[test]
+    fn what_is_no_name_of_a_path_is_nothing() {
+        let folder = TempDir::new().unwrap();
+        let repository = Repository::init_bare(folder.path()).unwrap();
+        let file = Item::File(repository.blob(b"x").unwrap());
+        let below = raw(&repository, &encoded("x.yaml", file));
+        for name in ["", "/", "a/b", "/a", "a/"] {
+            let entries = [encoded(name, Item::Tree(below)), encoded(&format!("{name}/y.yaml"), file)].concat();
+            assert_eq!(differing(&repository, None, raw(&repository, &entries), 1_000), (Vec::new(), None), "{name:?}");
+        }
+        // Folders without a name in each other, which seem to be one folder all the time.
+        let mut nameless = below;
+        for _ in 0..200 {
+            nameless = raw(&repository, &encoded("", Item::Tree(nameless)));
+        }
+        let tree = raw(&repository, &[encoded("", Item::Tree(nameless)), encoded("x.yaml", file)].concat());
+        assert_eq!(differing(&repository, None, tree, 1_000), (vec!["x.yaml".to_owned()], None));
+    }
+
+    #[test]
+    fn folders_are_looked_into_as_deep_as_files_may_be() {
+        let folder = TempDir::new().unwrap();
+        let repository = Repository::init_bare(folder.path()).unwrap();
+        let file = encoded("x.yaml", Item::File(repository.blob(b"x").unwrap()));
+        let mut tree = raw(&repository, &file);
+        for _ in 0..2 * DEEPEST_FOLDER {
+            tree = raw(&repository, &[encoded("d", Item::Tree(tree)), file.clone()].concat());
+        }
+        let (layout, mut found) = (Folders(usize::MAX), 0);
+        let mut walk = Walk::new(&repository, &layout, 1_000);
+        assert_eq!(walk.differing(None, Some(tree), &mut |_, _, _| found += 1).unwrap(), None);
+        assert_eq!(found, 1 + DEEPEST_FOLDER);
+    }
+
+    #[test]
+    fn a_folder_that_is_too_large_is_named() {
+        let folder = TempDir::new().unwrap();
+        let repository = Repository::init_bare(folder.path()).unwrap();
+        let large = raw(&repository, &vec![0; LARGEST_TREE + 1]);
+        let tree = raw(&repository, &encoded("a", Item::Tree(large)));
+        let excess = Excess::Folder { path: "a/".to_owned(), size: LARGEST_TREE + 1 };
+        assert_eq!(differing(&repository, None, tree, 1_000), (Vec::new(), Some(excess)));
     }
 }

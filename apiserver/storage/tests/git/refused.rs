@@ -1,6 +1,13 @@
 //! Pushed files that cannot be applied, or not yet.
 
-use super::support::{Bench, put};
+use std::time::Duration;
+
+use stoa_storage::git::RemoteOptions;
+
+use super::{
+    control_remote::Remote,
+    support::{Bench, Clone, put},
+};
 
 #[tokio::test]
 async fn many_refused_files_take_few_records_of_little_size() {
@@ -76,17 +83,103 @@ async fn what_is_no_file_or_not_there_deletes_nothing() {
 
     let bench = bench.stop().await;
     clone.write("things/db.yaml", "size: 2\n");
-    clone.git(&["add", "things/db.yaml"]);
+    push(&clone, "things/db.yaml");
+    let (bench, restore) = without(bench, "things/db.yaml").await;
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    restore();
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 2"));
+}
+
+/// Pushes a file and nothing else.
+fn push(clone: &Clone, path: &str) {
+    clone.git(&["add", path]);
     clone.git(&["commit", "-q", "-m", "more"]);
     clone.git(&["push", "-q"]);
-    let blob = bench.git(&["rev-parse", "main:things/db.yaml"]);
+}
+
+/// Runs one that was stopped without what is in a file, until it says so; and what puts that back.
+async fn without(bench: Bench, path: &str) -> (Bench, impl FnOnce()) {
+    let blob = bench.git(&["rev-parse", &format!("main:{path}")]);
     let object = bench.repository().join("objects").join(&blob[..2]).join(&blob[2..]);
     let aside = bench.repository().join("aside");
     std::fs::rename(&object, &aside).unwrap();
     let bench = bench.run();
     bench.wait(|status| status.error.as_ref().is_some_and(|error| error.contains(&blob))).await;
-    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
-    std::fs::rename(&aside, &object).unwrap();
+    (bench, move || std::fs::rename(&aside, &object).unwrap())
+}
+
+#[tokio::test]
+async fn a_file_that_waits_and_is_missing_waits_on() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    clone.write("things/a.yaml", "needs: web\n");
+    push(&clone, "things/a.yaml");
     bench.ingested_all(&clone).await;
-    assert_eq!(bench.value("db").await.as_deref(), Some("size: 2"));
+    let bench = bench.stop().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let (bench, restore) = without(bench, "things/a.yaml").await;
+    bench.recorded(&["things/a.yaml"]).await;
+    assert_eq!(bench.value("a").await, None);
+    restore();
+    bench.recorded(&[]).await;
+    assert_eq!(bench.value("a").await.as_deref(), Some("needs: \"web\""));
+}
+
+#[tokio::test]
+async fn a_file_that_waits_is_recorded_while_its_push_is_patient() {
+    let bench = Bench::new(None).patient(Duration::from_secs(3_600)).run();
+    bench.wait(|status| status.commit.is_some()).await;
+    let clone = bench.clone_repository();
+    for (name, content) in [("a", "needs: web\n"), ("b", "needs: db\n")] {
+        clone.write(&format!("things/{name}.yaml"), content);
+    }
+    clone.commit_and_push("too early");
+    bench.recorded(&["things/a.yaml", "things/b.yaml"]).await;
+    assert!(bench.record().await.invalid("things/a.yaml").unwrap().waits);
+    // Whoever waits for the one that was applied does not wait for the other.
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.recorded(&["things/b.yaml"]).await;
+    assert_eq!(bench.value("a").await.as_deref(), Some("needs: \"web\""));
+    bench.write(put("db", "size: 1", "anna")).await;
+    bench.ingested_all(&clone).await;
+    bench.recorded(&[]).await;
+    assert!(bench.invalid().is_empty(), "nothing was told");
+}
+
+#[tokio::test]
+async fn what_waits_and_has_no_room_in_the_record_is_told() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    // Each takes six bytes for each of these characters.
+    for number in 0..900 {
+        clone.write(&format!("things/{}{number}.yaml", "\u{1}".repeat(200)), "bad: 1\n");
+    }
+    let waiting: Vec<String> = (0..20).map(|number| format!("things/z{number:02}.yaml")).collect();
+    for path in &waiting {
+        clone.write(path, "needs: nothing\n");
+    }
+    clone.commit_and_push("all too much");
+    bench.ingested_all(&clone).await;
+    let there = bench.status().invalid;
+    assert!(waiting.iter().any(|path| !there.contains_key(path)), "there is no room for all");
+    let told = bench.invalid();
+    assert!(waiting.iter().all(|path| told.contains(path)), "{}", told.len());
+}
+
+#[tokio::test]
+async fn what_waits_is_tried_again_however_seldom_the_remote_is_looked_at() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    bench.wait(|status| status.commit.is_some()).await;
+    let clone = remote.clone_repository();
+    clone.write("things/a.yaml", "needs: web\n");
+    push(&clone, "things/a.yaml");
+    bench.ingested_all(&clone).await;
+    let seldom = RemoteOptions { poll: Duration::from_secs(3_600), ..remote.options() };
+    let bench = bench.stop().await.with_remote(Some(seldom)).run();
+    bench.wait(|status| status.commit.is_some()).await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.recorded(&[]).await;
+    assert_eq!(bench.value("a").await.as_deref(), Some("needs: \"web\""));
 }

@@ -37,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
 /// How long something may take on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How many entries of trees are looked at in a push, which is enough for all tests but those that push more.
+const MOST_ENTRIES: usize = 20_000;
 const INGEST: &str = "stoa:git:control";
 /// A value that does not decode, and so does not say where its file is.
 const UNREADABLE: &[u8] = b"\xff";
@@ -229,6 +231,8 @@ pub(crate) struct Bench {
     repack: Duration,
     /// How long a commit waits for others.
     linger: Duration,
+    /// How long a push waits for what its files need.
+    patience: Duration,
 }
 
 impl Bench {
@@ -260,6 +264,7 @@ impl Bench {
             machine: 0,
             repack: Duration::from_millis(100),
             linger: Duration::from_millis(5),
+            patience: Duration::from_millis(50),
         }
     }
 
@@ -269,6 +274,10 @@ impl Bench {
 
     pub(crate) fn lingering(self, linger: Duration) -> Self {
         Self { linger, ..self }
+    }
+
+    pub(crate) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     pub(crate) fn with_remote(mut self, remote: Option<RemoteOptions>) -> Self {
@@ -288,8 +297,9 @@ impl Bench {
             linger: self.linger,
             pace: Duration::from_millis(5),
             retry: RETRY,
-            patience: Duration::from_millis(50),
+            patience: self.patience,
             repack: self.repack,
+            most_entries: MOST_ENTRIES,
             clock: Arc::new(Still),
             remote: self.remote.clone(),
             ..GitOptions::default()
@@ -363,6 +373,24 @@ impl Bench {
         let record = GitRecord::default();
         self.update(&record).await;
         record
+    }
+
+    /// Waits until the record has these files as refused or waiting, and no others.
+    pub(crate) async fn recorded(&self, files: &[&str]) {
+        let is_recorded = async {
+            loop {
+                let entry = self.log.read(&Key::new(GitRecord::PREFIX)).await.unwrap();
+                let record: Value = serde_json::from_slice(&entry.unwrap().value).unwrap();
+                let there: Vec<&String> =
+                    record["invalid"].as_object().into_iter().flat_map(|map| map.keys()).collect();
+                if there == files {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, is_recorded).await;
+        waited.unwrap_or_else(|_| panic!("{files:?} are not recorded within {PATIENCE:?}"));
     }
 
     pub(crate) async fn update(&self, record: &GitRecord) {

@@ -7,7 +7,7 @@ use super::*;
 use crate::git::ingest::ControlIngest;
 
 #[tokio::test]
-async fn a_file_is_neither_applied_nor_removed_once_the_lease_is_lost() {
+async fn a_file_is_neither_applied_nor_removed_nor_told_once_the_lease_is_lost() {
     let fixture = Fixture::new().await;
     let log = fixture.registry.log();
     let lease = log.acquire("controllers", "one", Duration::from_secs(10)).await.expect("free");
@@ -37,7 +37,11 @@ async fn a_file_is_neither_applied_nor_removed_once_the_lease_is_lost() {
     assert!(matches!(refused, IngestError::Unavailable(_)), "{refused:?}");
     let refused = ingest.remove(WORKSPACE, &commit).await.expect_err("the lease is lost");
     assert!(matches!(refused, IngestError::Unavailable(_)), "{refused:?}");
+    let refused = ingest.invalid(WORKSPACE, "it is wrong", &commit).await.expect_err("the lease is lost");
+    assert!(matches!(refused, IngestError::Unavailable(_)), "{refused:?}");
     let there = fixture.registry.store("platform.stoa.dev", "v1alpha1", "workspaces").expect("served");
     let there = there.get("", "dev", None).await.expect("it is there");
     assert_eq!(there.object().0["spec"]["description"], newer.object().0["spec"]["description"]);
+    let conditions = ["status", "conditions"];
+    assert_eq!(there.object().get_path(&conditions), newer.object().get_path(&conditions));
 }

@@ -107,6 +107,7 @@ impl Fixture {
             linger: Duration::from_millis(1),
             pace: Duration::from_millis(1),
             retry: Duration::from_millis(50),
+            patience: Duration::from_millis(300),
             ..GitOptions::default()
         };
         let status = start_with(
