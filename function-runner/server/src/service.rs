@@ -359,6 +359,7 @@ mod tests {
     use super::*;
     use crate::args::{LimitArgs, PoolArgs};
     use crate::local::LocalRepositories;
+    use crate::source::Readers;
 
     #[tokio::test]
     async fn more_calls_than_may_be_are_refused_at_once() {
@@ -366,7 +367,7 @@ mod tests {
         let cache = Folders::new(folder.path().to_owned());
         let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
         let local = LocalRepositories::default();
-        let sources = Sources::new(cache.clone(), local.clone());
+        let sources = Sources::new(cache.clone(), local.clone(), Readers::here());
         let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes());
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new().unwrap();
