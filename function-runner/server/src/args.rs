@@ -234,7 +234,7 @@ impl PoolArgs {
 pub(crate) struct SourceArgs {
     /// Sources that are fetched or read at once, each in a process of its own; others wait, and no organization has more than
     /// half of the processes
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) source_processes: u32,
 
     /// Memory that such a process may have, in MiB
