@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use git2::{CertificateCheckStatus, Cred, CredentialType, Error, ErrorClass, ErrorCode, RemoteCallbacks, cert::Cert};
+use percent_encoding::percent_decode_str;
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
@@ -87,15 +88,28 @@ impl Credentials {
 }
 
 /// Whether a URL names another host than that of the remote, or one that is reached less safely.
+///
+/// libgit2 decodes a user before it tells the URL that has it: the `/` of `https://git.example.com%2F@evil.example.com/` would
+/// end the name of the host. So what has another user than the remote is elsewhere, and so is what has an `@` that is not the
+/// remote's.
 fn is_elsewhere(remote: &str, url: &str) -> bool {
-    let parts = |url: &str| {
-        let (scheme, rest) = url.split_once("://")?;
-        let authority = rest.split('/').next()?;
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        Some((scheme.to_lowercase(), host.to_lowercase()))
-    };
     // Others, as in `git@example.com:a.git`, lead nowhere else.
-    let (Some((scheme, host)), Some((other_scheme, other_host))) = (parts(remote), parts(url)) else { return false };
+    let (Some((scheme, rest)), Some((other_scheme, other))) = (remote.split_once("://"), url.split_once("://")) else {
+        return false;
+    };
+    let (scheme, other_scheme) = (scheme.to_lowercase(), other_scheme.to_lowercase());
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let (user, rest) = match authority.rfind('@') {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => ("", rest),
+    };
+    let user: Vec<u8> = percent_decode_str(user).chain([b'@']).collect();
+    let other = other.strip_prefix(&*String::from_utf8_lossy(&user)).unwrap_or(other);
+    if other.contains('@') {
+        return scheme != other_scheme || !other.eq_ignore_ascii_case(rest);
+    }
+    let host = |rest: &str| rest.split('/').next().unwrap_or(rest).to_lowercase();
+    let (host, other_host) = (host(rest), host(other));
     if scheme == other_scheme {
         return host != other_host;
     }
@@ -164,6 +178,13 @@ mod tests {
             ("https://git.example.com/a.git", "https://git.example.com@evil.example.com/a.git", true),
             ("https://git.example.com/a.git", "https://git.example.com:8443/a.git", true),
             ("git@git.example.com:a.git", "git@git.example.com:a.git", false),
+            // As libgit2 tells `https://git.example.com%2F@evil.example.com/x`.
+            ("https://git.example.com/a.git", "https://git.example.com/@evil.example.com/x", true),
+            ("https://bot@git.example.com/a.git", "https://bot@git.example.com/@evil.example.com/x", true),
+            ("https://git.example.com/a.git", "https://bot@git.example.com/a.git", true),
+            ("https://b%40t@git.example.com/a.git", "https://b@t@git.example.com/a.git", false),
+            ("https://git.example.com/@team/a.git", "https://git.example.com/@team/a.git", false),
+            ("https://git.example.com/@team/a.git", "https://git.example.com/@evil.example.com/a.git", true),
         ] {
             assert_eq!(is_elsewhere(remote, url), elsewhere, "{remote} {url}");
         }

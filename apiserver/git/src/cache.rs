@@ -43,8 +43,17 @@ pub fn put(path: &Path, make: impl FnOnce(&Path) -> Result<(), git2::Error>) -> 
 ///
 /// Those of libgit2, and those of [`put`].
 pub fn open_or_make_bare(path: &Path) -> Result<Repository, git2::Error> {
-    put(path, |path| Repository::init_bare(path).map(drop))?;
+    make_bare(path)?;
     Repository::open_bare(path)
+}
+
+/// Makes a bare repository, unless something is there.
+///
+/// # Errors
+///
+/// Those of [`put`].
+pub fn make_bare(path: &Path) -> Result<(), git2::Error> {
+    put(path, |path| Repository::init_bare(path).map(drop))
 }
 
 /// Removes a folder, which is away at once for whoever makes it anew. Those who are at work in it fail.
@@ -64,8 +73,11 @@ fn take_away(path: &Path) -> io::Result<TempDir> {
     Ok(gone)
 }
 
+/// What libgit2 has in the names of objects and packs that it has not written to their end.
+const UNFINISHED_OBJECTS: &str = "_git2_";
+
 /// Removes what a process left that was killed: files that lock references and settings of the bare repositories below a
-/// folder, and folders that are [`UNFINISHED`]. Nobody else may use them at that time.
+/// folder, packs that did not come to their end, and folders that are [`UNFINISHED`]. Nobody else may use them at that time.
 ///
 /// # Errors
 ///
@@ -81,10 +93,29 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
         let name = name.to_string_lossy();
         match entry.file_type()?.is_dir() {
             true if name.starts_with(UNFINISHED) => fs::remove_dir_all(path)?,
-            // Objects are written under names of their own, and there are many of them.
-            true if name != "objects" => remove_leftovers(&path)?,
+            // There are many of them.
+            true if name == "objects" => {
+                remove_unfinished_objects(&path)?;
+                remove_unfinished_objects(&path.join("pack"))?;
+            }
+            true => remove_leftovers(&path)?,
             false if name.ends_with(".lock") => fs::remove_file(path)?,
             _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes files right in a folder that were to become objects or packs.
+fn remove_unfinished_objects(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().contains(UNFINISHED_OBJECTS) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
         }
     }
     Ok(())
@@ -137,11 +168,18 @@ mod tests {
         fs::write(folder.path().join("git/new-1/made"), "half").unwrap();
         fs::write(path.join("refs/heads/main.lock"), "").unwrap();
         fs::write(path.join("config.lock"), "").unwrap();
+        // As libgit2 names them.
+        let unfinished =
+            ["objects/pack/pack_git2_a8WyPd", "objects/tmp_object_git2_x3Qs0k"].map(|file| path.join(file));
+        for file in &unfinished {
+            fs::write(file, "half").unwrap();
+        }
         assert!(repository.config().unwrap().set_str("a.b", "c").is_err(), "the lock is in the way");
 
         remove_leftovers(folder.path()).unwrap();
         repository.config().unwrap().set_str("a.b", "c").unwrap();
         assert!(!path.join("refs/heads/main.lock").exists() && !folder.path().join("git/new-1").exists());
+        assert!(unfinished.iter().all(|file| !file.exists()));
         assert_eq!(repository.find_blob(blob).unwrap().content(), b"kept");
     }
 }

@@ -11,6 +11,8 @@ pub enum Problem {
     Unauthorized,
     /// The server is not who it should be.
     Untrusted,
+    /// The server sends us to another one, which is not to see the credentials.
+    Elsewhere,
     /// There is no such repository, or not for whoever asks.
     NotFound,
     /// The server is out of reach for now, or failed.
@@ -42,7 +44,13 @@ pub fn explain(err: &git2::Error, remote: &str, credentials: &Credentials) -> Ex
         || lower.contains("authentication")
         // A key that makes no sense, or that the passphrase does not open.
         || (err.class() == ErrorClass::Ssh && lower.contains("failed to authenticate"));
+    // libgit2's words, with both hosts, or with both schemes where one of them is less safe.
+    let is_elsewhere = err.class() == ErrorClass::Net && lower.starts_with("cannot redirect from ");
     let (problem, message) = match (err.class(), err.code()) {
+        _ if is_elsewhere => {
+            let instead = "write the address that it leads to instead, if that is to see them";
+            (Problem::Elsewhere, format!("{shown} leads to where no credentials are shown: {said}; {instead}"))
+        }
         (_, ErrorCode::Auth) => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
         _ if refused => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
         (ErrorClass::Ssh, ErrorCode::Certificate) => {
@@ -101,6 +109,15 @@ mod tests {
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com/a@b.git"), "https://git.example.com/a@b.git");
         assert_eq!(without_userinfo("git@example.com:a.git"), "git@example.com:a.git");
         assert_eq!(without_userinfo("/srv/a@b.git"), "/srv/a@b.git");
+    }
+
+    #[test]
+    fn server_that_sends_us_elsewhere_is_told_by_where() {
+        let said = "cannot redirect from 'git.example.com' to 'code.example.com'";
+        let err = git2::Error::new(ErrorCode::GenericError, ErrorClass::Net, said);
+        let Explanation { problem, message } = explain(&err, "https://git.example.com/a.git", &Credentials::default());
+        assert_eq!(problem, Problem::Elsewhere);
+        assert!(message.contains(said) && message.contains("write the address that it leads to"), "{message}");
     }
 
     #[test]

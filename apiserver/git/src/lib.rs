@@ -12,6 +12,8 @@ pub mod testing;
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
 
+use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, RemoteRedirect, Repository};
+
 pub use self::{
     error::{Explanation, Problem, explain, is_here, scrub, without_userinfo},
     local::local_path,
@@ -46,6 +48,17 @@ impl Credentials {
         Ok(Self(Arc::new(credentials)))
     }
 
+    /// Whether there is anything that no other server may see.
+    pub fn has_secrets(&self) -> bool {
+        self.secrets().next().is_some()
+    }
+
+    /// How far a server is followed that sends us elsewhere: libgit2 shows what it was given once to whoever asks next, so that
+    /// nobody is followed to another host who was shown a secret.
+    pub fn redirects(&self) -> RemoteRedirect {
+        if self.has_secrets() { RemoteRedirect::None } else { RemoteRedirect::Initial }
+    }
+
     fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.get(key).map(Vec::as_slice)
     }
@@ -72,6 +85,27 @@ impl FromIterator<(String, Vec<u8>)> for Credentials {
     fn from_iter<I: IntoIterator<Item = (String, Vec<u8>)>>(values: I) -> Self {
         Self(Arc::new(values.into_iter().collect()))
     }
+}
+
+/// Has connections of a repository follow no server to another host, also those that only list refs, which take no
+/// [`RemoteRedirect`] but go by the settings. Those that are in the repository stay as they are.
+///
+/// # Errors
+///
+/// When the settings cannot be written or read.
+pub fn stay_at_host(repository: &Repository) -> Result<(), git2::Error> {
+    const SETTINGS: &str = "[http]\n\tfollowRedirects = false\n";
+    let os = |err: io::Error| git2::Error::new(ErrorCode::GenericError, ErrorClass::Os, err.to_string());
+    let path = repository.path().join("redirects.gitconfig");
+    if fs::read_to_string(&path).ok().as_deref() != Some(SETTINGS) {
+        // Whole or not at all: others may read it.
+        let unfinished = tempfile::NamedTempFile::new_in(repository.path()).map_err(os)?;
+        fs::write(unfinished.path(), SETTINGS).map_err(os)?;
+        unfinished.persist(&path).map_err(|err| os(err.error))?;
+    }
+    let mut config: Config = repository.config()?;
+    config.add_file(&path, ConfigLevel::App, true)?;
+    repository.set_config(&config)
 }
 
 /// Bounds how long a Git server may take to accept a connection, and to send or take the next bytes, for the whole

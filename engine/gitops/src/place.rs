@@ -172,6 +172,7 @@ impl Place {
                     let mut options = FetchOptions::new();
                     options.remote_callbacks(self.connect.callbacks());
                     options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+                    options.follow_redirects(self.connect.credentials().redirects());
                     let refspec = format!("+{}:{}", self.reference, own.name);
                     remote.fetch(&[refspec.as_str()], Some(&mut options), None)?;
                     // The branch may have moved on between the two.
@@ -249,6 +250,9 @@ impl Place {
             before.map_or(Ok(()), |copy| copy.remove(&path)).map_err(|_| err)?;
             cache::open_or_make_bare(&path)
         })?;
+        if self.connect.credentials().has_secrets() {
+            stoa_git::stay_at_host(&repository)?;
+        }
         Ok(Opened { repository, copy: Identity::of(&path) })
     }
 
@@ -327,7 +331,7 @@ impl Place {
                     Ok(())
                 });
                 let mut options = PushOptions::new();
-                options.remote_callbacks(callbacks);
+                options.remote_callbacks(callbacks).follow_redirects(self.connect.credentials().redirects());
                 let refspec = format!("{}:{}", own.name, self.reference);
                 repository.remote_anonymous(url)?.push(&[refspec.as_str()], Some(&mut options))
             };
@@ -392,11 +396,13 @@ impl Place {
                 let message = format!("the copy of repository {} was removed, and is fetched anew", self.shown);
                 RuntimeError::Unavailable { message }
             }
-            Problem::Unauthorized | Problem::Untrusted | Problem::NotFound => RuntimeError::Rejected {
-                message,
-                field: Some("spec.gitops.repository".to_owned()),
-                by_definition: false,
-            },
+            Problem::Unauthorized | Problem::Untrusted | Problem::Elsewhere | Problem::NotFound => {
+                RuntimeError::Rejected {
+                    message,
+                    field: Some("spec.gitops.repository".to_owned()),
+                    by_definition: false,
+                }
+            }
             Problem::Unreachable | Problem::Other => RuntimeError::Unavailable { message },
         }
     }

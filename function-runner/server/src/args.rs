@@ -9,9 +9,9 @@ use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
-use stoa_workers::{Limits, PoolConfig};
+use stoa_workers::{ErrandConfig, Limits, PoolConfig};
 
-use crate::{runtimes, service, worker};
+use crate::{runtimes, service, source, worker};
 
 /// The longest that what is under way for a resource may go on when its apply is stopped.
 const GRACE: Duration = Duration::from_secs(30);
@@ -68,6 +68,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) pool: PoolArgs,
+
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
 
     /// How long calls may take to end after SIGTERM, in seconds. Until then no more are taken, and applies hand over to
     /// another runner
@@ -237,6 +240,43 @@ impl PoolArgs {
             },
             waiting: self.max_waiting_jobs as usize,
             waiting_bytes: (self.max_waiting_mib as usize) << 20,
+        }
+    }
+}
+
+/// The processes that fetch and read sources, and what one may take.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct SourceArgs {
+    /// Sources that are fetched or read at once, each in a process of its own; others wait, and no organization has more than
+    /// half of the processes
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) source_processes: u32,
+
+    /// Memory that such a process may have, in MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
+    pub(crate) source_memory_mib: u32,
+
+    /// Time that it may take to fetch or read a source, in seconds, also when nobody waits for it any more
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) source_timeout_seconds: u32,
+}
+
+impl SourceArgs {
+    /// Processes of this binary.
+    pub(crate) fn of_errands(&self) -> ErrandConfig {
+        let memory = u64::from(self.source_memory_mib) << 20;
+        let time = Duration::from_secs(self.source_timeout_seconds.into());
+        ErrandConfig {
+            program: worker::program(),
+            arguments: worker::command(memory),
+            environment: worker::environment_for_sources(),
+            limits: Limits {
+                memory,
+                // Packs are unpacked as they come, which takes about as long.
+                processor: time,
+                time,
+                answer: source::LARGEST_ANSWER,
+            },
         }
     }
 }

@@ -67,8 +67,9 @@ impl CacheFolder {
     }
 }
 
-/// How often it is looked what nobody uses any more.
-const EVERY: Duration = Duration::from_secs(60 * 60);
+/// How often it is looked what nobody uses any more, and whether all of it has too much: sources may grow by a few GiB with
+/// each fetch.
+const EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Removes what is not to be kept any more, now and from time to time.
 pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, ended: CancellationToken) {

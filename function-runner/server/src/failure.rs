@@ -168,6 +168,15 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
     Problem { field: field.unwrap_or_default(), ..problem(reason, err.to_string()) }
 }
 
+/// Bytes in whole GiB, or else in MiB.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) {
+        format!("{} GiB", bytes >> 30)
+    } else {
+        format!("{} MiB", bytes >> 20)
+    }
+}
+
 /// `<file>:<line>: <id>: <field>: <message>`, without what is not known.
 pub(crate) fn sentence(problem: &Problem) -> String {
     let mut text = String::new();

@@ -17,6 +17,11 @@ impl LocalRepositories {
         Self(folders.into())
     }
 
+    /// The folders.
+    pub(crate) fn folders(&self) -> Arc<[PathBuf]> {
+        Arc::clone(&self.0)
+    }
+
     /// Finds out whether a repository may be used, as far as it is on this machine.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
 //! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
-//! path in Git into a Spec, the latter in processes of its own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
+//! path in Git into a Spec, both in processes of their own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
 //! conversation in which a plan is carried out. `aside` has threads for what computes for long. `serve` holds sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
@@ -30,7 +30,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
 
-/// How many threads there may be for what waits for libgit2 and files: as many as Tokio has by itself.
+/// How many threads there may be for what waits for GitOps repositories and files: as many as Tokio has by itself.
 const WAITED_FOR: usize = 512;
 
 fn main() -> anyhow::Result<()> {

@@ -223,6 +223,7 @@ impl Runtimes {
             provider: "Git".to_owned(),
             remote: gitops.repository.clone(),
             credentials: workspace.credentials.clone(),
+            ..Source::default()
         };
         let config = GitOpsConfig {
             repository: gitops.repository,

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use stoa_git::cache::Folders;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
-use stoa_workers::Pool;
+use stoa_workers::{Errands, Pool};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ use crate::local::LocalRepositories;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
 use crate::service::Service;
-use crate::source::Sources;
+use crate::source::{Readers, Sources};
 
 /// Specs and states of large stacks come in one message.
 const MESSAGE_LIMIT: usize = 256 << 20;
@@ -68,8 +68,10 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
     let workers = pool.start().await?;
     let local = LocalRepositories::below(args.local_repositories.clone());
+    let errands = Errands::new(args.sources.of_errands()).context("starting processes for sources")?;
+    let readers = Readers::new(errands, args.sources.source_processes as usize, local.folders());
     let service = Service::new(
-        Sources::new(caches.clone(), local.clone()),
+        Sources::new(caches.clone(), local.clone(), readers),
         Generators::new(pool),
         Runtimes::new(args.kubeconfig.clone(), caches, local, args.limits.of_runtimes()),
         metrics,

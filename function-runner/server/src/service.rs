@@ -407,6 +407,7 @@ mod tests {
     use super::*;
     use crate::args::{LimitArgs, PoolArgs};
     use crate::local::LocalRepositories;
+    use crate::source::Readers;
 
     const MIB: usize = 1 << 20;
 
@@ -414,7 +415,7 @@ mod tests {
     fn service(folder: &Path, limits: LimitArgs, shutdown: &CancellationToken) -> Service {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
-        let sources = Sources::new(cache.clone(), local.clone());
+        let sources = Sources::new(cache.clone(), local.clone(), Readers::here());
         let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes());
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));

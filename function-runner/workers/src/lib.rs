@@ -4,12 +4,16 @@
 //! run. A job and its answer are bytes; what they mean is up to both ends, which are the same binary. `queue` says whose turn
 //! it is, `process` is one worker as the pool sees it, `sandbox` what a worker gives up before it reads its first job.
 //!
+//! What needs servers gets a process of its own each time ([`Errands`]), which has one folder to write to and is gone
+//! afterwards.
+//!
 //! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next one finds another
 //! worker.
 //!
-//! **Invariant:** a worker opens no file, talks to nobody but its pool, starts no program and no thread, and does not
-//! outlive the process that started it.
+//! **Invariant:** a worker of a pool opens no file, talks to nobody but its pool and starts no thread. None starts a program or
+//! outlives the process that started it.
 
+mod errands;
 mod frame;
 mod metrics;
 mod pool;
@@ -18,6 +22,7 @@ mod queue;
 pub mod sandbox;
 pub mod worker;
 
+pub use errands::{Errand, ErrandConfig, Errands};
 pub use metrics::PoolMetrics;
 pub use pool::{Pending, Pool, PoolConfig, Running};
 pub use process::{Failed, Fault, Limits, StartError};

@@ -96,7 +96,7 @@ impl Pool {
         let PoolConfig { program, arguments, environment, workers, .. } = self.0.config.clone();
         let starter =
             Arc::new(Starter::new(Program { path: program, arguments, environment }).map_err(StartError::Spawn)?);
-        let first = starter.start().await?;
+        let first = starter.start(Vec::new()).await?;
         self.0.metrics.restricted(first.restrictions);
         for (mechanism, _) in first.restrictions.by_name().into_iter().filter(|(_, is_there)| !is_there) {
             tracing::warn!(mechanism, "the kernel has it not: workers are held by other mechanisms alone");
@@ -153,7 +153,9 @@ impl Keeper {
             let live = match worker.take() {
                 Some(worker) => worker,
                 None => {
-                    let Some(started) = closed.run_until_cancelled(self.starter.start()).await else { return };
+                    let Some(started) = closed.run_until_cancelled(self.starter.start(Vec::new())).await else {
+                        return;
+                    };
                     match started {
                         Ok(worker) => worker,
                         Err(error) => {

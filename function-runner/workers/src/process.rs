@@ -111,7 +111,15 @@ pub enum StartError {
 /// ends, and threads of Tokio come and go.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    wanted: mpsc::Sender<oneshot::Sender<io::Result<Child>>>,
+    wanted: mpsc::Sender<Wanted>,
+}
+
+/// A process that somebody waits for.
+#[derive(Debug)]
+struct Wanted {
+    /// What comes after the arguments that all have.
+    more: Vec<OsString>,
+    started: oneshot::Sender<io::Result<Child>>,
 }
 
 /// What is started.
@@ -123,10 +131,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    fn start(&self) -> io::Result<Child> {
+    fn start(&self, more: &[OsString]) -> io::Result<Child> {
         Command::new(&self.path)
             .arg0("function-runner")
             .args(&self.arguments)
+            .args(more)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
@@ -141,24 +150,24 @@ impl Program {
 impl Starter {
     /// Has to be called in a runtime of Tokio.
     pub(crate) fn new(program: Program) -> io::Result<Self> {
-        let (wanted, requests) = mpsc::channel::<oneshot::Sender<io::Result<Child>>>();
+        let (wanted, requests) = mpsc::channel::<Wanted>();
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("worker-starter".to_owned()).spawn(move || {
             let _entered = runtime.enter();
-            for request in requests {
+            for Wanted { more, started } in requests {
                 // Whom nobody waits for is killed when it is dropped.
-                let _ = request.send(program.start());
+                let _ = started.send(program.start(&more));
             }
         })?;
         Ok(Self { wanted })
     }
 
-    /// Starts a worker, and waits until it takes jobs. It is killed when this is dropped.
-    pub(crate) async fn start(&self) -> Result<Worker, StartError> {
-        let (reply, started) = oneshot::channel();
+    /// Starts a worker with so many arguments more, and waits until it takes jobs. It is killed when this is dropped.
+    pub(crate) async fn start(&self, more: Vec<OsString>) -> Result<Worker, StartError> {
+        let (started, child) = oneshot::channel();
         let ended = || StartError::NotReady("the thread that starts workers has ended".to_owned());
-        self.wanted.send(reply).map_err(|_| ended())?;
-        let mut child = started.await.map_err(|_| ended())?.map_err(StartError::Spawn)?;
+        self.wanted.send(Wanted { more, started }).map_err(|_| ended())?;
+        let mut child = child.await.map_err(|_| ended())?.map_err(StartError::Spawn)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(StartError::NotReady("it has no pipes".to_owned()));
         };

@@ -3,9 +3,14 @@
 //! Each mechanism alone would keep a worker from files and from the network; a kernel may lack one, and either may have a
 //! mistake.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 
-use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    path_beneath_rules,
+};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -16,12 +21,34 @@ use crate::worker::Terms;
 /// How many descriptors are closed one by one where they cannot be at once.
 const MOST_DESCRIPTORS: u64 = 65_536;
 
+/// What a worker may reach besides its pool.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// Nothing.
+    Nothing,
+    /// Servers, and what is needed for them.
+    Servers(Servers),
+}
+
+/// What a worker may use that reaches servers.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    /// The folder that it reads and writes, with all that is below.
+    pub folder: PathBuf,
+    /// The files and folders that it reads besides; those that are not there are left out.
+    pub reads: Vec<PathBuf>,
+    /// How large a file may become, in bytes. Writing beyond fails.
+    pub file: u64,
+}
+
 /// The mechanisms of the kernel that hold a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restrictions {
-    /// Landlock: no path may be opened, and where the kernel knows how, no port connected to and nobody outside sent a signal.
+    /// Landlock: no path may be opened but those within reach, and where the kernel knows how, nobody outside sent a signal
+    /// and, where nothing is within reach, no port connected to.
     pub landlock: bool,
-    /// A filter of system calls: those that memory, the pipes and the end of the process need, and no others.
+    /// A filter of system calls: those that memory, the pipes and the end of the process need, and no others. Where servers are
+    /// within reach, all but those that start programs or look into other processes.
     pub seccomp: bool,
 }
 
@@ -53,13 +80,29 @@ pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     limit(Resource::Data, terms.memory)?;
     limit(Resource::Stack, terms.stack)?;
     limit(Resource::Core, 0)?;
-    limit(Resource::Fsize, 0)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::thread::set_no_new_privs(true)?;
-    let landlock = no_paths();
-    limit(Resource::Nofile, 3)?;
-    let seccomp = no_calls();
+    let (landlock, seccomp) = match &terms.reach {
+        Reach::Nothing => {
+            limit(Resource::Fsize, 0)?;
+            let landlock = no_paths();
+            limit(Resource::Nofile, 3)?;
+            (landlock, no_calls())
+        }
+        Reach::Servers(servers) => {
+            limit(Resource::Fsize, servers.file)?;
+            outlive_full_files();
+            (few_paths(servers), no_programs())
+        }
+    };
     Ok(Restrictions { landlock, seccomp })
+}
+
+/// To write more than a file may have is an error like others, after which whoever writes removes the file.
+#[expect(unsafe_code, reason = "dispositions of signals are the C library's")]
+fn outlive_full_files() {
+    // SAFETY: to ignore a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Sets a limit for good, to no more than it may be raised to.
@@ -93,6 +136,68 @@ fn no_paths() -> bool {
         .and_then(Ruleset::create)
         .and_then(|rules| rules.restrict_self());
     restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Keeps the thread from opening anything but a few paths; says whether the kernel does that.
+fn few_paths(servers: &Servers) -> bool {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let restricted = Ruleset::default()
+        .handle_access(AccessFs::from_all(ABI::V7))
+        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)))
+        .and_then(Ruleset::create)
+        .and_then(|rules| rules.add_rules(path_beneath_rules(&servers.reads, read)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules([&servers.folder], AccessFs::from_all(ABI::V7))))
+        .and_then(|rules| rules.restrict_self());
+    restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Keeps the thread from starting programs and from other processes; says whether the kernel does that.
+fn no_programs() -> bool {
+    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
+    without_programs(architecture)
+        .is_ok_and(|filters| filters.iter().all(|filter| seccompiler::apply_filter(filter).is_ok()))
+}
+
+/// What libraries do that resolve names, speak TLS and write files is too much to name; what they never do is not. The flags
+/// of `clone3` are out of a filter's sight: where it does not exist, threads are started by `clone`.
+fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let never = [
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork,
+        // Other processes.
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_kill,
+        libc::SYS_tkill,
+        libc::SYS_rt_sigqueueinfo,
+        // What the kernel offers to few, and where its mistakes are.
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_io_uring_setup,
+        libc::SYS_userfaultfd,
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        libc::SYS_mount,
+        libc::SYS_chroot,
+        libc::SYS_add_key,
+        libc::SYS_request_key,
+        libc::SYS_keyctl,
+    ];
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = never.into_iter().map(|call| (call, Vec::new())).collect();
+    let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
+    let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), 0)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    let refuse = |rules: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int| {
+        let refused = SeccompAction::Errno(error.cast_unsigned());
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture)?;
+        BpfProgram::try_from(filter)
+    };
+    Ok([refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?, refuse(rules, libc::EPERM)?])
 }
 
 /// Keeps the thread from all system calls but a few; says whether the kernel does that.
@@ -138,8 +243,7 @@ fn filter(architecture: TargetArch) -> Result<BpfProgram, seccompiler::BackendEr
     };
     let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
     let no_code = || only_if(2, SeccompCmpOp::MaskedEq(executable), 0);
-    let mut rules: std::collections::BTreeMap<i64, Vec<SeccompRule>> =
-        always.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.into_iter().map(|call| (call, Vec::new())).collect();
     rules.insert(libc::SYS_mmap, no_code()?);
     rules.insert(libc::SYS_mprotect, no_code()?);
     // What aborts sends itself a signal, and nobody else.
@@ -201,6 +305,67 @@ mod tests {
         });
         if is_there(found.0, "seccomp") {
             assert_eq!(found.1, [Some(ErrorKind::PermissionDenied); 6]);
+        }
+    }
+
+    #[test]
+    fn landlock_leaves_a_worker_that_reaches_servers_one_folder_and_what_it_reads() {
+        let root = std::env::temp_dir().join(format!("stoa-landlock-{}", std::process::id()));
+        let (folder, read, other) = (root.join("folder"), root.join("read"), root.join("other"));
+        for folder in [&folder, &read, &other] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("there"), "x").unwrap();
+        }
+        let servers =
+            Servers { folder: folder.clone(), reads: vec![read.clone(), root.join("missing")], file: 1 << 20 };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let found = apart(move || {
+            let restricted = few_paths(&servers);
+            let kind = |result: std::io::Result<()>| result.err().map(|err| err.kind());
+            let allowed = [
+                kind(std::fs::write(folder.join("new"), "x")),
+                kind(std::fs::create_dir(folder.join("below"))),
+                kind(std::fs::rename(folder.join("new"), folder.join("renamed"))),
+                kind(std::fs::read(read.join("there")).map(drop)),
+                kind(std::net::TcpStream::connect(address).map(drop)),
+            ];
+            let refused = [
+                kind(std::fs::write(read.join("there"), "y")),
+                kind(std::fs::read(other.join("there")).map(drop)),
+                kind(std::fs::write(other.join("new"), "x")),
+                kind(std::fs::read_dir("/").map(drop)),
+            ];
+            (restricted, allowed, refused)
+        });
+        std::fs::remove_dir_all(&root).unwrap();
+        if is_there(found.0, "landlock") {
+            assert_eq!((found.1, found.2), ([None; 5], [Some(ErrorKind::PermissionDenied); 4]));
+        }
+    }
+
+    #[test]
+    fn the_filter_of_a_worker_that_reaches_servers_keeps_programs_and_other_processes_away() {
+        let program = std::env::current_exe().unwrap();
+        let found = apart(move || {
+            let restricted = no_programs();
+            let refused = [
+                std::process::Command::new(&program).arg("--list").output().err(),
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                    .err()
+                    .map(Into::into),
+            ];
+            let allowed = [
+                std::fs::File::open(&program).err(),
+                std::net::TcpListener::bind("127.0.0.1:0").err(),
+                // Packs of repositories on this machine are made by several.
+                std::thread::Builder::new().spawn(|| {}).err(),
+            ];
+            let kind = |err: Option<io::Error>| err.map(|err| err.kind());
+            (restricted, refused.map(kind), allowed.map(kind))
+        });
+        if is_there(found.0, "seccomp") {
+            assert_eq!((found.1, found.2), ([Some(ErrorKind::PermissionDenied); 2], [None; 3]));
         }
     }
 

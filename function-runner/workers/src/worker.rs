@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal};
 use rustix::time::ClockId;
 
 use crate::frame::{JOB_HEAD, Tag};
-use crate::sandbox;
+use crate::sandbox::{self, Reach};
 
 /// What a worker is told when it is started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     /// The process that started it, with which it ends.
     pub parent: u32,
@@ -20,6 +20,8 @@ pub struct Terms {
     pub memory: u64,
     /// How large its stack may become, in bytes, where it may be as large. Up to 128 MiB are left free for it by the kernel.
     pub stack: u64,
+    /// What is within its reach besides its pool.
+    pub reach: Reach,
 }
 
 /// Tells the pool which part of a job is at work, so that it can be named if it is one too many.
@@ -46,12 +48,12 @@ impl Progress {
 }
 
 /// Does jobs until the pool wants no more. The process has to have one thread, and to be started by a
-/// [`Pool`](crate::Pool).
+/// [`Pool`](crate::Pool) or by [`Errands`](crate::Errands).
 ///
 /// # Errors
 ///
 /// When the process cannot be shut in, and nothing was read then; or when a pipe breaks.
-pub fn serve(terms: Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::Result<()> {
+pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::Result<()> {
     ignore_signals_of_the_group();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(Pid::as_raw_pid) != i32::try_from(terms.parent).ok() {
@@ -59,7 +61,7 @@ pub fn serve(terms: Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::
         return Ok(());
     }
     let place = where_it_panics();
-    let restrictions = sandbox::enter(&terms)?;
+    let restrictions = sandbox::enter(terms)?;
     say(Tag::Ready, &[&[restrictions.byte()]])?;
     while let Some(job) = next_job()? {
         // What a panic leaves behind is not looked at: the process ends.

@@ -44,6 +44,8 @@ const AT_ONCE: usize = usize::MAX;
 const LONGEST: Duration = Duration::from_secs(600);
 /// How often it is noted that looks succeed where nothing is new: each time is a write.
 const NOTED: Duration = Duration::from_secs(300);
+/// As how many failures a look counts at least that function-runners did not outlive.
+const BROKE: u32 = 4;
 
 /// A look at a source, and what it was for: a status write makes the object due again, and must not lead to another.
 #[derive(Clone, Debug)]
@@ -53,10 +55,35 @@ struct Looked {
     wait: Duration,
     /// How many failed, one after the other.
     failures: u32,
+    /// Whether function-runners did not outlive it.
+    broke: bool,
     /// Of which object, and how it was; another of the same name is looked at anew.
     of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
     versions: BTreeSet<String>,
+}
+
+impl Looked {
+    /// How long this is still good for a source as it is. After a look that broke function-runners nothing but time makes the
+    /// next one due: whoever writes the source would break them all by writing it again and again.
+    fn left(
+        &self,
+        of: &(Option<String>, Option<i64>),
+        webhook: Option<&MicroTime>,
+        versions: &BTreeSet<String>,
+    ) -> Option<Duration> {
+        let is_same = self.of == *of && self.webhook.as_ref() == webhook && versions.is_subset(&self.versions);
+        let left = self.wait.saturating_sub(self.at.elapsed());
+        (left > Duration::ZERO && (is_same || self.broke)).then_some(left)
+    }
+}
+
+/// Why nothing is known of a source.
+struct Unseen {
+    reason: &'static str,
+    message: String,
+    /// Whether function-runners did not outlive the look.
+    broke: bool,
 }
 
 type AllLooked = Arc<Mutex<HashMap<ObjectKey, Looked>>>;
@@ -145,22 +172,23 @@ async fn look(
     let of = (source.metadata.uid.clone(), source.metadata.generation);
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
     let last = looked.lock().get(&key).cloned();
-    let mut failures = 0;
-    if let Some(last) = last.filter(|last| last.of == of) {
-        let left = last.wait.saturating_sub(last.at.elapsed());
-        if last.webhook == webhook && versions.is_subset(&last.versions) && left > Duration::ZERO {
-            return Ok(Some(left));
-        }
-        failures = last.failures;
+    if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)) {
+        return Ok(Some(left));
     }
+    let mut failures = last.filter(|last| last.of == of || last.broke).map_or(0, |last| last.failures);
     // Without an answer nothing is known of the source that was not before, and it is looked at as soon as may be.
     let turns = turns.of(&key.0);
     let turn = turns.take().await;
     let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
     drop(turn);
-    failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
+    let broke = found.as_ref().is_err_and(|unseen| unseen.broke);
+    failures = match &found {
+        Ok(_) => 0,
+        Err(_) if broke => failures.saturating_add(1).max(BROKE),
+        Err(_) => failures.saturating_add(1),
+    };
     let wait = wait_after(failures, interval);
-    let look = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
+    let look = Looked { at: Instant::now(), wait, failures, broke, of, webhook, versions: versions.clone() };
     let now = Time(Timestamp::now());
     sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
@@ -184,9 +212,9 @@ async fn look(
                     status.versions = versions.iter().map(observed).collect();
                     (true, reason::AVAILABLE, "the repository can be read".to_owned())
                 }
-                Err((why, message)) => {
+                Err(Unseen { reason, message, .. }) => {
                     let message = format!("{message}; it is looked at less and less often, until that is mended");
-                    (false, *why, message)
+                    (false, *reason, message)
                 }
             };
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
@@ -208,15 +236,18 @@ async fn resolve(
     services: &Services,
     source: &Source,
     versions: &BTreeSet<String>,
-) -> Result<Option<stoa_proto::LookResponse>, (&'static str, String)> {
-    let failed = |halt: Halt| match halt {
-        Halt::Failed { reason, message } => (reason, message),
-        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
-            (reason::SOURCE_UNREACHABLE, message)
-        }
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
-            (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
-        }
+) -> Result<Option<stoa_proto::LookResponse>, Unseen> {
+    let failed = |halt: Halt| {
+        let (reason, message) = match halt {
+            Halt::Failed { reason, message } => (reason, message),
+            Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+                (reason::SOURCE_UNREACHABLE, message)
+            }
+            Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+                (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
+            }
+        };
+        Unseen { reason, message, broke: false }
     };
     let request = stoa_proto::LookRequest {
         source: Some(target::source(services, source).await.map_err(failed)?),
@@ -230,7 +261,10 @@ async fn resolve(
     match response {
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
-        Err(status) => Err(failed(runner::halt(&status, reason::SOURCE_UNREACHABLE))),
+        Err(status) => {
+            let broke = runner::broken_calls(&status) > 0;
+            Err(Unseen { broke, ..failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)) })
+        }
     }
 }
 
@@ -377,6 +411,33 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE, is_found).await.expect("it is looked at");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn source_whose_look_breaks_function_runners_is_not_looked_at_sooner_for_a_new_spec() {
+        let of = |generation: i64| (Some("uid".to_owned()), Some(generation));
+        let versions = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let wait = Duration::from_secs(480);
+        let last = |broke: bool| Looked {
+            at: Instant::now(),
+            wait,
+            failures: 4,
+            broke,
+            of: of(1),
+            webhook: None,
+            versions: versions(&["v1"]),
+        };
+        let (failed, broke) = (last(false), last(true));
+        assert_eq!(failed.left(&of(1), None, &versions(&["v1"])), Some(wait));
+        let changes = [(of(2), versions(&["v1"])), (of(1), versions(&["v1", "v2"]))];
+        for (of, versions) in &changes {
+            assert_eq!(failed.left(of, None, versions), None);
+            assert_eq!(broke.left(of, None, versions), Some(wait));
+        }
+        tokio::time::advance(wait).await;
+        for (of, versions) in &changes {
+            assert_eq!(broke.left(of, None, versions), None);
+        }
     }
 
     #[test]

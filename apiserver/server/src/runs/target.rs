@@ -262,7 +262,12 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
         SourceProvider::Git => "Git",
         SourceProvider::Oci => "OCI",
     };
-    Ok(stoa_proto::Source { provider: provider.to_owned(), remote: source.spec.remote.clone(), credentials })
+    Ok(stoa_proto::Source {
+        provider: provider.to_owned(),
+        remote: source.spec.remote.clone(),
+        credentials,
+        organization: namespace,
+    })
 }
 
 /// A stack's path in its source.

@@ -16,18 +16,22 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{Digest, DocumentError, DocumentStore, file_segments, scope_segments};
-use crate::local::{create_private_dir, sync_dir};
+use crate::local::{create_private_dir, require_room_at, sync_dir};
 
 /// Where unfinished documents are, directly below the root. No scope can have this name.
 const UNFINISHED: &str = ".unfinished";
 /// What was begun so long ago, nobody finishes any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 const ALGORITHM: &str = "sha256";
+/// How many bytes documents leave free: the log may be on the same disk, which takes no write of anybody's where that is full.
+const SPARE: u64 = 256 << 20;
 
 /// A [`DocumentStore`] in a directory of the machine. Only its owner can read what is in it.
 #[derive(Debug)]
 pub struct LocalDocuments {
     root: PathBuf,
+    /// How many bytes are left free.
+    spare: u64,
 }
 
 impl LocalDocuments {
@@ -53,7 +57,7 @@ impl LocalDocuments {
             Ok(())
         };
         open().map_err(unavailable)?;
-        Ok(Self { root })
+        Ok(Self { root, spare: SPARE })
     }
 
     fn scope(&self, scope: &str) -> Result<PathBuf, DocumentError> {
@@ -95,9 +99,10 @@ fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn write(unfinished: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(unfinished: &Path, path: &Path, bytes: &[u8], spare: u64) -> io::Result<()> {
     let parent = path.parent().expect("the path of a document has directories");
     create_private_dir(parent)?;
+    require_room_at(parent, bytes.len() as u64, spare)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
     let result = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
         // A rename replaces what is there: the same document, unless it was damaged.
@@ -123,11 +128,11 @@ impl DocumentStore for LocalDocuments {
         let path = self.path(scope, &digest)?;
         // Nobody else's: a process that goes on after a pause gives the name of its document to what it wrote itself.
         let unfinished = self.root.join(UNFINISHED).join(Uuid::new_v4().simple().to_string());
-        let root = self.root.clone();
+        let (root, spare) = (self.root.clone(), self.spare);
         blocking(move || {
             // What is there was synced before it had its name; the name may not have been yet.
             if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
-                write(&unfinished, &path, &bytes)?;
+                write(&unfinished, &path, &bytes, spare)?;
             }
             sync_path(&root, &path)
         })
@@ -230,6 +235,21 @@ mod tests {
         assert!(matches!(store.get("shop/web", &digest).await, Err(DocumentError::Corrupt { .. })));
         store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
         assert_eq!(store.get("shop/web", &digest).await.unwrap().unwrap(), "plan");
+    }
+
+    #[tokio::test]
+    async fn room_is_left_to_others_on_the_same_disk() {
+        let root = TempDir::new().unwrap();
+        let store = LocalDocuments::open(root.path()).unwrap();
+        let plan = Bytes::from_static(b"plan");
+        let digest = store.put("shop", plan.clone()).await.unwrap();
+        let full = LocalDocuments { root: root.path().to_owned(), spare: u64::MAX };
+        let refused = full.put("shop", Bytes::from_static(b"another")).await;
+        assert!(matches!(refused, Err(DocumentError::Full(_))), "{refused:?}");
+        assert_eq!(fs::read_dir(root.path().join(UNFINISHED)).unwrap().count(), 0);
+        // What is there takes no room.
+        assert_eq!(full.put("shop", plan.clone()).await.unwrap(), digest);
+        assert_eq!(full.get("shop", &digest).await.unwrap(), Some(plan));
     }
 
     #[tokio::test]

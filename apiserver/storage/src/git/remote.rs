@@ -262,7 +262,7 @@ impl Remote {
     fn explain(&self, error: &git2::Error, session: &Session) -> RemoteError {
         let Explanation { problem, message } = stoa_git::explain(error, &self.options.url, &session.credentials);
         match problem {
-            Problem::Unauthorized | Problem::Untrusted => RemoteError::Unauthorized(message),
+            Problem::Unauthorized | Problem::Untrusted | Problem::Elsewhere => RemoteError::Unauthorized(message),
             Problem::NotFound | Problem::Unreachable | Problem::Other => RemoteError::Unavailable(message),
         }
     }
@@ -453,5 +453,27 @@ mod tests {
         server.join().unwrap();
         // That is why: whoever comes next has to look.
         assert_eq!(theirs.refname_to_id(MAIN).unwrap(), new);
+    }
+
+    #[test]
+    fn server_that_sends_us_to_another_host_is_not_followed_to_list_refs() {
+        let here = TempDir::new().unwrap();
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let (server, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let url = format!("http://{}/control.git", server.local_addr().unwrap());
+        let location = format!("http://localhost:{}/control.git/info/refs", other.local_addr().unwrap().port());
+        let answering = thread::spawn(move || {
+            let mut caller = server.accept().unwrap().0;
+            // It is known what is asked for.
+            let _ = caller.read(&mut [0; 4096]).unwrap();
+            let answer = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+            caller.write_all(answer.as_bytes()).unwrap();
+        });
+        let remote = Remote::new(RemoteOptions::new(url), CancellationToken::new());
+        let error = remote.fetch(&control.repository().unwrap(), true, None).unwrap_err();
+        assert!(matches!(&error, RemoteError::Unauthorized(why) if why.contains("leads to")), "{error:?}");
+        answering.join().unwrap();
+        other.set_nonblocking(true).unwrap();
+        assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "it heard of us");
     }
 }

@@ -39,7 +39,7 @@ const MOVED: &str = "refs/stoa/moved";
 /// Where commits are kept that were put on main in place of others.
 const REFUSED: &str = "refs/stoa/refused";
 /// Settings that only libgit2 is to see: what it needs to sync what it writes makes git complain
-/// about an old setting, with every command, to whoever pushes.
+/// about an old setting, with every command, to whoever pushes. And the redirects of a remote are our own matter.
 const LIBGIT2_CONFIG: &str = "libgit2.config";
 const COMMITTER: &str = "Stoa";
 const DOMAIN: &str = "users.stoa.dev";
@@ -160,7 +160,10 @@ impl ControlRepository {
             config.remove_multivar("receive.hideRefs", BRANCHES_PATTERN)?;
         }
         config.set_bool("receive.fsckObjects", true)?;
-        Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
+        let mut ours = Config::open(&path.join(LIBGIT2_CONFIG))?;
+        ours.set_bool("core.fsyncObjectFiles", true)?;
+        // No server sends us, with the credentials of the remote, to another: to list refs takes no other setting.
+        ours.set_bool("http.followRedirects", false)?;
         packs::prepare(&repository)?;
         Ok(Self {
             path: path.to_owned(),

@@ -14,8 +14,8 @@ use stoa_workers::{Failed, Fault, Limits, Pool};
 use tonic::Code;
 
 use super::generate;
-use crate::failure::{Failure, problem, reason};
-use crate::source::{Content, Place, SourceFile};
+use crate::failure::{Failure, problem, reason, size};
+use crate::source::{Content, Files, Place};
 
 /// A file that is smaller is not named when a job takes too much: to tell the pool of each would take longer than to read it.
 const TOLD: usize = 64 << 10;
@@ -25,29 +25,8 @@ const TOLD: usize = 64 << 10;
 struct Job {
     #[prost(string, tag = "1")]
     generator: String,
-    #[prost(message, repeated, tag = "2")]
-    files: Vec<JobFile>,
-    /// Only of a folder.
-    #[prost(message, optional, tag = "3")]
-    folder: Option<Folder>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct JobFile {
-    #[prost(string, tag = "1")]
-    path: String,
-    #[prost(bytes = "vec", tag = "2")]
-    bytes: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Folder {
-    #[prost(string, tag = "1")]
-    path: String,
-    #[prost(string, repeated, tag = "2")]
-    others: Vec<String>,
-    #[prost(string, repeated, tag = "3")]
-    warnings: Vec<String>,
+    #[prost(message, optional, tag = "2")]
+    content: Option<Files>,
 }
 
 /// A Spec, or with another code than 0 all that is wrong.
@@ -175,25 +154,11 @@ impl From<Failure> for Answer {
 
 impl Job {
     fn new(generator: &str, content: Content) -> Self {
-        let (files, folder) = match content {
-            Content::File(file) => (vec![file], None),
-            Content::Folder { path, files, others, warnings } => (files, Some(Folder { path, others, warnings })),
-        };
-        let files = files.into_iter().map(|SourceFile { path, bytes }| JobFile { path, bytes }).collect();
-        Self { generator: generator.to_owned(), files, folder }
+        Self { generator: generator.to_owned(), content: Some(content.into()) }
     }
 
     fn into_parts(self) -> (String, Content) {
-        let mut files = self.files.into_iter().map(|JobFile { path, bytes }| SourceFile { path, bytes });
-        let content = match self.folder {
-            Some(Folder { path, others, warnings }) => {
-                Content::Folder { path, files: files.collect(), others, warnings }
-            }
-            None => {
-                Content::File(files.next().unwrap_or_else(|| SourceFile { path: String::new(), bytes: Vec::new() }))
-            }
-        };
-        (self.generator, content)
+        (self.generator, self.content.unwrap_or_default().into())
     }
 }
 
@@ -205,8 +170,9 @@ struct Paths {
 
 impl Paths {
     fn of(job: Job) -> Self {
-        let files = job.files.into_iter().map(|file| file.path).collect();
-        Self { folder: job.folder.map(|folder| folder.path), files }
+        let Files { files, folder } = job.content.unwrap_or_default();
+        let files = files.into_iter().map(|file| file.path).collect();
+        Self { folder: folder.map(|folder| folder.path), files }
     }
 
     /// What a caller makes of it that a job has no answer.
@@ -246,15 +212,6 @@ impl Paths {
     }
 }
 
-/// Bytes in whole GiB, or else in MiB.
-fn size(bytes: u64) -> String {
-    if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) {
-        format!("{} GiB", bytes >> 30)
-    } else {
-        format!("{} MiB", bytes >> 20)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -262,6 +219,7 @@ mod tests {
     use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
+    use crate::source::SourceFile;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }

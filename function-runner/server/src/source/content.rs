@@ -1,14 +1,17 @@
 //! Reads a file or folder of a commit from Git's objects.
 
-use git2::{ObjectType, Oid, Repository, Tree, TreeEntry};
+use git2::{Commit, ObjectType, Oid, Repository, Tree, TreeEntry};
 use tonic::Code;
 
+use super::error::here;
 use crate::failure::{Failure, problem, reason};
 
 /// The most files of a folder that are read.
 const MOST_FILES: usize = 10_000;
 /// The most bytes of a folder that are read.
 const MOST_BYTES: usize = 64 << 20;
+/// The largest commit, in bytes: a message, signatures, and who its parents are.
+const LARGEST_COMMIT: usize = 16 << 20;
 /// Folders deeper than this are no one's manifests.
 const DEEPEST: usize = 32;
 /// The most entries of trees that are looked at in a stack's folder, and how long their paths may be in all, in bytes: a few
@@ -60,10 +63,28 @@ fn is_readable(name: &str) -> bool {
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }
 
+/// A commit, if it is no larger than any is.
+pub(super) fn commit(repository: &Repository, commit: Oid) -> Result<Commit<'_>, Failure> {
+    if size(repository, commit)? > LARGEST_COMMIT {
+        let message = format!("commit {commit} has more than {} MiB", LARGEST_COMMIT >> 20);
+        return Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message));
+    }
+    repository.find_commit(commit).map_err(|err| here(&err))
+}
+
+/// The folder that a commit is of.
+fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure> {
+    let tree = commit(repository, of)?.tree_id();
+    if size(repository, tree)? > MOST_BYTES {
+        return Err(too_large(""));
+    }
+    repository.find_tree(tree).map_err(|err| here(&err))
+}
+
 pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<Content, Failure> {
     let path = normalized(path)?;
-    let internal = |err: git2::Error| Failure::internal(&err);
-    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    let internal = |err: git2::Error| here(&err);
+    let root = root(repository, commit)?;
     if path.is_empty() {
         return read_folder(repository, &root, path);
     }
@@ -95,8 +116,7 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
 /// NOT_FOUND when nothing is there.
 pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<String, Failure> {
     let path = normalized(path)?;
-    let root =
-        repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(|err| Failure::internal(&err))?;
+    let root = root(repository, commit)?;
     id_in(&root, &path).ok_or_else(|| not_found(&path, commit))
 }
 
@@ -122,17 +142,15 @@ pub(super) fn changed(
     commit: Oid,
     paths: &[String],
 ) -> Result<Option<Vec<String>>, Failure> {
-    let internal = |err: git2::Error| Failure::internal(&err);
     let from = match repository.merge_base(base, commit) {
         Ok(from) => from,
         Err(err) if err.code() == git2::ErrorCode::NotFound => base,
-        Err(err) => return Err(internal(err)),
+        Err(err) => return Err(here(&err)),
     };
     if from == commit {
         return Ok(None);
     }
-    let tree = |commit| repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal);
-    let (before, after) = (tree(from)?, tree(commit)?);
+    let (before, after) = (root(repository, from)?, root(repository, commit)?);
     let mut changed = Vec::new();
     for path in paths {
         let plain = normalized(path)?;
@@ -150,8 +168,8 @@ pub(super) fn changed(
 /// NOT_FOUND when no file is there; INVALID_ARGUMENT when it has more than `most` bytes, or is no text.
 pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize) -> Result<(String, String), Failure> {
     let path = normalized(path)?;
-    let internal = |err: git2::Error| Failure::internal(&err);
-    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    let internal = |err: git2::Error| here(&err);
+    let root = root(repository, commit)?;
     let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
     let wrong = |code, why: &str, message: String| {
         Failure::of(code, vec![stoa_proto::Problem { file: path.clone(), ..problem(why, message) }])
@@ -233,7 +251,7 @@ impl Walk<'_> {
                     if size(self.repository, entry.id())? > MOST_BYTES {
                         return Err(too_large(&path));
                     }
-                    let tree = self.repository.find_tree(entry.id()).map_err(|err| Failure::internal(&err))?;
+                    let tree = self.repository.find_tree(entry.id()).map_err(|err| here(&err))?;
                     self.folder(&tree, &path, depth + 1)?;
                 }
                 Some(ObjectType::Blob) if is_link(&entry) && is_readable(&name) => return Err(link(&path)),
@@ -260,16 +278,16 @@ impl Walk<'_> {
         if self.files.len() >= MOST_FILES || self.bytes > MOST_BYTES {
             return Err(too_large(&path));
         }
-        let blob = self.repository.find_blob(entry.id()).map_err(|err| Failure::internal(&err))?;
+        let blob = self.repository.find_blob(entry.id()).map_err(|err| here(&err))?;
         self.files.push(SourceFile { path, bytes: blob.content().to_vec() });
         Ok(())
     }
 }
 
-/// How many bytes a file has, which Git knows without unpacking it.
-fn size(repository: &Repository, blob: Oid) -> Result<usize, Failure> {
-    let header = repository.odb().and_then(|objects| objects.read_header(blob));
-    header.map(|(size, _)| size).map_err(|err| Failure::internal(&err))
+/// How many bytes an object has, which Git knows without unpacking it.
+fn size(repository: &Repository, object: Oid) -> Result<usize, Failure> {
+    let header = repository.odb().and_then(|objects| objects.read_header(object));
+    header.map(|(size, _)| size).map_err(|err| here(&err))
 }
 
 fn is_link(entry: &TreeEntry<'_>) -> bool {

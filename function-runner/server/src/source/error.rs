@@ -1,5 +1,6 @@
 //! Failures of Git servers as the caller of the runner has to take them.
 
+use git2::ErrorClass;
 use stoa_git::{Explanation, Problem};
 use stoa_proto::Source;
 use tonic::Code;
@@ -8,14 +9,50 @@ use super::auth;
 use crate::failure::{Failure, reason};
 
 pub(super) fn explain(err: &git2::Error, source: &Source) -> Failure {
-    if stoa_git::is_here(err) {
-        return Failure::internal(err);
+    if stoa_git::is_here(err) || is_too_large(err) {
+        return here(err);
     }
     let Explanation { problem, message } = stoa_git::explain(err, &source.remote, &auth::credentials(source));
     let (code, reason) = match problem {
-        Problem::Unauthorized | Problem::Untrusted => (Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED),
+        Problem::Unauthorized | Problem::Untrusted | Problem::Elsewhere => {
+            (Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED)
+        }
         Problem::NotFound => (Code::NotFound, reason::SOURCE_NOT_FOUND),
         Problem::Unreachable | Problem::Other => (Code::Unavailable, reason::SOURCE_UNAVAILABLE),
     };
     Failure::new(code, reason, message)
+}
+
+/// An error of what is here. It can be had again, unless it is more than there is room for.
+pub(super) fn here(err: &git2::Error) -> Failure {
+    if is_too_large(err) {
+        let message = "takes more memory or larger files to fetch and read than a source may have";
+        return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, format!("the repository {message}"));
+    }
+    Failure::internal(err)
+}
+
+/// Whether a limit of the process was reached.
+fn is_too_large(err: &git2::Error) -> bool {
+    // The words of `EFBIG`.
+    err.class() == ErrorClass::NoMemory || (err.class() == ErrorClass::Os && err.message().contains("File too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_fetched_anew() {
+        let failure = |class, message| {
+            let failure = explain(&git2::Error::new(ErrorCode::GenericError, class, message), &Source::default());
+            (failure.code(), failure.problems()[0].reason.clone())
+        };
+        let too_large = (Code::InvalidArgument, reason::TOO_LARGE.to_owned());
+        assert_eq!(failure(ErrorClass::NoMemory, "Out of memory"), too_large);
+        assert_eq!(failure(ErrorClass::Os, "failed to write: File too large"), too_large);
+        assert_eq!(failure(ErrorClass::Odb, "object is corrupt").0, Code::Internal);
+    }
 }

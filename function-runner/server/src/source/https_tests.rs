@@ -1,10 +1,12 @@
 //! Against a Git server over HTTPS, with its own certificate authority and with passwords.
 
+use stoa_git::cache::Folders;
 use stoa_git::testing::GitServer;
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use tempfile::TempDir;
 
 use super::*;
+use crate::local::LocalRepositories;
 
 struct Server {
     directory: TempDir,
@@ -43,9 +45,10 @@ impl Server {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec().into()))
                 .collect(),
+            ..Source::default()
         };
         let caches = Folders::new(self.directory.path().join("caches"));
-        let sources = Sources::new(caches, LocalRepositories::default());
+        let sources = Sources::new(caches, LocalRepositories::default(), Readers::here());
         sources.resolve(&source, "latest", "").await.map(|resolved| resolved.commit)
     }
 }

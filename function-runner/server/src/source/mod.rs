@@ -1,6 +1,7 @@
 //! Sources: Git repositories, fetched into bare caches and read straight from their objects.
 //!
-//! Start at [`Sources`]. Resolving lists the remote's refs and fetches only what is missing; reading
+//! Start at [`Sources`], which has all of it done in processes of their own ([`Readers`]), where a [`Cache`] is opened for one
+//! call. Resolving lists the remote's refs and fetches only what is missing; reading
 //! a path at a commit touches the network only when the commit is not here yet. There is no
 //! checkout. Commits that no branch or tag leads to, such as those of forks, are kept beside the rest for some time
 //! ([`strays`]), and caches that nobody uses any more go (`crate::cache`): those of sources that are gone, or of
@@ -8,32 +9,47 @@
 //!
 //! **Invariant:** nobody reads what was fetched with credentials that they did not show. Nobody is asked about a commit that
 //! is here, so a cache is for one remote and one set of credentials.
+//!
+//! **Invariant:** what a Git server sends is heard and read in a process with limits, never in the runner's own.
 
 mod auth;
 mod content;
 mod error;
+mod job;
+mod logged;
+mod readers;
 mod refs;
+mod sources;
 mod strays;
+mod wire;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
 
-use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Progress, Remote, RemoteCallbacks, Repository};
+use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Remote, Repository};
 use sha2::{Digest as _, Sha256};
-use stoa_git::cache::Folders;
 use stoa_proto::Source;
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Code;
 
-use crate::failure::{Failure, reason};
-use crate::local::LocalRepositories;
+use crate::failure::{Failure, reason, size};
 pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
+pub(crate) use job::work;
+pub(crate) use readers::Readers;
 use refs::Heads;
+pub(crate) use sources::{Place, Sources};
 use strays::Strays;
+pub(crate) use wire::Files;
+
+/// The largest pack that is received, in bytes, and the most objects that it may have.
+const MOST_BYTES: usize = 4 << 30;
+const MOST_OBJECTS: usize = 20_000_000;
+/// The largest file of a cache, in bytes, however it comes about.
+pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
+
+/// The most that is told of a source at once, in bytes: files of 64 MiB, with their paths.
+pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
 
 /// A commit that a version means.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,167 +67,6 @@ pub(crate) struct Looked {
     pub(crate) latest: String,
     /// The commits of the versions that exist.
     pub(crate) commits: HashMap<String, String>,
-}
-
-/// The caches of all sources, under one directory.
-#[derive(Clone, Debug)]
-pub(crate) struct Sources {
-    caches: Folders,
-    /// One fetch at a time into each cache; a second caller finds what the first brought.
-    locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
-    /// A place for each content that may be in memory before it waits for a worker.
-    places: Arc<Semaphore>,
-    /// How many commits that no ref leads to are kept of a source.
-    most_strays: usize,
-    /// What may be named by path.
-    local: LocalRepositories,
-}
-
-/// The place of a content in memory, until it is dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
-
-/// How many contents may be read at once. Each may have 64 MiB, and is copied once.
-const READS: usize = 4;
-
-impl Sources {
-    pub(crate) fn new(caches: Folders, local: LocalRepositories) -> Self {
-        Self {
-            caches,
-            locks: Arc::default(),
-            places: Arc::new(Semaphore::new(READS)),
-            most_strays: strays::MOST,
-            local,
-        }
-    }
-
-    /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
-    /// remote's default branch when that is empty.
-    pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
-        let (version, reference) = (version.to_owned(), reference.to_owned());
-        self.with_cache(source, move |cache| cache.resolve(&version, &reference)).await
-    }
-
-    /// The commits that `latest` and some other versions mean now: the remote lists its refs once, and is asked for
-    /// commits that are not here yet in one fetch.
-    pub(crate) async fn look(
-        &self,
-        source: &Source,
-        reference: &str,
-        versions: Vec<String>,
-    ) -> Result<Looked, Failure> {
-        let reference = reference.to_owned();
-        self.with_cache(source, move |cache| cache.look(&reference, &versions)).await
-    }
-
-    /// The id in Git of what is at a path of a commit: it covers all that generators read.
-    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
-        let path = path.to_owned();
-        self.at_commit(source, commit, move |repository, commit| content::id(repository, commit, &path)).await
-    }
-
-    /// Which of some paths a commit changes since its history left that of `base`; nothing where it is in that.
-    pub(crate) async fn changed(
-        &self,
-        source: &Source,
-        base: &str,
-        commit: &str,
-        paths: Vec<String>,
-    ) -> Result<Option<Vec<String>>, Failure> {
-        let (base, commit) = (refs::parse_commit(base)?, refs::parse_commit(commit)?);
-        let work = move |cache: &Cache| {
-            cache.ensure(base)?;
-            cache.ensure(commit)?;
-            // It may have gone to make room for the other.
-            cache.ensure(base)?;
-            content::changed(&cache.repository, base, commit, &paths)
-        };
-        self.with_cache(source, work).await
-    }
-
-    /// What is at a path of a commit, as far as generators look at it, once there is a place for it in memory.
-    pub(crate) async fn read_in_turn(
-        &self,
-        source: &Source,
-        commit: &str,
-        path: &str,
-    ) -> Result<(Content, Place), Failure> {
-        let (path, places, runtime) = (path.to_owned(), Arc::clone(&self.places), Handle::current());
-        let read = move |repository: &Repository, commit| {
-            // Only now, so that nobody has a place who waits for a server or for another's fetch.
-            let place = runtime.block_on(Arc::clone(&places).acquire_owned()).expect("nobody closes the semaphore");
-            Ok((content::read(repository, commit, &path)?, place))
-        };
-        self.at_commit(source, commit, read).await
-    }
-
-    /// The text of a file at a path of a commit, and that path from the root of the source.
-    pub(crate) async fn file(
-        &self,
-        source: &Source,
-        commit: &str,
-        path: &str,
-        most: usize,
-    ) -> Result<(String, String), Failure> {
-        let path = path.to_owned();
-        self.at_commit(source, commit, move |repository, commit| content::file(repository, commit, &path, most)).await
-    }
-
-    async fn at_commit<T: Send + 'static>(
-        &self,
-        source: &Source,
-        commit: &str,
-        read: impl Fn(&Repository, Oid) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let commit = refs::parse_commit(commit)?;
-        let work = move |cache: &Cache| {
-            cache.ensure(commit)?;
-            read(&cache.repository, commit)
-        };
-        self.with_cache(source, work).await
-    }
-
-    async fn with_cache<T: Send + 'static>(
-        &self,
-        source: &Source,
-        work: impl Fn(&Cache) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
-        if source.provider != "Git" {
-            let message = format!("source provider {:?} is not available yet", source.provider);
-            return Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message));
-        }
-        if source.remote.is_empty() {
-            return Err(Failure::request("source.remote is empty"));
-        }
-        let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
-        self.local.check(&source.remote).map_err(unauthorized)?;
-        let kept = self.caches.take("git", &cache_name(source));
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody has, or waits for, is nothing to keep.
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(kept.path().to_owned()).or_default())
-        };
-        let guard = lock.lock_owned().await;
-        let (source, most_strays) = (source.clone(), self.most_strays);
-        let asker = Asker::default();
-        let is_gone = Arc::clone(&asker.is_gone);
-        let work = tokio::task::spawn_blocking(move || {
-            let _guard = guard;
-            let directory = kept.path();
-            let open = || Cache::open(directory, source.clone(), most_strays, Arc::clone(&is_gone));
-            let work = || work(&open()?);
-            match work() {
-                // All that is here can be had again; a machine that lost its power may have left files that are empty.
-                Err(failure) if failure.is_internal() => {
-                    tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
-                    stoa_git::cache::remove(directory).map_err(|err| Failure::internal(&err))?;
-                    work()
-                }
-                done => done,
-            }
-        });
-        work.await.unwrap_or_else(|err| Err(Failure::internal(&err)))
-    }
 }
 
 /// The digest that names a cache. Credentials are part of it, so that nobody reads through the cache
@@ -232,40 +87,44 @@ pub(crate) fn cache_name(source: &Source) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whoever waits for an answer, until it is dropped.
-#[derive(Default)]
-struct Asker {
-    is_gone: Arc<AtomicBool>,
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        self.is_gone.store(true, Ordering::Relaxed);
-    }
-}
-
+/// The cache of a source, in the process that has it in hand.
 struct Cache {
     repository: Repository,
     strays: Strays,
     source: Source,
-    /// Whether nobody waits any more for what is looked for.
-    is_gone: Arc<AtomicBool>,
+    /// Whether commits are fetched that no ref leads to, once all that refs lead to is here.
+    with_strays: bool,
+    /// Whether one is missing that was not asked for.
+    lacks_stray: Cell<bool>,
+}
+
+/// Why nothing was fetched.
+struct Unfetched {
+    err: git2::Error,
+    /// Whether anything had come.
+    has_begun: bool,
+    /// Whether more was to come than a source may have.
+    is_over: bool,
 }
 
 impl Cache {
-    fn open(directory: &Path, source: Source, most_strays: usize, is_gone: Arc<AtomicBool>) -> Result<Self, Failure> {
+    fn open(directory: &Path, source: Source, most_strays: usize, with_strays: bool) -> Result<Self, Failure> {
         let open = || {
-            let repository = stoa_git::cache::open_or_make_bare(directory)?;
+            let repository = Repository::open_bare(directory)?;
+            // What is listed is asked for with credentials, too.
+            if auth::credentials(&source).has_secrets() {
+                stoa_git::stay_at_host(&repository)?;
+            }
             let strays = Strays::of(&repository, most_strays)?;
             Ok((repository, strays))
         };
-        let (repository, strays) = open().map_err(|err: git2::Error| Failure::internal(&err))?;
-        Ok(Self { repository, strays, source, is_gone })
+        let (repository, strays) = open().map_err(|err: git2::Error| error::here(&err))?;
+        Ok(Self { repository, strays, source, with_strays, lacks_stray: Cell::new(false) })
     }
 
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
         let oid = self.find(version, reference)?;
-        let commit = self.repository.find_commit(oid).map_err(|err| Failure::internal(&err))?;
+        let commit = content::commit(&self.repository, oid)?;
         Ok(Resolved {
             commit: oid.to_string(),
             subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(),
@@ -298,9 +157,10 @@ impl Cache {
                     Err(failure) if failure.is_internal() => return Err(failure),
                     peeled => peeled.ok(),
                 },
-                None if is_abbreviated(&(version.clone(), None)) => {
-                    self.repository.find_commit_by_prefix(&version).ok().map(|commit| commit.id())
-                }
+                None if is_abbreviated(&(version.clone(), None)) => match refs::parse_commit(&version) {
+                    Ok(commit) => self.repository.find_commit(commit).ok().map(|commit| commit.id()),
+                    Err(_) => self.find_by_prefix(&heads, &version)?,
+                },
                 None => None,
             };
             looked.commits.extend(commit.map(|commit| (version, commit.to_string())));
@@ -337,11 +197,36 @@ impl Cache {
         let wanted = if latest { reference } else { version };
         if !latest && refs::is_abbreviated_commit(version) {
             self.fetch_all()?;
-            if let Ok(commit) = self.repository.find_commit_by_prefix(version) {
-                return Ok(commit.id());
+            if let Some(commit) = self.find_by_prefix(&heads, version)? {
+                return Ok(commit);
             }
         }
         Err(self.no_version(latest, wanted))
+    }
+
+    /// The commit whose id begins so, if a branch or tag leads to it: others are anybody's, such as those of forks, and who
+    /// makes one can choose how its id begins.
+    fn find_by_prefix(&self, heads: &Heads, prefix: &str) -> Result<Option<Oid>, Failure> {
+        // As it is by itself, without the strays.
+        let plain = Repository::open_bare(self.repository.path()).map_err(|err| error::here(&err))?;
+        let Ok(found) = plain.find_commit_by_prefix(prefix).map(|commit| commit.id()) else { return Ok(None) };
+        let is_led_to = || {
+            let mut walk = plain.revwalk()?;
+            for head in heads.iter() {
+                // What is no commit leads to none, and what came about just now was not fetched.
+                if let Ok(commit) = plain.find_object(head.oid, None).and_then(|object| object.peel_to_commit()) {
+                    walk.push(commit.id())?;
+                }
+            }
+            for commit in walk {
+                if commit? == found {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let is_led_to: Result<bool, git2::Error> = is_led_to();
+        Ok(is_led_to.map_err(|err| error::here(&err))?.then_some(found))
     }
 
     /// Makes sure that a commit is here.
@@ -349,13 +234,15 @@ impl Cache {
         if self.has(oid) {
             return self.peel(oid).map(drop);
         }
-        self.fetch_all()?;
-        if !self.has(oid) {
+        if self.with_strays {
             self.fetch_stray(oid)?;
+        } else {
+            self.fetch_all()?;
         }
         if self.has(oid) {
             return self.peel(oid).map(drop);
         }
+        self.lacks_stray.set(!self.with_strays);
         let message = format!("{} has no commit {oid}", self.remote());
         Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
     }
@@ -372,7 +259,7 @@ impl Cache {
                 Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
             }
             // What a reference of the remote leads to was fetched.
-            _ => Failure::internal(&err),
+            _ => error::here(&err),
         })
     }
 
@@ -389,28 +276,13 @@ impl Cache {
         self.fetch(&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
     }
 
-    /// Asks for a commit that no ref leads to, which may be anybody's: nobody waits behind it for longer than whoever wants
-    /// it.
+    /// Asks for a commit that no ref leads to, which may be anybody's.
     fn fetch_stray(&self, oid: Oid) -> Result<(), Failure> {
-        let repository = self.strays.ready(&self.repository).map_err(|err| Failure::internal(&err))?;
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let mut callbacks = auth::callbacks(&self.source);
-        let is_wanted = |is_gone: &Arc<AtomicBool>| {
-            let is_gone = Arc::clone(is_gone);
-            move || !is_gone.load(Ordering::Relaxed)
-        };
-        let (receiving, hearing) = (is_wanted(&self.is_gone), is_wanted(&self.is_gone));
-        let begins = Arc::clone(&has_begun);
-        let received = move |_: Progress<'_>| {
-            begins.store(true, Ordering::Relaxed);
-            receiving()
-        };
-        callbacks.transfer_progress(received).sideband_progress(move |_| hearing());
-        let refspec = strays::refspec(oid);
-        let remote = repository.remote_anonymous(&self.source.remote);
-        match remote.and_then(|mut remote| remote.fetch(&[&refspec], Some(&mut options(callbacks)), None)) {
-            Ok(()) => self.strays.show(&self.repository).map_err(|err| Failure::internal(&err)),
-            Err(err) => self.refused(&err, has_begun.load(Ordering::Relaxed)),
+        let repository = self.strays.ready(&self.repository).map_err(|err| error::here(&err))?;
+        match self.fetch_into(&repository, &[strays::refspec(oid).as_str()]) {
+            Ok(()) => self.strays.show(&self.repository).map_err(|err| error::here(&err)),
+            Err(Unfetched { is_over: true, .. }) => Err(self.too_large()),
+            Err(Unfetched { err, has_begun, .. }) => self.refused(&err, has_begun),
         }
     }
 
@@ -432,8 +304,36 @@ impl Cache {
     }
 
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
-        let mut options = options(auth::callbacks(&self.source));
-        self.anonymous()?.fetch(refspecs, Some(&mut options), None).map_err(|err| self.explain(&err))
+        self.fetch_into(&self.repository, refspecs).map_err(
+            |Unfetched { err, is_over, .. }| {
+                if is_over { self.too_large() } else { self.explain(&err) }
+            },
+        )
+    }
+
+    /// Fetches into a repository. What is more than a source may have is not received to its end.
+    fn fetch_into(&self, repository: &Repository, refspecs: &[&str]) -> Result<(), Unfetched> {
+        let (has_begun, is_over) = (Cell::new(false), Cell::new(false));
+        let mut callbacks = auth::callbacks(&self.source);
+        callbacks.transfer_progress(|progress| {
+            has_begun.set(true);
+            is_over.set(progress.received_bytes() > MOST_BYTES || progress.total_objects() > MOST_OBJECTS);
+            !is_over.get()
+        });
+        let mut options = FetchOptions::new();
+        options.remote_callbacks(callbacks);
+        options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+        options.follow_redirects(auth::credentials(&self.source).redirects());
+        let fetched = repository
+            .remote_anonymous(&self.source.remote)
+            .and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
+        fetched.map_err(|err| Unfetched { err, has_begun: has_begun.get(), is_over: is_over.get() })
+    }
+
+    fn too_large(&self) -> Failure {
+        let message =
+            format!("{} has more than {} or {MOST_OBJECTS} objects to fetch", self.remote(), size(MOST_BYTES as u64));
+        Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message)
     }
 
     fn anonymous(&self) -> Result<Remote<'_>, Failure> {
@@ -447,13 +347,6 @@ impl Cache {
     fn remote(&self) -> String {
         stoa_git::without_userinfo(&self.source.remote)
     }
-}
-
-fn options(callbacks: RemoteCallbacks<'_>) -> FetchOptions<'_> {
-    let mut options = FetchOptions::new();
-    options.remote_callbacks(callbacks);
-    options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
-    options
 }
 
 #[cfg(test)]

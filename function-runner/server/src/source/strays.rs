@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use git2::{Oid, Repository};
 
 /// How many are kept.
-pub(super) const MOST: usize = 100;
+pub(super) const MOST: u32 = 100;
 /// For how long they are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -47,7 +47,8 @@ impl Strays {
         if self.is_over() {
             fs::remove_dir_all(&self.folder).map_err(|err| git2::Error::from_str(&err.to_string()))?;
         }
-        let repository = stoa_git::cache::open_or_make_bare(&self.folder)?;
+        // One that a killed process began is made to its end.
+        let repository = Repository::open_bare(&self.folder).or_else(|_| Repository::init_bare(&self.folder))?;
         add(&repository, cache.path())?;
         // The server is told these, so that it sends no more than is missing.
         for head in cache.references_glob("refs/heads/*")? {

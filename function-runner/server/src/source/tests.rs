@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use git2::Signature;
-use stoa_git::cache::Bounds;
+use stoa_git::cache::{Bounds, Folders};
 use stoa_git::testing::{Behaviour, GitServer, empty_files};
+use stoa_proto::ResolveRequest;
 use tempfile::TempDir;
 
+use super::job::{Question, Reply};
+use super::sources::{READS, Visit};
 use super::*;
+use crate::local::LocalRepositories;
+
+mod others;
 
 struct Origin {
     directory: TempDir,
@@ -62,7 +69,8 @@ impl Origin {
 
 /// Sources that may be anywhere on this machine.
 fn sources_in(caches: &Path) -> Sources {
-    Sources::new(Folders::new(caches.to_owned()), LocalRepositories::below(vec!["/".into()]))
+    let local = LocalRepositories::below(vec!["/".into()]);
+    Sources::new(Folders::new(caches.to_owned()), local, Readers::here())
 }
 
 impl Sources {
@@ -245,6 +253,7 @@ async fn serving_all(origin: &Origin) -> (GitServer, Source) {
         provider: "Git".to_owned(),
         remote: server.url("http", ".git"),
         credentials: credentials.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec().into())).into(),
+        ..Source::default()
     };
     (server, source)
 }
@@ -284,16 +293,27 @@ async fn commits_that_no_ref_leads_to_are_kept_until_there_are_too_many() {
     assert!(!has(&cache.join("strays"), &commits[3]));
 }
 
+/// The cache of a source in a folder, with commits fetched that no ref leads to or without.
+fn opened(directory: &Path, source: &Source, with_strays: bool) -> Cache {
+    stoa_git::cache::make_bare(directory).unwrap();
+    Cache::open(directory, source.clone(), 10, with_strays).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_of_no_ref_is_not_fetched_for_somebody_who_left() {
+async fn commit_of_no_ref_is_fetched_only_when_that_is_asked_for() {
     let origin = Origin::new();
     origin.commit("first", &[("b.yaml", "b: 1")]);
     let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
     let (_server, source) = serving_all(&origin).await;
     let directory = origin.caches.path().join("git/one");
-    let open = |is_gone: bool| Cache::open(&directory, source.clone(), 10, Arc::new(AtomicBool::new(is_gone))).unwrap();
-    check(open(true).ensure(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
-    open(false).ensure(commit).unwrap();
+    let without = opened(&directory, &source, false);
+    check(without.ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
+    assert!(without.lacks_stray.get(), "whoever asks says whether it is still wanted");
+    let with = opened(&directory, &source, true);
+    with.ensure(commit).unwrap();
+    assert!(!with.lacks_stray.get());
+    check(with.ensure(Oid::from_str(&"1".repeat(40)).unwrap()), Code::NotFound, reason::VERSION_NOT_FOUND);
+    assert!(!with.lacks_stray.get(), "nothing is left to ask for");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,7 +323,7 @@ async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
     let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
     let (server, source) = serving_all(&origin).await;
     let directory = origin.caches.path().join("git/one");
-    let cache = Cache::open(&directory, source, 10, Arc::default()).unwrap();
+    let cache = opened(&directory, &source, true);
     check(cache.ensure(Oid::from_str(&"1".repeat(40)).unwrap()), Code::NotFound, reason::VERSION_NOT_FOUND);
     server.behave(Behaviour::Away);
     check(cache.fetch_stray(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
@@ -311,7 +331,7 @@ async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
     cache.ensure(commit).unwrap();
 
     // A server that gives out what refs lead to alone.
-    let other = Cache::open(&origin.caches.path().join("git/two"), cache.source.clone(), 10, Arc::default()).unwrap();
+    let other = opened(&origin.caches.path().join("git/two"), &source, true);
     origin.repository().config().unwrap().set_bool("uploadpack.allowAnySHA1InWant", false).unwrap();
     check(other.ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
     // Its answer has no more to it than one that broke off.
@@ -376,9 +396,15 @@ async fn a_cache_stays_while_somebody_is_at_work_in_it_and_goes_when_nobody_is()
     let sweep = || sources.caches.sweep(Bounds { unused: Duration::ZERO, bytes: 0 }).unwrap();
     sources.resolve(&source, "main", "").await.unwrap();
     let caches = sources.caches.clone();
-    let removed = sources.with_cache(&source, move |cache| {
+    let removed = sources.with_cache(&source, move |visit: &mut Visit| {
         let removed = caches.sweep(Bounds { unused: Duration::ZERO, bytes: 0 }).unwrap();
-        cache.resolve("main", "").map(|_| removed)
+        async move {
+            let request = ResolveRequest { version: "main".to_owned(), ..ResolveRequest::default() };
+            let reply = visit.ask(Question::Resolve(request)).await?;
+            assert!(matches!(reply, Reply::Resolved(_)));
+            Ok::<_, Failure>(removed)
+        }
+        .boxed()
     });
     assert_eq!(removed.await.unwrap(), 0);
     assert_eq!(sweep(), 1);

@@ -14,5 +14,6 @@ mod ownership;
 mod process;
 mod proposals;
 mod rotation;
+mod sources;
 #[cfg(debug_assertions)]
 mod workers;

@@ -1,0 +1,196 @@
+//! What is asked of the process that has a source in hand, and what it answers.
+//!
+//! Both ends are one binary, so that the messages have no other version. Start at [`work`], which that process calls.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::Once;
+
+use prost::Message as _;
+use stoa_proto::{
+    CompareRequest, CompareResponse, ContentRequest, ContentResponse, LookRequest, LookResponse, Problem,
+    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source,
+};
+use stoa_workers::worker::Progress;
+use tonic::Code;
+
+use super::wire::Files;
+use super::{Cache, Looked, Resolved, content, logged, refs};
+use crate::failure::Failure;
+
+/// A question about a source. The credentials are in here, and nowhere else that the process has them from.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Job {
+    #[prost(message, optional, tag = "1")]
+    pub(super) source: Option<Source>,
+    /// The path of its cache.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) cache: Vec<u8>,
+    #[prost(uint32, tag = "3")]
+    pub(super) most_strays: u32,
+    /// Whether commits are fetched that no ref leads to, once all that refs lead to is here.
+    #[prost(bool, tag = "4")]
+    pub(super) with_strays: bool,
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11")]
+    pub(super) question: Option<Question>,
+}
+
+/// What is asked. The requests have no source here.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum Question {
+    #[prost(message, tag = "5")]
+    Resolve(ResolveRequest),
+    #[prost(message, tag = "6")]
+    Look(LookRequest),
+    /// The id of what is at a path.
+    #[prost(message, tag = "7")]
+    Content(ContentRequest),
+    #[prost(message, tag = "8")]
+    Compare(CompareRequest),
+    #[prost(message, tag = "9")]
+    ReadFile(ReadFileRequest),
+    /// That a commit is brought here.
+    #[prost(string, tag = "10")]
+    Fetch(String),
+    /// All that is at a path.
+    #[prost(message, tag = "11")]
+    Read(ContentRequest),
+}
+
+/// A reply, or with another code than 0 all that is wrong.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Answer {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(message, repeated, tag = "2")]
+    problems: Vec<Problem>,
+    /// A commit is missing that no ref leads to, and was not asked for.
+    #[prost(bool, tag = "3")]
+    pub(super) lacks_stray: bool,
+    /// What the process has to say that nobody is told but the log.
+    #[prost(string, tag = "4")]
+    pub(super) log: String,
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11")]
+    reply: Option<Reply>,
+}
+
+/// What a question is answered with.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum Reply {
+    #[prost(message, tag = "5")]
+    Resolved(ResolveResponse),
+    #[prost(message, tag = "6")]
+    Looked(LookResponse),
+    #[prost(message, tag = "7")]
+    Content(ContentResponse),
+    #[prost(message, tag = "8")]
+    Compared(CompareResponse),
+    #[prost(message, tag = "9")]
+    File(ReadFileResponse),
+    #[prost(bool, tag = "10")]
+    Fetched(bool),
+    #[prost(message, tag = "11")]
+    Read(Files),
+}
+
+/// Does a job: what processes are for that have a source in hand.
+pub(crate) fn work(job: Vec<u8>, _: &Progress) -> Vec<u8> {
+    static READY: Once = Once::new();
+    READY.call_once(|| {
+        logged::keep();
+        #[expect(unsafe_code, reason = "libgit2's options are globals")]
+        // SAFETY: the process has one thread.
+        let timeouts = unsafe { stoa_git::set_timeouts() };
+        if let Err(error) = timeouts {
+            tracing::error!(%error, "libgit2 takes no timeouts");
+        }
+    });
+    let answer = match Job::decode(job.as_slice()) {
+        Ok(job) => job.answer(),
+        Err(err) => Answer::of(Err(Failure::internal(&err)), false),
+    };
+    Answer { log: logged::take(), ..answer }.encode_to_vec()
+}
+
+impl Job {
+    /// Where the cache is.
+    pub(super) fn path(&self) -> PathBuf {
+        OsStr::from_bytes(&self.cache).into()
+    }
+
+    pub(super) fn answer(self) -> Answer {
+        let path = self.path();
+        let Self { source: Some(source), most_strays, with_strays, question: Some(question), .. } = self else {
+            return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
+        };
+        match Cache::open(&path, source, most_strays as usize, with_strays) {
+            Ok(cache) => {
+                let answered = question.of(&cache);
+                Answer::of(answered, cache.lacks_stray.get())
+            }
+            Err(failure) => Answer::of(Err(failure), false),
+        }
+    }
+}
+
+impl Question {
+    fn of(self, cache: &Cache) -> Result<Reply, Failure> {
+        let here = |commit: &str| {
+            let commit = refs::parse_commit(commit)?;
+            cache.ensure(commit).map(|()| commit)
+        };
+        Ok(match self {
+            Self::Resolve(ResolveRequest { version, r#ref, .. }) => {
+                let Resolved { commit, subject } = cache.resolve(&version, &r#ref)?;
+                Reply::Resolved(ResolveResponse { commit, subject })
+            }
+            Self::Look(LookRequest { r#ref, versions, .. }) => {
+                let Looked { latest, commits } = cache.look(&r#ref, &versions)?;
+                Reply::Looked(LookResponse { latest, commits })
+            }
+            Self::Content(ContentRequest { commit, path, .. }) => {
+                let digest = content::id(&cache.repository, here(&commit)?, &path)?;
+                Reply::Content(ContentResponse { digest })
+            }
+            Self::Compare(CompareRequest { base, commit, paths, .. }) => {
+                let (base, commit) = (here(&base)?, here(&commit)?);
+                // It may have gone to make room for the other.
+                cache.ensure(base)?;
+                let changed = content::changed(&cache.repository, base, commit, &paths)?;
+                Reply::Compared(CompareResponse { is_in_base: changed.is_none(), changed: changed.unwrap_or_default() })
+            }
+            Self::ReadFile(ReadFileRequest { commit, path, max_bytes, .. }) => {
+                let (path, text) = content::file(&cache.repository, here(&commit)?, &path, max_bytes as usize)?;
+                Reply::File(ReadFileResponse { text, path })
+            }
+            Self::Fetch(commit) => {
+                here(&commit)?;
+                Reply::Fetched(true)
+            }
+            Self::Read(ContentRequest { commit, path, .. }) => {
+                Reply::Read(content::read(&cache.repository, here(&commit)?, &path)?.into())
+            }
+        })
+    }
+}
+
+impl Answer {
+    fn of(answered: Result<Reply, Failure>, lacks_stray: bool) -> Self {
+        match answered {
+            Ok(reply) => Self { reply: Some(reply), ..Self::default() },
+            Err(failure) => {
+                let (code, problems) = failure.into_parts();
+                Self { code: code.into(), problems, lacks_stray, ..Self::default() }
+            }
+        }
+    }
+
+    pub(super) fn into_result(self) -> Result<Reply, Failure> {
+        match self.reply {
+            Some(reply) if self.code == 0 => Ok(reply),
+            _ if self.code == 0 => Err(Failure::internal(&"an answer has a reply")),
+            _ => Err(Failure::of(Code::from_i32(self.code), self.problems)),
+        }
+    }
+}

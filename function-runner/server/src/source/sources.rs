@@ -1,0 +1,274 @@
+//! All sources, as the runner has them: whose turn it is in which cache, and what is asked there.
+//!
+//! Nothing of a source is read in this process, and nothing of a Git server heard: [`Readers`] have that done.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use stoa_git::cache::Folders;
+use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tracing::Instrument as _;
+
+use super::job::{Answer, Job, Question, Reply};
+use super::readers::{Reader, Readers, Unanswered};
+use super::{Content, Looked, Resolved, cache_name, refs, strays};
+use crate::failure::{Failure, reason};
+use crate::local::LocalRepositories;
+
+/// The caches of all sources, under one directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    pub(super) caches: Folders,
+    /// One call at a time in each cache; a second one finds what the first brought.
+    pub(super) locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+    pub(super) readers: Readers,
+    /// A place for each content that may be in memory before it waits for a worker.
+    pub(super) places: Arc<Semaphore>,
+    /// How many commits that no ref leads to are kept of a source.
+    pub(super) most_strays: u32,
+    /// What may be named by path.
+    pub(super) local: LocalRepositories,
+}
+
+/// The place of a content in memory, until it is dropped.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+/// How many contents may be in memory at once. Each may have 64 MiB, and is copied twice.
+pub(super) const READS: usize = 4;
+
+impl Sources {
+    pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
+        Self {
+            caches,
+            locks: Arc::default(),
+            readers,
+            places: Arc::new(Semaphore::new(READS)),
+            most_strays: strays::MOST,
+            local,
+        }
+    }
+
+    /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
+    /// remote's default branch when that is empty.
+    pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
+        let request = ResolveRequest { source: None, version: version.to_owned(), r#ref: reference.to_owned() };
+        match self.ask(source, Question::Resolve(request)).await? {
+            Reply::Resolved(resolved) => Ok(Resolved { commit: resolved.commit, subject: resolved.subject }),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The commits that `latest` and some other versions mean now: the remote lists its refs once, and is asked for
+    /// commits that are not here yet in one fetch.
+    pub(crate) async fn look(
+        &self,
+        source: &Source,
+        reference: &str,
+        versions: Vec<String>,
+    ) -> Result<Looked, Failure> {
+        let request = LookRequest { source: None, r#ref: reference.to_owned(), versions };
+        match self.ask(source, Question::Look(request)).await? {
+            Reply::Looked(looked) => Ok(Looked { latest: looked.latest, commits: looked.commits }),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The id in Git of what is at a path of a commit: it covers all that generators read.
+    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
+        match self.ask(source, Question::Content(at(commit, path)?)).await? {
+            Reply::Content(content) => Ok(content.digest),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// Which of some paths a commit changes since its history left that of `base`; nothing where it is in that.
+    pub(crate) async fn changed(
+        &self,
+        source: &Source,
+        base: &str,
+        commit: &str,
+        paths: Vec<String>,
+    ) -> Result<Option<Vec<String>>, Failure> {
+        let (base, commit) = (refs::parse_commit(base)?.to_string(), refs::parse_commit(commit)?.to_string());
+        let request = CompareRequest { source: None, base, commit, paths };
+        match self.ask(source, Question::Compare(request)).await? {
+            Reply::Compared(compared) => Ok((!compared.is_in_base).then_some(compared.changed)),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// What is at a path of a commit, as far as generators look at it, once there is a place for it in memory.
+    pub(crate) async fn read_in_turn(
+        &self,
+        source: &Source,
+        commit: &str,
+        path: &str,
+    ) -> Result<(Content, Place), Failure> {
+        let request = at(commit, path)?;
+        let places = Arc::clone(&self.places);
+        let read = self.with_cache(source, move |visit: &mut Visit| {
+            let (request, places) = (request.clone(), Arc::clone(&places));
+            async move {
+                visit.ask(Question::Fetch(request.commit.clone())).await?;
+                // Only now, so that nobody has a place who waits for a server or for another's fetch.
+                let place = places.acquire_owned().await.expect("nobody closes the semaphore");
+                Ok::<_, Failure>((visit.ask(Question::Read(request)).await?, place))
+            }
+            .boxed()
+        });
+        match read.await? {
+            (Reply::Read(files), place) => Ok((files.into(), place)),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The text of a file at a path of a commit, and that path from the root of the source.
+    pub(crate) async fn file(
+        &self,
+        source: &Source,
+        commit: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<(String, String), Failure> {
+        let ContentRequest { commit, path, .. } = at(commit, path)?;
+        let max_bytes = most.try_into().unwrap_or(u32::MAX);
+        match self.ask(source, Question::ReadFile(ReadFileRequest { source: None, commit, path, max_bytes })).await? {
+            Reply::File(file) => Ok((file.path, file.text)),
+            _ => Err(unfitting()),
+        }
+    }
+
+    async fn ask(&self, source: &Source, question: Question) -> Result<Reply, Failure> {
+        self.with_cache(source, move |visit: &mut Visit| visit.ask(question.clone()).boxed()).await
+    }
+
+    /// Has something done in the cache of a source, where nobody else is at work meanwhile. What refs lead to is fetched to its
+    /// end, as far as there is time, also when whoever asked is gone: who asks next finds it.
+    pub(super) async fn with_cache<T: Send + 'static>(
+        &self,
+        source: &Source,
+        work: impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Send + Sync + 'static,
+    ) -> Result<T, Failure> {
+        if source.provider != "Git" {
+            let message = format!("source provider {:?} is not available yet", source.provider);
+            return Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message));
+        }
+        if source.remote.is_empty() {
+            return Err(Failure::request("source.remote is empty"));
+        }
+        let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
+        self.local.check(&source.remote).map_err(unauthorized)?;
+        let kept = self.caches.take("git", &cache_name(source));
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that nobody has, or waits for, is nothing to keep.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(kept.path().to_owned()).or_default())
+        };
+        let guard = lock.lock_owned().await;
+        let job = Job {
+            source: Some(source.clone()),
+            cache: kept.path().as_os_str().as_bytes().to_vec(),
+            most_strays: self.most_strays,
+            ..Job::default()
+        };
+        let (readers, gone) = (self.readers.clone(), CancellationToken::new());
+        let _asks = gone.clone().drop_guard();
+        let visited = async move {
+            let _guard = guard;
+            match visit(&job, &readers, &gone, &work).await {
+                // All that is here can be had again; a machine that lost its power may have left files that are empty.
+                Err(failure) if failure.is_internal() => {
+                    let directory = kept.path().to_owned();
+                    tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
+                    on_files(move || stoa_git::cache::remove(&directory).map_err(|err| Failure::internal(&err)))
+                        .await?;
+                    visit(&job, &readers, &gone, &work).await
+                }
+                done => done,
+            }
+        };
+        tokio::spawn(visited.in_current_span()).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
+    }
+}
+
+/// A process at work in the cache of a source, for whoever asks.
+pub(super) struct Visit {
+    job: Job,
+    reader: Reader,
+    /// Ends when nobody waits any more.
+    gone: CancellationToken,
+    /// Whether the process may have left something unfinished.
+    is_cut: bool,
+}
+
+async fn visit<T: Send>(
+    job: &Job,
+    readers: &Readers,
+    gone: &CancellationToken,
+    work: &(impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Sync),
+) -> Result<T, Failure> {
+    let path = job.path();
+    // A process of its own could write nothing beside the folder.
+    on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
+    let reader = gone.run_until_cancelled(readers.begin(job)).await.ok_or_else(left)??;
+    let mut visit = Visit { job: job.clone(), reader, gone: gone.clone(), is_cut: false };
+    let done = work(&mut visit).await;
+    visit.reader.end().await;
+    if visit.is_cut {
+        let path = job.path();
+        on_files(move || stoa_git::cache::remove_leftovers(&path).map_err(|err| Failure::internal(&err))).await?;
+    }
+    done
+}
+
+impl Visit {
+    pub(super) async fn ask(&mut self, question: Question) -> Result<Reply, Failure> {
+        let job = Job { question: Some(question), ..self.job.clone() };
+        let answer = self.work(&job).await?;
+        if !answer.lacks_stray {
+            return answer.into_result();
+        }
+        // Such a commit may be anybody's: nobody waits behind it for longer than whoever wants it.
+        let gone = self.gone.clone();
+        let job = Job { with_strays: true, ..job };
+        match gone.run_until_cancelled(self.work(&job)).await {
+            Some(answer) => answer?.into_result(),
+            None => {
+                self.is_cut = true;
+                Err(left())
+            }
+        }
+    }
+
+    async fn work(&mut self, job: &Job) -> Result<Answer, Failure> {
+        self.reader.work(job).await.map_err(|Unanswered(failure)| {
+            self.is_cut = true;
+            failure
+        })
+    }
+}
+
+/// Does something with files on a thread that may wait for them.
+async fn on_files(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
+}
+
+fn at(commit: &str, path: &str) -> Result<ContentRequest, Failure> {
+    Ok(ContentRequest { source: None, commit: refs::parse_commit(commit)?.to_string(), path: path.to_owned() })
+}
+
+fn unfitting() -> Failure {
+    Failure::internal(&"a question about a source has the reply to another")
+}
+
+fn left() -> Failure {
+    Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, "nobody waits for it any more")
+}

@@ -1,0 +1,80 @@
+//! Work that gets a process of its own, which is gone when the work is done.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::process::{Failed, Limits, Program, StartError, Starter, Worker};
+
+/// Which processes do errands, and what each of their jobs may take.
+#[derive(Clone, Debug)]
+pub struct ErrandConfig {
+    /// The program that calls [`worker::serve`](crate::worker::serve).
+    pub program: PathBuf,
+    /// Its arguments, before those of the errand.
+    pub arguments: Vec<OsString>,
+    /// All of its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What one job may take. That it may have no more memory is up to the process, whose arguments say so.
+    pub limits: Limits,
+}
+
+/// Starts a process for each errand. Clones share the thread that does.
+#[derive(Clone, Debug)]
+pub struct Errands {
+    starter: Arc<Starter>,
+    limits: Limits,
+}
+
+/// A process that does the jobs of one errand, one after the other. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Errand {
+    worker: Worker,
+    limits: Limits,
+}
+
+impl Errands {
+    /// Has to be called in a runtime of Tokio.
+    ///
+    /// # Errors
+    ///
+    /// When the system starts no thread.
+    pub fn new(config: ErrandConfig) -> io::Result<Self> {
+        let ErrandConfig { program, arguments, environment, limits } = config;
+        let starter = Starter::new(Program { path: program, arguments, environment })?;
+        Ok(Self { starter: Arc::new(starter), limits })
+    }
+
+    /// Starts a process with the arguments of an errand, and waits until it takes jobs.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub async fn begin(&self, arguments: Vec<OsString>) -> Result<Errand, StartError> {
+        Ok(Errand { worker: self.starter.start(arguments).await?, limits: self.limits })
+    }
+
+    /// What one job may take.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+impl Errand {
+    /// Does a job. After a failure, or when the future is dropped before its end, this is of no use any more.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn work(&mut self, job: &[u8]) -> Result<Bytes, Failed> {
+        self.worker.work(job, &self.limits).await
+    }
+
+    /// Ends the process, whatever it is at, and waits until it is gone.
+    pub async fn end(self) {
+        self.worker.kill().await;
+    }
+}
