@@ -215,6 +215,6 @@ impl World {
             Ok(_) | Err(_) => self.known.note_told(&self.key, uids.clone()),
         }
         told.map(drop)
-            .map_err(|error| Stop::One((reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"))))
+            .map_err(|error| Stop::One((reason::PULL_REQUESTS_NOT_REPORTED, format!("pull request {number}: {error}"))))
     }
 }

@@ -198,7 +198,7 @@ async fn await_word(execution: &mut Execution, target: &Target, commit: &str) ->
     }
 }
 
-/// Whether a source says that the server of its pull requests cannot be asked.
+/// Whether a source says that the server of its pull requests cannot be asked. One that does not take what it is told can be.
 fn is_away(source: &SourceStatus) -> bool {
     let planned = condition(&source.conditions, reason::PULL_REQUESTS_PLANNED);
     let reasons = [reason::PULL_REQUESTS_UNAVAILABLE, reason::REFERENCE_NOT_FOUND];
