@@ -2,8 +2,8 @@
 //!
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, or a step of
 //! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
-//! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before a
-//! preview or a release goes ([`needed`]). Plans of pull requests do not count: who made them removes them, and
+//! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before
+//! previews or releases go ([`needed`]). Plans of pull requests do not count: who made them removes them, and
 //! would make them again. The documents of what went are removed by `garbage`.
 
 use std::{
@@ -29,7 +29,10 @@ use super::{
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
-use crate::runs::{Services, status};
+use crate::{
+    kinds::lookup::Kind,
+    runs::{Services, status},
+};
 
 /// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -91,12 +94,7 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
     let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
         let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
-        let mut gone = HashSet::new();
-        for release in excess {
-            if failed.note(remove_release(&services, release).await) == Some(true) {
-                gone.insert(queue::key_of(release));
-            }
-        }
+        let gone = remove_releases(&services, &excess, &mut failed).await;
         let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
         for resource in excess_resources(&all_resources, left) {
             failed.note(queue::delete(&resources, resource).await);
@@ -108,28 +106,48 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
             let workflow = run.labels().get(labels::WORKFLOW);
             workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
         };
-        for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            failed.note(remove_run(&services, run).await);
-        }
+        let excess = excess_runs(&all_runs, named, kept_of(kept));
+        let excess: Vec<&Run> = excess.into_iter().filter(|run| !is_needed(run)).collect();
+        remove_runs(&services, &excess, &mut failed).await;
     }
     failed.told()?;
     Ok(Some(AGAIN))
 }
 
-/// Removes a release as it was read, unless somebody goes back to it by now; whether it goes.
-async fn remove_release(services: &Services, release: &Release) -> Result<bool, ApiError> {
-    if needed::is_gone_back_to(&services.lookup, release).await? {
-        return Ok(false);
+/// Removes releases as they were read, but those that somebody goes back to by now; the keys of those that go.
+async fn remove_releases(services: &Services, releases: &[&Release], failed: &mut FirstError) -> HashSet<ObjectKey> {
+    let mut gone = HashSet::new();
+    for batch in releases.chunks(needed::BATCH) {
+        let needed = needed::to_be_gone_back_to(&services.lookup, batch).await;
+        gone.extend(remove(services, batch, needed, failed).await);
     }
-    queue::delete(&services.lookup.api::<Release>()?, release).await
+    gone
 }
 
-/// Removes a run as it was read, unless somebody carries out its plan by now; whether it goes.
-async fn remove_run(services: &Services, run: &Run) -> Result<bool, ApiError> {
-    if needed::is_to_be_carried_out(&services.lookup, run).await? {
-        return Ok(false);
+/// Removes runs as they were read, but those whose plans somebody carries out by now; the keys of those that go.
+async fn remove_runs(services: &Services, runs: &[&Run], failed: &mut FirstError) -> HashSet<ObjectKey> {
+    let mut gone = HashSet::new();
+    for batch in runs.chunks(needed::BATCH) {
+        let needed = needed::to_be_carried_out(&services.lookup, batch).await;
+        gone.extend(remove(services, batch, needed, failed).await);
     }
-    queue::delete(&services.lookup.api::<Run>()?, run).await
+    gone
+}
+
+async fn remove<K: Kind>(
+    services: &Services,
+    objects: &[&K],
+    needed: Result<HashSet<ObjectKey>, ApiError>,
+    failed: &mut FirstError,
+) -> Vec<ObjectKey> {
+    let mut gone = Vec::new();
+    let (Some(needed), Some(api)) = (failed.note(needed), failed.note(services.lookup.api::<K>())) else { return gone };
+    for (key, object) in objects.iter().map(|object| (queue::key_of(*object), *object)) {
+        if !needed.contains(&key) && failed.note(queue::delete(&api, object).await) == Some(true) {
+            gone.push(key);
+        }
+    }
+    gone
 }
 
 fn kept_of(kept: i64) -> usize {
@@ -230,7 +248,7 @@ fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::lookup::Kind, runs::runner};
+    use crate::{controllers::runs::tests::World, runs::runner};
     use serde_json::{Value, json};
     use stoa_types::delivery::WorkflowPhase;
 
@@ -341,6 +359,22 @@ mod tests {
         assert_eq!(names(&excess_resources(&resources, [].iter())), [""; 0]);
     }
 
+    /// Whether a run that was read is removed.
+    async fn remove_run(world: &World, run: &Run) -> bool {
+        let mut failed = FirstError::default();
+        let gone = remove_runs(&world.services, &[run], &mut failed).await;
+        failed.told().unwrap();
+        gone.contains(&queue::key_of(run))
+    }
+
+    /// The same of a release.
+    async fn remove_release(world: &World, release: &Release) -> bool {
+        let mut failed = FirstError::default();
+        let gone = remove_releases(&world.services, &[release], &mut failed).await;
+        failed.told().unwrap();
+        gone.contains(&queue::key_of(release))
+    }
+
     async fn end(world: &World, run: &str) {
         let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
         world.registry.api::<Run>().update_status_with("shop", run, end).await.unwrap();
@@ -355,10 +389,10 @@ mod tests {
         let read = runs.get("shop", "preview").await.unwrap();
         let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview"});
         world.create("Run", "apply", apply).await;
-        assert!(!remove_run(&world.services, &read).await.unwrap());
+        assert!(!remove_run(&world, &read).await);
         assert_eq!(runs.get("shop", "preview").await.unwrap(), read);
         end(&world, "apply").await;
-        assert!(remove_run(&world.services, &read).await.unwrap());
+        assert!(remove_run(&world, &read).await);
         assert!(runs.get("shop", "preview").await.unwrap().metadata.deletion_timestamp.is_some());
     }
 
@@ -373,15 +407,15 @@ mod tests {
         let read = releases.get("shop", "web.dev.1").await.unwrap();
         let back = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 1});
         world.create("Run", "back", back).await;
-        assert!(!remove_release(&world.services, &read).await.unwrap());
+        assert!(!remove_release(&world, &read).await);
         end(&world, "back").await;
         let step = json!({"name": "back", "run": {"operation": "Rollback", "release": 1, "workspaces": ["dev"],
             "maxParallel": 10, "timeout": "1h"}});
         world.create("Workflow", "goes-back", json!({"stack": "web", "steps": [step]})).await;
-        assert!(!remove_release(&world.services, &read).await.unwrap());
+        assert!(!remove_release(&world, &read).await);
         let end = |workflow: &mut Workflow| workflow.status.get_or_insert_default().phase = WorkflowPhase::Succeeded;
         world.registry.api::<Workflow>().update_status_with("shop", "goes-back", end).await.unwrap();
-        assert!(remove_release(&world.services, &read).await.unwrap());
+        assert!(remove_release(&world, &read).await);
         assert!(releases.get_opt("shop", "web.dev.1").await.unwrap().is_none());
     }
 }
