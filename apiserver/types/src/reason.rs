@@ -114,8 +114,10 @@ pub const NO_PLACE: &str = "NoPlace";
 pub const NAMESPACE_SHARE_USED: &str = "NamespaceShareUsed";
 /// Somebody has to approve a plan; also a condition of a Workflow, in which they may have to approve a step.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
-/// The server of pull requests cannot be asked, or does not take what it is told.
+/// The server of pull requests cannot be asked.
 pub const PULL_REQUESTS_UNAVAILABLE: &str = "PullRequestsUnavailable";
+/// The server of pull requests can be asked, and does not take what it is told.
+pub const PULL_REQUESTS_NOT_REPORTED: &str = "PullRequestsNotReported";
 /// Somebody has to merge a pull request.
 pub const AWAITING_MERGE: &str = "AwaitingMerge";
 /// Somebody closed the pull request without merging it.

@@ -1,8 +1,8 @@
 //! What controllers ask of others who may not answer: Git servers, endpoints, clusters.
 //!
 //! No look waits for that. Each question has a task of its own ([`Asks`]), which notes what it hears where the next look finds
-//! it, and has the object looked at ([`Poke`]). It asks when it is the turn of its namespace ([`Turns`]), so that nobody whose
-//! servers do not answer keeps others from asking.
+//! it, and has the object looked at ([`Poke`]). It asks when it is the turn of its namespace ([`Turns`]), so that no few whose
+//! servers do not answer keep others from asking.
 
 use std::{
     borrow::Borrow,
@@ -28,8 +28,12 @@ use crate::runs::Halt;
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);
 /// How long a repository may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many are asked at once, unless it is said otherwise, and so many for one namespace.
+/// So many are asked at once, unless it is said otherwise: mostly by way of a function-runner, which has a place for each of its
+/// calls, by default 256, and runs need some of them.
 const AT_ONCE: usize = 64;
+/// The same of what waits in no place of a function-runner and has little in memory meanwhile.
+pub(crate) const MANY_AT_ONCE: usize = 512;
+/// So many are asked at once for one namespace.
 const AT_ONCE_IN_NAMESPACE: usize = 16;
 /// A namespace gets no more once it has one in so many of the turns that are free.
 const SHARE: usize = 3;
@@ -67,7 +71,9 @@ impl Poke {
 /// Whose turn it is to ask.
 ///
 /// A namespace has at most [`AT_ONCE_IN_NAMESPACE`] turns, and none is given to one that has a third of what is free. So what one
-/// may have becomes less the more of them ask, and whoever has none finds one free though many others have theirs for long.
+/// may have becomes less the more of them ask: of 64 turns the first may have 16, the next 12, then 9, 7 and so on. Twelve
+/// namespaces that take all they may leave one; a thirteenth takes that, and with 512 turns it is the forty-first that takes the
+/// last. Who comes then waits until one is given back, which is there for whoever has none before it is for whoever has many.
 #[derive(Debug)]
 pub(crate) struct Turns {
     places: Arc<Places>,
@@ -330,6 +336,24 @@ mod tests {
         drop(held);
         assert_eq!(take_all(&quick).len(), AT_ONCE_IN_NAMESPACE, "what is given back is there for all");
         assert!(turns.places.taken.lock().in_namespaces.is_empty());
+    }
+
+    #[test]
+    fn so_many_namespaces_that_take_all_they_may_leave_nothing_and_what_is_given_back_is_for_others() {
+        for (at_once, all) in [(AT_ONCE, 13), (MANY_AT_ONCE, 41)] {
+            let turns = Turns::new(at_once);
+            let slow: Vec<TurnsOf> = (0..all).map(|i| turns.of(&format!("slow-{i}"))).collect();
+            let (last, others) = slow.split_last().unwrap();
+            let mut held: Vec<Vec<Turn<'_>>> = others.iter().map(take_all).collect();
+            let quick = turns.of("quick");
+            assert!(quick.take().now_or_never().is_some(), "one is left by the {} before", all - 1);
+            held.push(take_all(last));
+            assert_eq!(held.iter().map(Vec::len).sum::<usize>(), at_once);
+            assert!(quick.take().now_or_never().is_none(), "{all} have all of them");
+            drop(held[0].pop());
+            assert!(slow[0].take().now_or_never().is_none(), "it has many");
+            assert!(quick.take().now_or_never().is_some());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,10 @@
 //! Compliance: reads back whether clusters have what was committed for them, one look for all stacks of a workspace.
 //!
-//! What a look asks is asked when it is the turn of the workspace ([`Turns`]): clusters and Git servers that do not answer have no
-//! more than that. Elsewhere: what is asked and how it is kept is in `runs::compliance`.
+//! What a look asks is asked when it is the turn of the workspace ([`Turns`]), which has one at a time: as many workspaces as there
+//! are turns ([`ASKING`]), whose clusters or Git servers do not answer, keep others waiting for as long as these are waited for.
+//! What is not compliant is looked at less and less often, so that they seldom do.
+//!
+//! Elsewhere: what is asked and how it is kept is in `runs::compliance`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -36,6 +39,9 @@ use crate::{
 const SOONEST: Duration = Duration::from_secs(3);
 /// How many workspaces are looked at at once: all, since a look waits for its turn to ask.
 const AT_ONCE: usize = usize::MAX;
+/// How many workspaces are asked about at once: each has a place of a function-runner meanwhile, and these are half of those that
+/// one has by default.
+const ASKING: usize = 128;
 /// How many commits are asked for at once: an answer says of each what every reconciler says.
 const ASKED: usize = 200;
 
@@ -73,7 +79,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             workspaces_of(stack).map(key).collect()
         }),
     ];
-    let turns = Arc::<Turns>::default();
+    let turns = Arc::new(Turns::new(ASKING));
     let look = |key| look(services.clone(), by_workspace.clone(), turns.clone(), key);
     queue::drive_some("compliance", AT_ONCE, triggers, end, look).await;
 }
@@ -259,7 +265,7 @@ mod tests {
         });
         let gitops = json!({ "repository": "file:///deploy.git", "compliance": { "reconcilers": [reconciler] } });
         // They come first in every order.
-        let slow: Vec<String> = (0..40).map(|number| format!("a-slow-{number}")).collect();
+        let slow: Vec<String> = (0..100).map(|number| format!("a-slow-{number}")).collect();
         for name in &slow {
             world.create("Workspace", name, json!({ "backend": { "name": "default" }, "gitops": gitops })).await;
         }

@@ -1,20 +1,26 @@
 //! Whether somebody who has not ended needs what is about to be removed.
 //!
-//! It is asked right before that, and read from the log rather than from what was listed before: a run that was let in meanwhile
-//! counts. One that comes while it is removed is refused by its strategy, or finds that what it names is gone, and says so.
+//! It is asked right before that, of so many objects at once ([`BATCH`]), and read from the log rather than from what was listed
+//! before: a run that was let in meanwhile counts. One that comes while they are removed is refused by its strategy, or finds that
+//! what it names is gone, and says so.
+
+use std::collections::{BTreeSet, HashSet};
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
     Release, Run, Workflow,
     delivery::{Operation, RunStep},
-    labels,
 };
 
+use super::queue::{self, ObjectKey};
 use crate::{
     kinds::{lookup::Lookup, workflow::effective},
     runs::status,
 };
+
+/// So many objects at most are removed after it was asked once who needs them: each time all that has not ended is listed.
+pub(super) const BATCH: usize = 50;
 
 /// What has not ended, of runs and of workflows.
 pub(super) const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Canceled";
@@ -25,48 +31,65 @@ pub(super) const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed
 ///
 /// When runs cannot be read.
 pub(super) async fn is_to_be_carried_out(lookup: &Lookup, preview: &Run) -> Result<bool, ApiError> {
-    if preview.spec.operation != Operation::Preview {
-        return Ok(false);
-    }
-    let (namespace, name) = (preview.namespace().unwrap_or_default(), preview.name_any());
-    let names_it = |run: &Run| run.spec.plan.as_ref() == Some(&name);
-    is_any_under_way(lookup, &namespace, &preview.spec.stack, names_it).await
+    Ok(!to_be_carried_out(lookup, &[preview]).await?.is_empty())
 }
 
-/// Whether a run goes back to this release, or a step of a workflow is to.
+/// The keys of those of these runs that others name as the Previews whose plans they carry out.
+///
+/// # Errors
+///
+/// When runs cannot be read.
+pub(super) async fn to_be_carried_out(lookup: &Lookup, runs: &[&Run]) -> Result<HashSet<ObjectKey>, ApiError> {
+    let previews = runs.iter().filter(|run| run.spec.operation == Operation::Preview);
+    let previews: HashSet<ObjectKey> = previews.map(|run| queue::key_of(*run)).collect();
+    let namespaces: BTreeSet<&String> = previews.iter().map(|(namespace, _)| namespace).collect();
+    let mut needed = HashSet::new();
+    for namespace in namespaces {
+        let named = |run: &Run| Some((namespace.clone(), run.spec.plan.clone()?));
+        needed.extend(of_runs_under_way(lookup, namespace, named).await?);
+    }
+    needed.retain(|key| previews.contains(key));
+    Ok(needed)
+}
+
+/// The keys of those of these releases that a run goes back to, or a step of a workflow is to.
 ///
 /// # Errors
 ///
 /// When runs or workflows cannot be read.
-pub(super) async fn is_gone_back_to(lookup: &Lookup, release: &Release) -> Result<bool, ApiError> {
-    let namespace = release.namespace().unwrap_or_default();
-    let spec = &release.spec;
-    let goes_back = |run: &Run| {
-        let is_rollback = run.spec.planned() == Operation::Rollback;
-        is_rollback && run.spec.workspace == spec.workspace && run.spec.release == Some(spec.revision)
-    };
-    if is_any_under_way(lookup, &namespace, &spec.stack, goes_back).await? {
-        return Ok(true);
+pub(super) async fn to_be_gone_back_to(lookup: &Lookup, releases: &[&Release]) -> Result<HashSet<ObjectKey>, ApiError> {
+    let keyed: Vec<(ObjectKey, &Release)> =
+        releases.iter().map(|release| (queue::key_of(*release), *release)).collect();
+    let namespaces: BTreeSet<&String> = keyed.iter().map(|((namespace, _), _)| namespace).collect();
+    let mut needed = HashSet::new();
+    for namespace in namespaces {
+        let gone_back = |run: &Run| {
+            let release = run.spec.release.filter(|_| run.spec.planned() == Operation::Rollback)?;
+            Some((run.spec.stack.clone(), run.spec.workspace.clone(), release))
+        };
+        let by_runs: HashSet<_> = of_runs_under_way(lookup, namespace, gone_back).await?.into_iter().collect();
+        let workflows = workflows_under_way(lookup, Some(namespace)).await?;
+        let by_steps: HashSet<_> = workflows.iter().flat_map(gone_back_to).collect();
+        let is_needed = |release: &Release| {
+            let (stack, revision) = (release.spec.stack.clone(), release.spec.revision);
+            by_runs.contains(&(stack.clone(), release.spec.workspace.clone(), revision))
+                || by_steps.contains(&(namespace.clone(), stack, revision))
+        };
+        let of_namespace = keyed.iter().filter(|((of, _), release)| of == namespace && is_needed(release));
+        needed.extend(of_namespace.map(|(key, _)| key.clone()));
     }
-    let named = (namespace.clone(), spec.stack.clone(), spec.revision);
-    let workflows = workflows_under_way(lookup, Some(&namespace)).await?;
-    Ok(workflows.iter().any(|workflow| gone_back_to(workflow).contains(&named)))
+    Ok(needed)
 }
 
-/// Whether there is such a run of a stack that has not ended.
-async fn is_any_under_way(
+/// What `of` finds in the runs of a namespace that have not ended.
+async fn of_runs_under_way<T>(
     lookup: &Lookup,
     namespace: &str,
-    stack: &str,
-    is_it: impl Fn(&Run) -> bool,
-) -> Result<bool, ApiError> {
-    let options = ListOptions {
-        label_selector: Some(format!("{}={stack}", labels::STACK)),
-        field_selector: Some(UNDER_WAY.to_owned()),
-        ..ListOptions::default()
-    };
-    let found = |run: Run| (!status(&run).phase.is_terminal() && is_it(&run)).then_some(());
-    Ok(!lookup.api::<Run>()?.list_of(Some(namespace), &options, found).await?.is_empty())
+    of: impl Fn(&Run) -> Option<T>,
+) -> Result<Vec<T>, ApiError> {
+    let options = ListOptions { field_selector: Some(UNDER_WAY.to_owned()), ..ListOptions::default() };
+    let found = |run: Run| if status(&run).phase.is_terminal() { None } else { of(&run) };
+    lookup.api::<Run>()?.list_of(Some(namespace), &options, found).await
 }
 
 /// The workflows that have not ended, of a namespace or of all.
@@ -90,4 +113,43 @@ pub(super) fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
         Some((workflow.namespace().unwrap_or_default(), stack.clone(), step.release?))
     };
     spec.steps.iter().filter_map(|step| step.run.as_ref()).filter_map(of_step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use stoa_types::delivery::RunPhase;
+
+    use super::*;
+    use crate::{
+        controllers::runs::tests::World,
+        runs::{journal::tests::Narrow, runner},
+    };
+
+    #[tokio::test]
+    async fn runs_are_listed_once_however_many_previews_are_asked_about() {
+        let log = Narrow::new(0);
+        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
+        let mut previews = Vec::new();
+        for number in 0..BATCH {
+            let name = format!("preview-{number}");
+            world.create("Run", &name, spec.clone()).await;
+            let ended = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
+            previews.push(world.registry.api::<Run>().update_status_with("shop", &name, ended).await.unwrap());
+        }
+        let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview-7"});
+        world.create("Run", "apply", apply).await;
+        let asked = async |previews: &[&Run]| {
+            let before = log.heads();
+            let needed = to_be_carried_out(&world.services.lookup, previews).await.unwrap();
+            (needed, log.heads() - before)
+        };
+        let all: Vec<&Run> = previews.iter().collect();
+        let (needed, lists) = asked(&all).await;
+        assert_eq!(needed, HashSet::from([("shop".to_owned(), "preview-7".to_owned())]));
+        // Others may ask where the log ends meanwhile.
+        assert!(lists < BATCH / 10, "{lists}");
+        assert_eq!(asked(&all[..7]).await.0, HashSet::new(), "it is none of these");
+    }
 }

@@ -8,7 +8,8 @@
 //!
 //! [`listing`] asks the server which pull requests there are, [`world`] finds out what they change, [`plans`] makes the runs,
 //! and [`merges`] keeps them until the merge is deployed. Apart from that [`teller`] has [`telling`] tell of them what [`report`]
-//! puts in words. Both wait for the turn of the source's namespace (`controllers::asks`).
+//! puts in words. Both wait for the turn of the source's namespace (`controllers::asks`): a dozen namespaces whose servers do not
+//! answer can keep others from looking for as long as these are waited for, and some forty from telling.
 
 mod listing;
 mod merges;
@@ -36,7 +37,7 @@ use self::{
 };
 pub(crate) use self::{merges::has_followed, plans::is_plan};
 use super::{
-    asks::{Poke, Turns, TurnsOf},
+    asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf},
     groups::{GATHER, Member},
     queue::{self, ObjectKey, Trigger},
 };
@@ -75,8 +76,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     ];
     let (poke, poked) = Poke::triggering();
     let known = Known::with(poke);
-    // Who tells takes no turn of those who look.
-    let (looks, tales) = (Turns::default(), Turns::default());
+    // Who tells takes no turn of those who look, and waits for nobody but the server, with no more than a comment in memory. A look
+    // has all plans of its source there, and waits for function-runners, too.
+    let (looks, tales) = (Turns::default(), Turns::new(MANY_AT_ONCE));
     let look = |key: ObjectKey| look(services.clone(), known.clone(), looks.of(&key.0), key);
     let tell = |key: ObjectKey| teller::look(services.clone(), known.clone(), tales.of(&key.0), key);
     tokio::select! {

@@ -2,8 +2,8 @@
 //!
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, or a step of
 //! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
-//! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before a
-//! preview or a release goes ([`needed`]). Plans of pull requests do not count: who made them removes them, and
+//! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before
+//! previews or releases go ([`needed`]). Plans of pull requests do not count: who made them removes them, and
 //! would make them again. The documents of what went are removed by `garbage`.
 
 use std::{
@@ -131,12 +131,8 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
     let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
         let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
-        let mut gone = HashSet::new();
-        for release in excess {
-            if failed.note(remove_release(services, &release.read).await) == Some(true) {
-                gone.insert(&release.read.key);
-            }
-        }
+        let excess: Vec<&Read> = excess.into_iter().map(|release| &release.read).collect();
+        let gone = remove_releases(services, &excess, &mut failed).await;
         let left = all_releases.iter().filter(|release| !gone.contains(&release.read.key));
         for resource in excess_resources(&all_resources, left) {
             failed.note(remove_resource(services, &resource.read).await);
@@ -145,31 +141,60 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
     if let Some(kept) = retention.runs {
         let workflows: HashSet<ObjectKey> = workflows.iter().map(queue::key_of).collect();
         let is_needed = |run: &&OfRun| run.workflow.as_ref().is_some_and(|workflow| workflows.contains(workflow));
-        for run in excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            failed.note(remove_run(services, &run.read).await);
-        }
+        let excess = excess_runs(&all_runs, named, kept_of(kept)).into_iter().filter(|run| !is_needed(run));
+        let excess: Vec<&Read> = excess.map(|run| &run.read).collect();
+        remove_runs(services, &excess, &mut failed).await;
     }
     failed.told()
 }
 
-/// Removes a release as it was read, unless somebody goes back to it by now; whether it goes.
-async fn remove_release(services: &Services, read: &Read) -> Result<bool, ApiError> {
-    let releases = services.lookup.api::<Release>()?;
-    let Some(release) = unchanged(&releases, read).await? else { return Ok(false) };
-    if needed::is_gone_back_to(&services.lookup, &release).await? {
-        return Ok(false);
+/// Removes releases as they were read, but those that somebody goes back to by now; the keys of those that go.
+async fn remove_releases(services: &Services, releases: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
+    let mut gone = HashSet::new();
+    for batch in releases.chunks(needed::BATCH) {
+        let read: Vec<Release> = all_unchanged(services, batch, failed).await;
+        let needed = needed::to_be_gone_back_to(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        gone.extend(remove(services, &read, needed, failed).await);
     }
-    queue::delete(&releases, &release).await
+    gone
 }
 
-/// Removes a run as it was read, unless somebody carries out its plan by now; whether it goes.
-async fn remove_run(services: &Services, read: &Read) -> Result<bool, ApiError> {
-    let runs = services.lookup.api::<Run>()?;
-    let Some(run) = unchanged(&runs, read).await? else { return Ok(false) };
-    if needed::is_to_be_carried_out(&services.lookup, &run).await? {
-        return Ok(false);
+/// Removes runs as they were read, but those whose plans somebody carries out by now; the keys of those that go.
+async fn remove_runs(services: &Services, runs: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
+    let mut gone = HashSet::new();
+    for batch in runs.chunks(needed::BATCH) {
+        let read: Vec<Run> = all_unchanged(services, batch, failed).await;
+        let needed = needed::to_be_carried_out(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        gone.extend(remove(services, &read, needed, failed).await);
     }
-    queue::delete(&runs, &run).await
+    gone
+}
+
+/// Removes what nobody needs; the keys of those that go.
+async fn remove<K: Kind>(
+    services: &Services,
+    objects: &[K],
+    needed: Result<HashSet<ObjectKey>, ApiError>,
+    failed: &mut FirstError,
+) -> Vec<ObjectKey> {
+    let mut gone = Vec::new();
+    let (Some(needed), Some(api)) = (failed.note(needed), failed.note(services.lookup.api::<K>())) else { return gone };
+    for (key, object) in objects.iter().map(|object| (queue::key_of(object), object)) {
+        if !needed.contains(&key) && failed.note(queue::delete(&api, object).await) == Some(true) {
+            gone.push(key);
+        }
+    }
+    gone
+}
+
+/// Those of the objects that are there as they were read.
+async fn all_unchanged<K: Kind>(services: &Services, read: &[&Read], failed: &mut FirstError) -> Vec<K> {
+    let mut all = Vec::new();
+    let Some(api) = failed.note(services.lookup.api::<K>()) else { return all };
+    for read in read {
+        all.extend(failed.note(unchanged(&api, read).await).flatten());
+    }
+    all
 }
 
 /// Removes a resource's record as it was read; whether it goes.
@@ -479,6 +504,22 @@ mod tests {
         assert_eq!(resources_of(&resources, &[]), [""; 0]);
     }
 
+    /// Whether a run that was read is removed.
+    async fn remove_run(world: &World, run: &Run) -> bool {
+        let mut failed = FirstError::default();
+        let gone = remove_runs(&world.services, &[&Read::of(run)], &mut failed).await;
+        failed.told().unwrap();
+        gone.contains(&queue::key_of(run))
+    }
+
+    /// The same of a release.
+    async fn remove_release(world: &World, release: &Release) -> bool {
+        let mut failed = FirstError::default();
+        let gone = remove_releases(&world.services, &[&Read::of(release)], &mut failed).await;
+        failed.told().unwrap();
+        gone.contains(&queue::key_of(release))
+    }
+
     async fn end(world: &World, run: &str) {
         let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
         world.registry.api::<Run>().update_status_with("shop", run, end).await.unwrap();
@@ -536,10 +577,10 @@ mod tests {
         let read = runs.get("shop", "preview").await.unwrap();
         let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview"});
         world.create("Run", "apply", apply).await;
-        assert!(!remove_run(&world.services, &Read::of(&read)).await.unwrap());
+        assert!(!remove_run(&world, &read).await);
         assert_eq!(runs.get("shop", "preview").await.unwrap(), read);
         end(&world, "apply").await;
-        assert!(remove_run(&world.services, &Read::of(&read)).await.unwrap());
+        assert!(remove_run(&world, &read).await);
         assert!(runs.get("shop", "preview").await.unwrap().metadata.deletion_timestamp.is_some());
     }
 
@@ -554,15 +595,15 @@ mod tests {
         let read = releases.get("shop", "web.dev.1").await.unwrap();
         let back = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 1});
         world.create("Run", "back", back).await;
-        assert!(!remove_release(&world.services, &Read::of(&read)).await.unwrap());
+        assert!(!remove_release(&world, &read).await);
         end(&world, "back").await;
         let step = json!({"name": "back", "run": {"operation": "Rollback", "release": 1, "workspaces": ["dev"],
             "maxParallel": 10, "timeout": "1h"}});
         world.create("Workflow", "goes-back", json!({"stack": "web", "steps": [step]})).await;
-        assert!(!remove_release(&world.services, &Read::of(&read)).await.unwrap());
+        assert!(!remove_release(&world, &read).await);
         let end = |workflow: &mut Workflow| workflow.status.get_or_insert_default().phase = WorkflowPhase::Succeeded;
         world.registry.api::<Workflow>().update_status_with("shop", "goes-back", end).await.unwrap();
-        assert!(remove_release(&world.services, &Read::of(&read)).await.unwrap());
+        assert!(remove_release(&world, &read).await);
         assert!(releases.get_opt("shop", "web.dev.1").await.unwrap().is_none());
     }
 }

@@ -1,7 +1,8 @@
 //! Source: looks what its versions are, at its interval and when a webhook says so.
 //!
 //! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want. It is
-//! asked when it is the turn of the source's namespace ([`Turns`]): nobody whose servers do not answer keeps others waiting.
+//! asked when it is the turn of the source's namespace ([`Turns`]): no few whose servers do not answer keep others waiting, and a
+//! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -558,10 +558,10 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
             return Ok(Some(Duration::from_secs(u64::try_from(left).unwrap_or(1).min(3600))));
         }
         // Its runs go with it.
-        for run in labelled_runs(services, workflow).await? {
-            if is_own(&run, workflow) && needed::is_to_be_carried_out(&services.lookup, &run).await? {
-                return Ok(Some(AGAIN));
-            }
+        let runs = labelled_runs(services, workflow).await?;
+        let own: Vec<&Run> = runs.iter().filter(|run| is_own(run, workflow)).collect();
+        if !needed::to_be_carried_out(&services.lookup, &own).await?.is_empty() {
+            return Ok(Some(AGAIN));
         }
         return match workflows.delete(&namespace, &name, &queue::as_read(workflow)).await {
             Ok(_) => Ok(None),

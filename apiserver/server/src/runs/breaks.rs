@@ -2,7 +2,8 @@
 //! than they have, and other runs are not to lose all of them by it.
 //!
 //! Start at [`Breaks::note`]. The first call that breaks is made again at once, by another runner. After the second the run waits,
-//! each time longer, and where it got no further by the end of the last wait it fails. Minutes go by until then, so that no run ends
+//! each time longer, and after each wait it has one runner to lose ([`Breaks::left`]). Where it got no further by the end of the last
+//! wait it fails: it has ended six by then, however many there are. Minutes go by until then, so that no run ends
 //! since all runners were restarted at once. A run that got further begins to count anew. So does every run when its server is
 //! restarted, since nothing of this is on record.
 
@@ -54,6 +55,11 @@ impl Breaks {
     /// How long the run is to wait after this try, if it is.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.wait
+    }
+
+    /// How many runners may go away in the middle of the next call.
+    pub(super) fn left(&self) -> usize {
+        runner::BREAKS.saturating_sub(self.calls).max(1)
     }
 
     /// Takes note of so many calls that broke one after the other, the last of them as `why` says; what that means for the run,
@@ -119,6 +125,18 @@ mod tests {
             assert_eq!((reason, wait), (reason::RUNNER_UNAVAILABLE, None));
             assert!(message.contains("it went away") && message.contains("another Run goes on"), "{message}");
         }
+    }
+
+    #[test]
+    fn run_that_ends_runners_ends_six_of_them() {
+        let mut breaks = Breaks::default();
+        let (mut ended, mut halts) = (0, Vec::new());
+        while !matches!(halts.last(), Some(Halt::Failed { .. })) {
+            let all_go_away = breaks.left();
+            ended += all_go_away;
+            halts.push(note(&mut breaks, &applying(0), all_go_away).0);
+        }
+        assert_eq!((ended, halts.len()), (6, 5), "{halts:?}");
     }
 
     #[test]

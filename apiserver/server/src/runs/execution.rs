@@ -18,7 +18,8 @@ use super::{
     breaks::Breaks,
     deployment, garbage,
     journal::{self, Journal},
-    runner, state, status,
+    runner::{self, Runner},
+    state, status,
     target::Target,
 };
 use crate::{events::Kind, kinds::check::set_condition};
@@ -81,6 +82,11 @@ impl Execution {
     /// Waits for a call that changes nothing, until the run is cancelled.
     pub(super) async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, Halt> {
         self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
+    }
+
+    /// The function-runners, for a call of the run: it has only so many to lose.
+    pub(super) fn runners(&self) -> Runner {
+        self.services.runner.ending(self.breaks.left())
     }
 
     /// What a call that failed means for the run. `otherwise` is the reason when the function-runner gives none.

@@ -268,7 +268,7 @@ impl Known {
             _ => wait_after(known.refusals, interval(source)),
         };
         known.rests_until = Some(Instant::now() + wait);
-        known.untold = Some((reason::PULL_REQUESTS_UNAVAILABLE, error.to_string()));
+        known.untold = Some((reason::PULL_REQUESTS_NOT_REPORTED, error.to_string()));
         (wait, known.told())
     }
 

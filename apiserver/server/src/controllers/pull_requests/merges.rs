@@ -78,8 +78,8 @@ fn number_of(run: &Run) -> Option<u64> {
 }
 
 impl World {
-    /// Finds out which of the pull requests that are not listed were merged. None is asked for that late, but for the first: of
-    /// those that were asked for it is known from then on, or their plans go.
+    /// Finds out which of the pull requests that are not listed were merged. None is asked for after `until`, and the next look
+    /// goes on: of those that were asked for it is known from then on, or their plans go.
     pub(super) async fn merges(
         &self,
         source: &Source,
@@ -215,6 +215,6 @@ impl World {
             Ok(_) | Err(_) => self.known.note_told(&self.key, uids.clone()),
         }
         told.map(drop)
-            .map_err(|error| Stop::One((reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"))))
+            .map_err(|error| Stop::One((reason::PULL_REQUESTS_NOT_REPORTED, format!("pull request {number}: {error}"))))
     }
 }

@@ -82,7 +82,7 @@ impl World {
             Ok(None) => {}
             Err(error) if error.is_retryable() => return Ok(Err(Stop::Server(error))),
             Err(error) => {
-                let why = (reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"));
+                let why = (reason::PULL_REQUESTS_NOT_REPORTED, format!("pull request {number}: {error}"));
                 self.known.note_put_off(&self.key, pull.number, told, why.clone(), interval(source));
                 return Ok(Err(Stop::One(why)));
             }

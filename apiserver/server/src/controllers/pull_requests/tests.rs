@@ -572,7 +572,7 @@ async fn what_the_server_does_not_take_of_one_pull_request_is_put_off_and_holds_
     bed.look_again().await;
     let conditions = bed.source().await.status.unwrap().conditions;
     let told = condition(&conditions, reason::PULL_REQUESTS_PLANNED).unwrap();
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::PULL_REQUESTS_UNAVAILABLE));
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::PULL_REQUESTS_NOT_REPORTED));
     assert!(told.message.starts_with("pull request 2: ") && !told.message.contains(TOKEN), "{}", told.message);
     assert_eq!((bed.forge.comments(1).len(), bed.forge.comments(2).len()), (1, 0));
     let asked = bed.forge.requests().len();

@@ -89,7 +89,7 @@ impl World {
     }
 
     /// The same over a log of the test's own.
-    async fn over(
+    pub(crate) async fn over(
         log: Arc<dyn stoa_machinery::Log>,
         runner: runner::Runner,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,

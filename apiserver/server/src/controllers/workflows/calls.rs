@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     controllers::{
-        asks::{Asks, Poke, Turns, TurnsOf},
+        asks::{Asks, MANY_AT_ONCE, Poke, Turns, TurnsOf},
         queue::{self, ObjectKey},
     },
     kinds::workflow::{hook, stack_of},
@@ -43,8 +43,6 @@ use crate::{
 const TYPE: &str = "dev.stoa.workflow.hook";
 /// So many characters of what is answered are kept.
 const LONGEST: usize = 200;
-/// So many hooks are called at once.
-const AT_ONCE: usize = 512;
 /// So many runs are named to a hook.
 const MOST_NAMED: usize = 1_000;
 
@@ -60,7 +58,7 @@ pub(super) struct Calls {
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { asks: Asks::default(), turns: Turns::new(AT_ONCE) }
+        Self { asks: Asks::default(), turns: Turns::new(MANY_AT_ONCE) }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     controllers::{
         asks::{Asks, Poke, Turns, TurnsOf},
         queue,
+        sources::wait_after,
     },
     kinds::workflow::{run_of, stack_of},
     runs::{Halt, Services, compliance, runner, state::State, target::Target},
@@ -34,6 +35,10 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The shortest and the longest time between two looks.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(15);
+/// Half the first wait after a look in whose middle function-runners went away; each takes about twice as long as the one before.
+const BROKEN: Duration = Duration::from_secs(5);
+/// How many looks like that, one after the other, say nothing of the cluster.
+const MOST_BROKEN: u32 = 4;
 /// The shortest time between two notes of how long something was healthy.
 const NOTE: Duration = Duration::from_secs(5);
 
@@ -59,6 +64,9 @@ struct Seen {
     healthy: Option<(Instant, Instant)>,
     /// What the last look found, and when it was over.
     last: Option<(Instant, Found)>,
+    /// In the middle of how many looks, one after the other, function-runners went away, and how long the next one waits for that.
+    broken: u32,
+    wait: Duration,
 }
 
 impl Seen {
@@ -70,9 +78,25 @@ impl Seen {
             (Found::Healthy, none) => *none = Some((now, now)),
             (Found::Unhealthy(_), healthy) => (self.before, *healthy) = (Duration::ZERO, None),
             // What was seen before still counts, and the time since then does not.
-            (Found::Unseen(_), _) => (self.before, self.healthy) = (self.healthy_for(), None),
+            (Found::Unseen(_) | Found::Broken(_), _) => (self.before, self.healthy) = (self.healthy_for(), None),
         }
         self.last = Some((now, found));
+    }
+
+    /// Notes whether function-runners went away in the middle of the look that was noted last: what it asks for may be what ends
+    /// them, and others are not to lose all of them by it.
+    fn note_broken(&mut self, is_broken: bool) {
+        if is_broken {
+            self.broken = self.broken.saturating_add(1);
+            self.wait = wait_after(self.broken, BROKEN);
+        } else if !matches!(self.last, Some((_, Found::Unseen(_)))) {
+            (self.broken, self.wait) = (0, Duration::ZERO);
+        }
+    }
+
+    /// Whether it is time to look.
+    fn is_due(&self, gate: &HealthGate) -> bool {
+        self.last.as_ref().is_none_or(|(looked, _)| looked.elapsed() >= every(gate).max(self.wait))
     }
 
     /// As far as it was looked at: time after the last look does not count.
@@ -85,7 +109,7 @@ impl Seen {
         Some(match found {
             Found::Healthy => Gate::Healthy(self.healthy_for()),
             Found::Unhealthy(message) => Gate::Unhealthy(message.clone()),
-            Found::Unseen(why) => Gate::Unseen(why.clone()),
+            Found::Unseen(why) | Found::Broken(why) => Gate::Unseen(why.clone()),
         })
     }
 }
@@ -126,7 +150,7 @@ impl Gates {
                 let noted = of_step.wave_healthy_seconds.and_then(|noted| u64::try_from(noted).ok());
                 Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() }
             };
-            let is_due = |seen: &Seen| seen.last.as_ref().is_none_or(|(looked, _)| looked.elapsed() >= every(gate));
+            let is_due = |seen: &Seen| seen.is_due(gate);
             let noted = self.asks.look(of.clone(), first, is_due, |noted| {
                 let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
                 let look = Look {
@@ -136,6 +160,7 @@ impl Gates {
                     requester: state.requester.clone(),
                     run: run.clone(),
                     names: names.cloned().unwrap_or_default(),
+                    broken: noted.lock().broken,
                 };
                 look.note(noted, poke.clone())
             });
@@ -160,54 +185,42 @@ struct Look {
     requester: Requester,
     run: RunStep,
     names: Vec<String>,
+    /// In the middle of how many looks before, one after the other, function-runners went away.
+    broken: u32,
 }
 
 impl Look {
     /// Looks, notes what was seen, and has the workflow looked at.
     async fn note(self, seen: Arc<Mutex<Seen>>, poke: Poke) {
         let begin = Instant::now();
-        let found = self.look().await.unwrap_or_else(|error| {
+        let (found, is_broken) = self.look().await.unwrap_or_else(|error| {
             let (namespace, name) = queue::key_of(&self.workflow);
             tracing::warn!(namespace, name, %error, "it is not seen whether a wave is healthy");
-            Found::Unseen(error.message().to_owned())
+            (Found::Unseen(error.message().to_owned()), false)
         });
-        seen.lock().note(begin, found);
+        let mut seen = seen.lock();
+        seen.note(begin, found);
+        seen.note_broken(is_broken);
+        drop(seen);
         poke.look(queue::key_of(&self.workflow));
     }
 
-    /// Looks at all workspaces, some of which may be unhealthy.
-    async fn look(&self) -> Result<Found, ApiError> {
+    /// Looks at all workspaces, some of which may be unhealthy; also whether function-runners went away in the middle of that.
+    async fn look(&self) -> Result<(Found, bool), ApiError> {
         let namespace = self.workflow.namespace().unwrap_or_default();
         let name = stack_of(&self.workflow.spec, &self.run);
         let Some(stack) = self.services.lookup.api::<Stack>()?.get_opt(&namespace, name).await? else {
-            return Ok(Found::Unhealthy(format!("stack {name:?} does not exist")));
+            return Ok((Found::Unhealthy(format!("stack {name:?} does not exist")), false));
         };
         let looks: Vec<LookIn<'_>> = self
             .names
             .iter()
             .map(|workspace| -> LookIn<'_> { (workspace, Box::pin(self.look_in(stack.clone(), workspace))) })
             .collect();
-        let (mut unhealthy, mut unseen) = (Vec::new(), Vec::new());
-        for found in all(&self.turns, looks).await {
-            match found {
-                Found::Healthy => {}
-                Found::Unhealthy(message) => unhealthy.push(message),
-                Found::Unseen(message) => unseen.push(message),
-            }
-        }
+        let found = all(&self.turns, looks).await;
+        let is_broken = found.iter().any(|found| matches!(found, Found::Broken(_)));
         let tolerated = usize::try_from(self.run.max_failures).unwrap_or(0);
-        let told = |all: &[String]| match all {
-            [first] => first.clone(),
-            [first, more @ ..] => format!("{first}; and {} more workspaces", more.len()),
-            [] => String::new(),
-        };
-        Ok(if unhealthy.len() > tolerated {
-            Found::Unhealthy(told(&unhealthy))
-        } else if unhealthy.len() + unseen.len() > tolerated {
-            Found::Unseen(told(&unseen))
-        } else {
-            Found::Healthy
-        })
+        Ok((together(found, tolerated, self.broken), is_broken))
     }
 
     /// Looks at what is deployed in a workspace.
@@ -234,6 +247,7 @@ impl Look {
             Ok(response) => response.into_inner(),
             Err(status) => {
                 return match runner::halt(&status, reason::UNREACHABLE) {
+                    Halt::Retry(message) if runner::broken_calls(&status) > 0 => Ok(Found::Broken(message)),
                     Halt::Retry(message) if runner::is_unheard(&status) => Ok(Found::Unseen(message)),
                     Halt::Retry(message) => Ok(Found::Unhealthy(message)),
                     halt => Err(halt),
@@ -257,6 +271,8 @@ enum Found {
     Unhealthy(String),
     /// Nothing, since no function-runner looked: each has no time or is away.
     Unseen(String),
+    /// Nothing, since function-runners went away in the middle of the look.
+    Broken(String),
 }
 
 impl Found {
@@ -266,7 +282,34 @@ impl Found {
             Self::Healthy => Self::Healthy,
             Self::Unhealthy(message) => Self::Unhealthy(told(message)),
             Self::Unseen(why) => Self::Unseen(told(why)),
+            Self::Broken(why) => Self::Broken(told(why)),
         }
+    }
+}
+
+/// What was found in all workspaces of a wave, of which so many may be unhealthy. `broken` is in the middle of how many looks
+/// before function-runners went away: in the end that says something of what is looked at.
+fn together(all: Vec<Found>, tolerated: usize, broken: u32) -> Found {
+    let (mut unhealthy, mut unseen) = (Vec::new(), Vec::new());
+    for found in all {
+        match found {
+            Found::Healthy => {}
+            Found::Broken(message) if broken < MOST_BROKEN => unseen.push(message),
+            Found::Unhealthy(message) | Found::Broken(message) => unhealthy.push(message),
+            Found::Unseen(message) => unseen.push(message),
+        }
+    }
+    let told = |all: &[String]| match all {
+        [first] => first.clone(),
+        [first, more @ ..] => format!("{first}; and {} more workspaces", more.len()),
+        [] => String::new(),
+    };
+    if unhealthy.len() > tolerated {
+        Found::Unhealthy(told(&unhealthy))
+    } else if unhealthy.len() + unseen.len() > tolerated {
+        Found::Unseen(told(&unseen))
+    } else {
+        Found::Healthy
     }
 }
 
@@ -360,5 +403,32 @@ mod tests {
         assert_eq!(look(Found::Healthy).await, healthy(15));
         assert_eq!(look(Found::Healthy).await, healthy(30));
         assert_eq!(look(Found::Unhealthy(broken.clone())).await, Some(Gate::Unhealthy(broken.clone())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn look_in_whose_middle_function_runners_go_away_is_made_again_ever_later_and_says_something_in_the_end() {
+        let gate: HealthGate = serde_json::from_value(serde_json::json!({ "healthyFor": "5s" })).unwrap();
+        let away = || "they went away".to_owned();
+        let broken = || vec![Found::Broken(away()), Found::Healthy];
+        let mut seen = Seen::default();
+        for seconds in [10, 20, 40, 80] {
+            seen.note(Instant::now(), together(broken(), 0, seen.broken));
+            seen.note_broken(true);
+            assert_eq!(seen.gate(), Some(Gate::Unseen(away())));
+            tokio::time::advance(Duration::from_secs(seconds).mul_f64(0.75)).await;
+            assert!(!seen.is_due(&gate), "after {seconds} s");
+            // That none has time meanwhile is no news of that.
+            seen.note(Instant::now(), Found::Unseen("none has time".to_owned()));
+            seen.note_broken(false);
+            tokio::time::advance(Duration::from_secs(seconds).mul_f64(1.25)).await;
+            assert!(seen.is_due(&gate), "after {seconds} s");
+        }
+        seen.note(Instant::now(), together(broken(), 0, seen.broken));
+        assert_eq!(seen.gate(), Some(Gate::Unhealthy(away())), "a step fails by that once its time is over");
+        assert_eq!(together(broken(), 1, 0), Found::Healthy, "it may be unhealthy in one");
+        seen.note(Instant::now(), Found::Healthy);
+        seen.note_broken(false);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(seen.is_due(&gate), "it was seen");
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Narrow {
     unrenewed: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
+    /// How often it was asked where it ends, as by every list.
+    heads: AtomicUsize,
     /// Something is not written since it says that.
     pub(crate) hangs: tokio::sync::Notify,
 }
@@ -44,6 +46,7 @@ impl Narrow {
             failures: failures.into(),
             unrenewed: 0.into(),
             hanging: std::sync::OnceLock::new(),
+            heads: 0.into(),
             hangs: tokio::sync::Notify::new(),
         })
     }
@@ -51,6 +54,11 @@ impl Narrow {
     /// Fails to renew leases this many times.
     pub(crate) fn fail_renewals(&self, times: usize) {
         self.unrenewed.store(times, Ordering::SeqCst);
+    }
+
+    /// How often it was asked where it ends.
+    pub(crate) fn heads(&self) -> usize {
+        self.heads.load(Ordering::SeqCst)
     }
 
     /// Never answers to writes that say this.
@@ -87,6 +95,7 @@ impl Log for Narrow {
     }
 
     async fn head(&self) -> Result<Version, LogError> {
+        self.heads.fetch_add(1, Ordering::SeqCst);
         self.log.head().await
     }
 

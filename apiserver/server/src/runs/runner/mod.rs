@@ -69,6 +69,8 @@ const AHEAD: usize = 256;
 #[derive(Clone)]
 pub(crate) struct Runner {
     pool: Arc<Pool>,
+    /// How many of them may go away in the middle of a call.
+    breaks: usize,
     /// Looks where they are and how they are, until the last clone goes.
     _watching: Arc<AbortOnDropHandle<()>>,
 }
@@ -188,7 +190,12 @@ impl Runner {
 
     fn of(pool: Arc<Pool>) -> Self {
         let watching = tokio::spawn(pool::watch_over(pool.clone()));
-        Self { pool, _watching: Arc::new(AbortOnDropHandle::new(watching)) }
+        Self { pool, breaks: BREAKS, _watching: Arc::new(AbortOnDropHandle::new(watching)) }
+    }
+
+    /// The same for calls in whose middle so many runners may go away at most.
+    pub(crate) fn ending(&self, breaks: usize) -> Self {
+        Self { breaks, ..self.clone() }
     }
 
     /// Where the runners are, as the command line says.
@@ -256,7 +263,7 @@ impl Runner {
 
     /// Compares a Spec with what is recorded and what is there.
     pub(crate) async fn plan(&self, request: PlanRequest) -> Result<Response<PlanResponse>, Status> {
-        let search = self.pool.search("Plan", None).weighing(weight(&request.spec, &request.state));
+        let search = self.search("Plan", None).weighing(weight(&request.spec, &request.state));
         Self::ask(search, request, |mut client, request| async move { client.plan(request).await }).await
     }
 
@@ -267,11 +274,16 @@ impl Runner {
         request: Q,
         call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
     ) -> Result<Response<A>, Status> {
-        Self::ask(self.pool.search(method, None), request, call).await
+        Self::ask(self.search(method, None), request, call).await
     }
 
-    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers, or a second
-    /// one goes away in the middle of it.
+    /// Looks for a runner to make a call.
+    fn search<'r>(&'r self, method: &'static str, last: Option<&'r str>) -> Search<'r> {
+        self.pool.search(method, last).ending(self.breaks)
+    }
+
+    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers, or as many
+    /// as may have gone away in the middle of it.
     async fn ask<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         mut search: Search<'_>,
         request: Q,
@@ -308,7 +320,7 @@ impl Runner {
     ///
     /// What the runner says that looked at it, or that there is none that can.
     pub(crate) async fn apply(&self, start: ApplyStart, last: Option<&str>) -> Result<Opened, Status> {
-        let mut search = self.pool.search("Apply", last).weighing(weight(&start.spec, &start.state));
+        let mut search = self.search("Apply", last).weighing(weight(&start.spec, &start.state));
         while let Some(lent) = search.next().await {
             match Box::pin(open(&lent, start.clone())).await {
                 Ok((requests, events, sequence, instance)) => {

@@ -2,8 +2,8 @@
 //!
 //! A call goes to the runner with the fewest calls under way, of which large ones weigh as several, among those that say that
 //! they take any (`grpc.health.v1`). What a health check says may be old, so that a runner is left for another when a call finds it busy
-//! or away; and where no runner is known to be well, all are tried. A call in whose middle two went away is made no more: what it
-//! asks for may be what ends them.
+//! or away; and where no runner is known to be well, all are tried. A call in whose middle two went away is made no more, or one
+//! where that happened to its caller before: what it asks for may be what ends them.
 
 use std::{
     fmt, io,
@@ -44,7 +44,7 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const DOUBT: Duration = Duration::from_millis(200);
 /// So many runners are named that cannot be reached.
 const NAMED: usize = 3;
-/// So many runners at most may go away in the middle of a call that is made again at once.
+/// So many runners at most may go away in the middle of a call that is made again at once, unless its caller says otherwise.
 pub(crate) const BREAKS: usize = 2;
 /// Whoever did not say for so long that it takes calls was not there when a connection to it broke: nobody believes its
 /// certificate, or it none of ours, which may show only after the call was sent.
@@ -278,7 +278,8 @@ impl Pool {
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
         let (tried, unreached, broken) = (Vec::new(), Vec::new(), Vec::new());
-        Search { pool: self, method, last, weight: 1, tried, busy: None, away: None, unreached, broken }
+        let (weight, breaks) = (1, BREAKS);
+        Search { pool: self, method, last, weight, breaks, tried, busy: None, away: None, unreached, broken }
     }
 }
 
@@ -297,6 +298,16 @@ impl Pool {
     /// How many calls each has under way, by their weights.
     pub(super) fn calls(&self) -> Vec<usize> {
         self.members.read().iter().map(|member| member.calls.load(Relaxed)).collect()
+    }
+
+    /// At how many addresses there is nobody, as those find who call.
+    pub(super) async fn unconnected(&self) -> usize {
+        let members = self.members.read().clone();
+        let asked = members.iter().map(|member| async move {
+            let asked = HealthClient::new(member.channel()).check(HealthCheckRequest::default()).await;
+            asked.is_err_and(|status| status.code() == Code::Unavailable)
+        });
+        join_all(asked).await.into_iter().filter(|is_unconnected| *is_unconnected).count()
     }
 
     /// How many say that they take calls.
@@ -334,6 +345,8 @@ pub(super) struct Search<'p> {
     last: Option<&'p str>,
     /// As how many calls it counts.
     weight: usize,
+    /// How many may go away in the middle of it.
+    breaks: usize,
     tried: Vec<Arc<Member>>,
     /// What a runner said that had no time.
     busy: Option<Status>,
@@ -349,6 +362,11 @@ impl Search<'_> {
     /// The same for a call that counts as so many.
     pub(super) fn weighing(self, weight: usize) -> Self {
         Self { weight, ..self }
+    }
+
+    /// The same for a call in whose middle so many runners may go away at most.
+    pub(super) fn ending(self, breaks: usize) -> Self {
+        Self { breaks, ..self }
     }
 
     /// The best runner that was not tried yet.
@@ -379,7 +397,7 @@ impl Search<'_> {
             Verdict::Away if verdict::is_of_runner(&status) => self.away = Some(status),
             Verdict::Away if verdict::is_in_flight(&status) && lent.was_there() => {
                 self.broken.push(lent.went_away(&status));
-                if self.broken.len() >= BREAKS {
+                if self.broken.len() >= self.breaks {
                     return Err(self.broke());
                 }
             }

@@ -243,19 +243,30 @@ async fn a_runner_that_is_not_there_is_left_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_ends_runners_goes_to_one_other_at_most() {
     let fakes = ["a", "b", "c"].map(Fake::new);
-    let addresses = fakes.each_ref().map(Fake::start_mortal);
-    let runner = at_each(&addresses);
+    let runner = at_each(&fakes.each_ref().map(Fake::start_mortal));
     until("all serve", || runner.pool.serving() == 3).await;
     let called = || fakes.iter().map(Fake::count).sum::<usize>();
     let said = resolve(&runner).await.unwrap_err();
     assert_eq!((broken_calls(&said), called()), (2, 2), "{said}");
     assert_eq!(halt(&said, reason::PLAN_FAILED), Halt::Retry(said.message().to_owned()));
     // Those that are gone do not count.
-    for (fake, address) in fakes.iter().zip(addresses).filter(|(fake, _)| fake.count() > 0) {
-        until(fake.name, || std::net::TcpStream::connect(address).is_err()).await;
-    }
+    let are_known_to_be_gone = async {
+        while runner.pool.unconnected().await < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, are_known_to_be_gone).await.expect("their connections are closed");
     let said = resolve(&runner).await.unwrap_err();
     assert_eq!((broken_calls(&said), called()), (1, 3), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_has_ended_runners_ends_no_more_than_it_may() {
+    let fakes = ["a", "b", "c"].map(Fake::new);
+    let runner = at_each(&fakes.each_ref().map(Fake::start_mortal));
+    until("all serve", || runner.pool.serving() == 3).await;
+    let said = resolve(&runner.ending(1)).await.unwrap_err();
+    assert_eq!((broken_calls(&said), fakes.iter().map(Fake::count).sum::<usize>()), (1, 1), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ pub(super) fn of(status: &Status) -> Verdict {
 
 /// Whether no runner took the call on: each has no time or is away.
 pub(crate) fn is_unheard(status: &Status) -> bool {
-    of(status) != Verdict::Answer
+    of(status) != Verdict::Answer && broken_calls(status) == 0
 }
 
 /// Whether the runner itself said so, rather than whatever is between it and us.
@@ -105,6 +105,7 @@ mod tests {
         assert!(!is_in_flight(&told), "it is there to say so");
         let said = broke("they went away".to_owned(), 2);
         assert_eq!((of(&said), broken_calls(&said)), (Verdict::Away, 2));
+        assert!(!is_unheard(&said) && is_unheard(&Status::unavailable("connection refused")), "it was taken on");
         assert_eq!(broken_calls(&h2_error()), 0, "how often, only whoever called knows");
     }
 

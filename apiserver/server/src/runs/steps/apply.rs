@@ -78,7 +78,7 @@ pub(super) async fn apply(
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
     };
-    let (client, last) = (execution.services.runner.clone(), state.head().runner.clone());
+    let (client, last) = (execution.runners(), state.head().runner.clone());
     let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;
     let opened = opened.map_err(|e| execution.refused(&e, reason::APPLY_FAILED))?;
     let Opened { requests, sequence, instance, events, lent } = opened;
@@ -87,8 +87,10 @@ pub(super) async fn apply(
     grants.admit(execution, state, &instance, total > 0).await?;
     reached("head-dirty");
     let lost = || Halt::Abandoned("the run's lease is lost".to_owned());
-    send(&requests, Message::Ack(grants.answer(sequence).ok_or_else(lost)?)).await?;
-    execution.goes_on().await?;
+    let begin = Message::Ack(grants.answer(sequence).ok_or_else(lost)?);
+    if send(&requests, begin).await {
+        execution.goes_on().await?;
+    }
     let (_answering, events) = answered(grants.clone(), requests.clone(), events);
     let mut conversation = Conversation {
         run_uid,
@@ -119,9 +121,9 @@ pub(super) async fn apply(
     settle(execution, finished).await
 }
 
-async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> Result<(), Halt> {
-    let request = ApplyRequest { message: Some(message) };
-    requests.send(request).await.map_err(|_| Halt::Retry("the function-runner went away".to_owned()))
+/// Sends a message; whether that was possible. How the runner went away otherwise, its events tell, by which that counts.
+async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> bool {
+    requests.send(ApplyRequest { message: Some(message) }).await.is_ok()
 }
 
 /// What the end of the conversation means for the run.
@@ -194,7 +196,7 @@ impl Conversation {
             tokio::select! {
                 () = cancel.cancelled(), if !is_canceled => {
                     is_canceled = true;
-                    send(&self.requests, Message::Cancel(Cancel {})).await?;
+                    send(&self.requests, Message::Cancel(Cancel {})).await;
                     deadline = Box::pin(tokio::time::sleep(GRACE));
                 }
                 () = &mut deadline => return Err(Halt::Canceled),
@@ -301,8 +303,7 @@ impl Conversation {
         state.record(&*execution.services.log, entries).await?;
         boundary("intent-recorded", "result-recorded", None);
         for sequence in acks {
-            if send(&self.requests, Message::Ack(self.grants.ack(sequence))).await.is_err() {
-                // How it went away, its events tell.
+            if !send(&self.requests, Message::Ack(self.grants.ack(sequence))).await {
                 break;
             }
         }

@@ -140,7 +140,11 @@ pub(super) fn answered(
             };
             let goes_on = match sequence.map(|sequence| grants.answer(sequence)) {
                 None => others.send(event).await.is_ok(),
-                Some(Some(ack)) => requests.send(ApplyRequest { message: Some(Message::Ack(ack)) }).await.is_ok(),
+                Some(Some(ack)) => {
+                    // How it went away otherwise, its events tell.
+                    let _ = requests.send(ApplyRequest { message: Some(Message::Ack(ack)) }).await;
+                    true
+                }
                 // It hears nothing, and its time runs out.
                 Some(None) => true,
             };
@@ -199,6 +203,21 @@ mod tests {
         assert_eq!(others.next().await.unwrap().unwrap().sequence, 1);
         drop(events);
         assert!(others.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_a_runner_went_away_is_passed_on_though_it_hears_nothing_any_more() {
+        let log = MemoryLog::new();
+        let grants = Grants::new(&held(&log).await);
+        let (events, incoming) = mpsc::channel(2);
+        let (requests, acks) = mpsc::channel(1);
+        drop(acks);
+        let (_answering, mut others) = answered(grants, requests, ReceiverStream::new(incoming));
+        let heartbeat = ApplyEvent { sequence: 2, event: Some(Event::Heartbeat(HeartbeatEvent::default())) };
+        for event in [Ok(heartbeat), Err(Status::unknown("transport error"))] {
+            events.send(event).await.unwrap();
+        }
+        assert_eq!(others.next().await.unwrap().unwrap_err().code(), tonic::Code::Unknown);
     }
 
     #[tokio::test(start_paused = true)]

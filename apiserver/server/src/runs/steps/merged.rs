@@ -29,7 +29,7 @@ use super::plan;
 use crate::{
     controllers::{pull_requests, triggers},
     events::Kind,
-    runs::{Halt, documents, execution::Execution, status, target::Target},
+    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
 };
 
 /// How long a run keeps its place until it is known which pull requests are merged; and how long it waits for that while the
@@ -198,7 +198,7 @@ async fn await_word(execution: &mut Execution, target: &Target, commit: &str) ->
     }
 }
 
-/// Whether a source says that the server of its pull requests cannot be asked.
+/// Whether a source says that the server of its pull requests cannot be asked. One that does not take what it is told can be.
 fn is_away(source: &SourceStatus) -> bool {
     let planned = condition(&source.conditions, reason::PULL_REQUESTS_PLANNED);
     let reasons = [reason::PULL_REQUESTS_UNAVAILABLE, reason::REFERENCE_NOT_FOUND];
@@ -206,20 +206,28 @@ fn is_away(source: &SourceStatus) -> bool {
 }
 
 /// Whether the second commit is in the history of the first; nothing where that cannot be found out in time.
+///
+/// # Errors
+///
+/// Canceled when the run is, and whatever it means for the run that function-runners went away in the middle of that.
 async fn is_in(
-    execution: &Execution,
+    execution: &mut Execution,
     source: &stoa_proto::Source,
     [base, commit]: [&str; 2],
     until: Instant,
 ) -> Result<Option<bool>, Halt> {
     let (base, commit) = (base.to_owned(), commit.to_owned());
     let request = CompareRequest { source: Some(source.clone()), base, commit, paths: Vec::new() };
-    let call = tokio::time::timeout_at(until, execution.services.runner.compare(request));
-    let answer = execution.unless_canceled(call).await?;
+    let runners = execution.runners();
+    let answer = execution.unless_canceled(tokio::time::timeout_at(until, runners.compare(request))).await?;
     Ok(match answer {
         Ok(Ok(response)) => Some(response.get_ref().is_in_base),
         // A commit that is not there any more is in no history.
         Ok(Err(status)) if status.code() == Code::NotFound => Some(false),
+        // What is compared may be what ends them.
+        Ok(Err(status)) if runner::broken_calls(&status) > 0 => {
+            return Err(execution.refused(&status, reason::SOURCE_UNREACHABLE));
+        }
         Ok(Err(_)) | Err(_) => None,
     })
 }

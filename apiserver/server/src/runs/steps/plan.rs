@@ -112,7 +112,7 @@ async fn planned(
         forget_clusters: execution.run.spec.forget_clusters.clone(),
         refresh: execution.run.spec.operation == Operation::Refresh,
     };
-    let runner = execution.services.runner.clone();
+    let runner = execution.runners();
     let response = awaited::during(execution, runner.plan(request)).await?;
     let response = response.map_err(|e| execution.refused(&e, reason::PLAN_FAILED))?;
     execution.runner = runner::answerer(&response);

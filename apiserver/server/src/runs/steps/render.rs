@@ -50,7 +50,7 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
 /// What the function-runner renders, and the name of the generator that it took.
 async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
     let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
-    let runner = execution.services.runner.clone();
+    let runner = execution.runners();
     let response = execution.unless_canceled(runner.generate(request)).await?;
     let response = response.map_err(|e| execution.refused(&e, reason::GENERATE_FAILED))?;
     execution.runner = runner::answerer(&response);

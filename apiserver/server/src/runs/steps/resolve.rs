@@ -46,7 +46,7 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
         version: version.clone(),
         r#ref: target.source()?.spec.reference.clone(),
     };
-    let runner = execution.services.runner.clone();
+    let runner = execution.runners();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
     let response = response.map_err(|e| execution.refused(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
     execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));

@@ -76,7 +76,7 @@ async fn server_that_takes_nothing_is_told_later_and_asked_for_merges_all_the_sa
     let bed = Bed::untold().await;
     bed.forge.refuse_next(500, "0");
     assert!(bed.tell().await.is_some_and(|wait| wait > Duration::from_secs(60)));
-    let expected = ("False".to_owned(), reason::PULL_REQUESTS_UNAVAILABLE.to_owned());
+    let expected = ("False".to_owned(), reason::PULL_REQUESTS_NOT_REPORTED.to_owned());
     let told = bed.condition().await;
     assert_eq!((told.status, told.reason), expected);
     let asked = bed.forge.requests().len();

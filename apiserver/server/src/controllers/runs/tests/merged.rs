@@ -220,6 +220,16 @@ async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away()
     let (world, _, mut conversations) = planning(deleting(&[A, B]), "").await;
     world.observe('m', 'b').await;
     world.show('c', &deleting(&[A]), false).await;
+    let sources = world.registry.api::<Source>();
+    let say = async |why: &'static str| {
+        let said = |source: &mut Source| {
+            let conditions = &mut source.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::PULL_REQUESTS_PLANNED, false, why, "it answers 403", None);
+        };
+        sources.update_status_with("shop", "config", said).await.unwrap();
+    };
+    // It is there to be asked, though it takes no comments.
+    say(reason::PULL_REQUESTS_NOT_REPORTED).await;
     let world = world.controlled();
     world.follow("one").await;
     let says = |status: &RunStatus| {
@@ -229,12 +239,7 @@ async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away()
     };
     world.until("one", says).await;
     assert!(conversations.try_recv().is_err());
-    let away = |source: &mut Source| {
-        let conditions = &mut source.status.get_or_insert_default().conditions;
-        let (planned, why) = (reason::PULL_REQUESTS_PLANNED, reason::PULL_REQUESTS_UNAVAILABLE);
-        set_condition(conditions, planned, false, why, "it does not answer", None);
-    };
-    world.registry.api::<Source>().update_status_with("shop", "config", away).await.unwrap();
+    say(reason::PULL_REQUESTS_UNAVAILABLE).await;
     carry_out(&mut conversations, &[A, B]).await;
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, ended.merged_plans.len()), (RunPhase::Succeeded, 0), "{ended:?}");

@@ -3,11 +3,19 @@
 use std::sync::atomic::AtomicUsize;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use stoa_proto::{ResolveRequest, ResolveResponse};
-use tonic::Request;
+use stoa_proto::{
+    ApplyEvent, ApplyRequest, HeartbeatEvent, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse,
+    apply_event::Event,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
 
-use super::*;
-use crate::runs::runner::testing::{Answer, Answers};
+use super::{
+    fenced::{A, deleting},
+    *,
+};
+use crate::runs::runner::testing::{Answer, Answers, Events};
 
 /// Longer than a run is tried with its place kept, and shorter than anybody waits.
 const LONG: Duration = Duration::from_secs(11);
@@ -208,22 +216,45 @@ async fn run_that_got_nowhere_and_is_gone_leaves_nothing_behind() {
     assert_eq!(scheduler.has_place(&two), Some(true));
 }
 
-/// A function-runner that goes away, as far as its callers see, when something is to be resolved.
+/// A function-runner that goes away, as far as its callers see, when something is to be resolved, or an apply begins.
+#[derive(Clone)]
 struct Mortal(Arc<AtomicUsize>);
+
+impl Mortal {
+    fn ends(&self) -> Status {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Status::unknown("transport error")
+    }
+}
 
 #[tonic::async_trait]
 impl Answers for Mortal {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Err(tonic::Status::unknown("transport error"))
+        Err(self.ends())
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Answer<PlanResponse> {
+        let planned = deleting(&[A]);
+        let plan = serde_json::to_vec(&planned).unwrap().into();
+        Ok(Response::new(PlanResponse { plan, digest: planned.digest(), ..PlanResponse::default() }))
+    }
+
+    async fn apply(&self, _: Request<Streaming<ApplyRequest>>) -> Answer<Events> {
+        let (events, stream) = mpsc::channel(2);
+        let begin = Event::Heartbeat(HeartbeatEvent { instance: "it".to_owned() });
+        for event in [Ok(ApplyEvent { sequence: 1, event: Some(begin) }), Err(self.ends())] {
+            events.send(event).await.unwrap();
+        }
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 }
 
-#[tokio::test]
-async fn run_in_whose_calls_function_runners_go_away_waits_ever_longer_and_fails() {
-    let calls = Arc::<AtomicUsize>::default();
-    let mut world = World::with_runner(runner::at(Mortal(calls.clone()).serve())).await;
-    world.start_preview("one", "1h").await;
+/// Starts a run in whose calls all of so many function-runners go away, and waits until it fails.
+async fn run_ends_runners(operation: &str, runners: usize) {
+    let mortal = Mortal(Arc::default());
+    let addresses: Vec<_> = (0..runners).map(|_| mortal.clone().serve()).collect();
+    let mut world = World::with_runner(runner::at_each(&addresses)).await;
+    world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
     let mut scheduler = world.scheduling(1, &["one"]).await;
     let one = world.uid("one").await;
     for seconds in [10, 20, 40, 80] {
@@ -240,6 +271,24 @@ async fn run_in_whose_calls_function_runners_go_away_waits_ever_longer_and_fails
     assert_eq!(scheduler.next_ends().await, one);
     let end = status(&world.run("one").await);
     assert_eq!((end.phase, why(&end.conditions)), (RunPhase::Failed, reason::RUNNER_UNAVAILABLE));
-    assert!(calls.load(Ordering::Relaxed) >= 6, "{calls:?}");
+    let said = &condition(&end.conditions, reason::FAILED).unwrap().message;
+    assert!(said.contains("in the middle of 6 calls of this run"), "{said}");
+    // Before a runner has said that it is there nobody takes it for one that ended.
+    assert!(mortal.0.load(Ordering::Relaxed) >= 6, "{:?}", mortal.0);
     assert!(!scheduler.stuck.contains_key(&one));
+}
+
+#[tokio::test]
+async fn run_in_whose_calls_function_runners_go_away_waits_ever_longer_and_fails() {
+    run_ends_runners("Preview", 1).await;
+}
+
+#[tokio::test]
+async fn run_ends_six_function_runners_however_many_there_are() {
+    run_ends_runners("Preview", 4).await;
+}
+
+#[tokio::test]
+async fn apply_that_ends_function_runners_as_it_begins_counts_as_any_call() {
+    run_ends_runners("Destroy", 4).await;
 }
