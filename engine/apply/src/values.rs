@@ -118,9 +118,9 @@ impl Values {
         self.secrets.lock()
     }
 
-    /// Takes in the texts of a live Secret, which may have some that the Spec does not say.
+    /// Takes in the texts of a live Secret, which may have some that the Spec does not say. What is recorded of one has none.
     fn keep_texts(&self, live: &Map<String, Value>) {
-        if is_secret(live) {
+        if is_secret(live) && !live.values().any(contains_mask) {
             self.secrets.lock().extend_texts(&Sensitive::of(live, &BTreeSet::new()));
         }
     }
