@@ -277,3 +277,34 @@ impl Values {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config_map(value: &str) -> Resource {
+        let resource = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+            "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}, "data": {"v": value}}});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    #[test]
+    fn what_nobody_can_be_asked_about_is_not_said_to_have_changed() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let [before, desired] = ["1", "2"].map(config_map);
+        let prior =
+            StateResource::applied(&before, &Resolved::plain(&before.attributes), before.attributes.clone(), &keys);
+        let resolved = Resolved::plain(&desired.attributes).into_owned();
+        let ready = Ready { desired: desired.clone(), resolved, sensitive: Sensitive::default() };
+        let why =
+            |live: &Resource, preview: &Preview| ready.why_changed(&prior, &live.attributes, preview, (&keys, None));
+        let unverified = Preview::Unverified("its kind is not served".to_owned());
+        assert_eq!(why(&before, &unverified), Some(unseen("its kind is not served")));
+        assert_eq!(why(&desired, &unverified), None);
+        let changed = Preview::Changed(desired.attributes.clone());
+        assert_eq!(why(&before, &changed).as_deref(), Some("what it refers to has another value by now"));
+        assert_eq!(why(&desired, &changed), None);
+    }
+}
