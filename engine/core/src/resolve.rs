@@ -383,3 +383,22 @@ impl Resolver<'_, '_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_moves_of_its_own_accord_is_told_by_where_it_flows() {
+        let attributes = json!({"data": {
+            "ready": "$kusion_path.web.status.readyReplicas", "name": "$kusion_path.web.metadata.name",
+            "both": ["x", "${kusion_path.web.metadata.name} at ${kusion_path.web.metadata.resourceVersion}"],
+            "other": "$kusion_path.web.spec.status",
+        }});
+        let found = moving(attributes.as_object().unwrap(), &|id: &str| id == "web");
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["data.both[1]", "data.ready"]);
+    }
+}
