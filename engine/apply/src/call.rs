@@ -3,20 +3,17 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
 use stoa_engine::given_up::left_in;
 use stoa_engine::import::LEFT_AS_IMPORTED;
-use stoa_engine::object::uid_of;
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
     Action, Contents, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
-    problem::reason,
+    problem::reason, unrecorded,
 };
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Live, Preview, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -115,7 +112,7 @@ pub(crate) struct Caller {
 
 /// How long something may take, and when that is over.
 #[derive(Clone, Copy)]
-struct Limit {
+pub(crate) struct Limit {
     length: Duration,
     end: Instant,
 }
@@ -127,21 +124,23 @@ impl Limit {
 }
 
 impl Caller {
+    /// Whether nothing more may be begun.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled() || self.grant.check().is_err()
+    }
+
     /// Carries out one action. `records` has what is recorded under its id, then what is under another.
     pub(crate) async fn call(&self, planned: &PlannedAction, records: &[StateResource]) -> ResourceResult {
         let course = Course { permit: self.permits.next().await, told: Told::default() };
-        if self.stop.is_cancelled() || self.grant.check().is_err() {
+        if self.is_stopped() {
             return skipped(planned, "the run was stopped");
         }
         let limit = self.limit(planned, records);
         let mut result = match self.in_time(limit, self.attempt(planned, records, &course)).await {
             Ok(result) => result,
             Err(message) => {
-                let message = match course.told.take() {
-                    Some(error) => format!("{message}; the last that was heard: {error}"),
-                    None => message,
-                };
-                self.unanswered(planned, Problem::new(reason::TIMED_OUT, message).of(&planned.id))
+                let problem = Problem::new(reason::TIMED_OUT, late(message, &course.told));
+                self.unanswered(planned, problem.of(&planned.id))
             }
         };
         if result.outcome == ResourceOutcome::Done
@@ -157,13 +156,13 @@ impl Caller {
     }
 
     /// What is to be recorded of a resource that failed: what an earlier call made is there all the same, whatever its fields are.
-    fn still_there(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<StateResource> {
+    pub(crate) fn still_there(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<StateResource> {
         let is_it = |prior: &&StateResource| prior.id == planned.id && self.open.contains(&planned.id);
         prior.filter(is_it).cloned().map(StateResource::as_found)
     }
 
     /// How long a resource may take: as it is wanted, or else as it is recorded, says.
-    fn limit(&self, planned: &PlannedAction, records: &[StateResource]) -> Limit {
+    pub(crate) fn limit(&self, planned: &PlannedAction, records: &[StateResource]) -> Limit {
         let wanted = self.values.wanted(&planned.id).map(|wanted| (&wanted.extensions, &wanted.attributes));
         let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
         let length = said.and_then(|(extensions, attributes)| timeout(extensions, attributes).ok()?);
@@ -172,7 +171,7 @@ impl Caller {
 
     /// Waits for something, unless it takes longer than it may, the run is stopped and its grace is over, or the grant is:
     /// the reason then.
-    async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
+    pub(crate) async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
             tokio::time::sleep(self.grace).await;
@@ -290,123 +289,11 @@ impl Caller {
         }
     }
 
-    /// What is to be recorded of a resource that is left alone, if it is not what is recorded.
-    /// `prior` may be recorded under another id.
-    pub(crate) async fn leave(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceResult> {
-        let prior = prior?;
-        let ready = match self.values.ready(&planned.id) {
-            Ok(ready) => ready,
-            // Under the id that it is recorded under it may be forgotten next.
-            Err(problem) if prior.id != planned.id => return Some(failed(planned, problem)),
-            Err(_) => return None,
-        };
-        let as_told = prior.clone().under(planned.id.clone());
-        let recorded = std::slice::from_ref(prior);
-        let attributes = ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys);
-        // What it refers to may have another value than it had for the plan, which nobody applied then.
-        let is_same = attributes == prior.attributes || !self.values.refers(&planned.id);
-        let answer = if is_same { Ok(true) } else { self.is_as_wanted(&ready, prior).await };
-        let is_applied = match answer {
-            Ok(true) => true,
-            // It may be the value of before.
-            Ok(false) | Err(_) if !self.values.are_read() => false,
-            Ok(false) => {
-                let message =
-                    "it was planned to stay as it is, and what it refers to has another value by now; plan again";
-                let problem = Problem::new(reason::STALE_PLAN, message).of(&planned.id);
-                return Some(self.not_left(planned, prior, problem));
-            }
-            Err(error) => {
-                return Some(self.not_left(planned, prior, problem(&planned.id, &error, &ready.sensitive)));
-            }
-        };
-        let record = if !is_applied {
-            as_told
-        } else if !self.runtime.is_deferred() && self.may_hold_unrecorded(planned, recorded) {
-            match self.live_again(&ready, prior).await {
-                Some(live) => {
-                    let (desired, resolved) = (&ready.desired, &ready.resolved);
-                    let record = StateResource::applied_over(recorded, desired, resolved, live, &self.keys);
-                    record.adopted(prior.adopted).hiding(self.values.secrets(), &self.keys)
-                }
-                // It stays unsure what is in it.
-                None => as_told.as_found(),
-            }
-        } else {
-            let live = self.keys.rekeyed(as_told.digest_id(), prior.live.clone());
-            StateResource { attributes, live, ..as_told }
-        };
-        let record = StateResource {
-            depends_on: planned.depends_on.clone(),
-            extensions: ready.desired.kept_extensions(),
-            cluster: self.cluster(&ready.desired, prior),
-            ..record
-        };
-        let place = place(&record);
-        let is_told = record != *prior || self.open.contains(&planned.id);
-        is_told.then(|| done(planned, Some(record), place))
-    }
-
-    /// The result where a resource cannot stay as it was planned to.
-    fn not_left(&self, planned: &PlannedAction, prior: &StateResource, problem: Problem) -> ResourceResult {
-        ResourceResult { resource: self.still_there(planned, Some(prior)), ..failed(planned, problem) }
-    }
-
-    /// Whether applying a resource would change nothing.
-    async fn is_as_wanted(&self, ready: &Ready, prior: &StateResource) -> Result<bool, RuntimeError> {
-        let (sensitive, told) = (&ready.sensitive, Told::default());
-        let call = || self.read(ready, Some(prior));
-        let Live::Present(live) = retried(&self.stop, sensitive, &told, call).await? else { return Ok(false) };
-        let request = ApplyRequest { keys: Some(&self.keys), ..ApplyRequest::new(&ready.desired, Some(prior)) };
-        let call = || self.runtime.preview(&request, Some(&live));
-        let preview = retried(&self.stop, sensitive, &told, call).await?;
-        Ok(ready.is_unchanged(prior, &live, &preview, &self.keys))
-    }
-
-    /// What is live of a resource that is wanted.
-    async fn read(&self, ready: &Ready, prior: Option<&StateResource>) -> Result<Live, RuntimeError> {
-        let request = [ReadRequest { desired: Some(&ready.desired), prior }];
-        let mut found = self.runtime.read(&request).await?;
-        found.pop().unwrap_or(Ok(Live::Absent))
-    }
-
-    /// Whether an earlier call may have set fields of an object that no record tells of. What was only imported has none of ours.
-    fn may_hold_unrecorded(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
-        let is_found = || records.iter().any(StateResource::is_only_found);
-        self.open.contains(&planned.id) || (!planned.imported && is_found())
-    }
-
-    /// The recorded object as it is live, if somebody can look and it is the same.
-    async fn live_again(&self, ready: &Ready, prior: &StateResource) -> Option<Map<String, Value>> {
-        match self.read(ready, Some(prior)).await {
-            Ok(Live::Present(live)) if uid_of(&live) == prior.uid() => Some(live),
-            Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) | Err(_) => None,
-        }
-    }
-
-    /// Looks for what is to be left alone and is on no record any more, as where an earlier try brought another object to the id
-    /// that it was recorded under.
-    pub(crate) async fn find(&self, planned: &PlannedAction) -> ResourceResult {
-        let ready = match self.values.ready(&planned.id) {
-            Ok(ready) => ready,
-            Err(problem) => return failed(planned, problem),
-        };
-        let live = match self.read(&ready, None).await {
-            Ok(Live::Present(live)) if self.runtime.owner().has(&live) => live,
-            Ok(Live::Present(_) | Live::Absent | Live::Unverified(_)) => {
-                let message =
-                    "what was planned to stay is on no record any more, and nothing that is ours is there; plan again";
-                return failed(planned, Problem::new(reason::STALE_PLAN, message).of(&planned.id));
-            }
-            Err(error) => return failed(planned, problem(&planned.id, &error, &ready.sensitive)),
-        };
-        self.values.settle(&planned.id, live.clone());
-        let cluster = self.runtime.clusters().of_wanted(&ready.desired).to_owned();
-        // Nobody knows any more what was applied of it, nor whether it was there before.
-        let record = StateResource::applied(&ready.desired, &ready.resolved, live, &self.keys).as_found();
-        let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster).adopted(true);
-        let place = place(&record);
-        done(planned, Some(record), place)
+    /// Whether an earlier call may have set fields of an object that no record tells of. What was only imported had no mark, and
+    /// has it only of a call since.
+    pub(crate) fn may_hold_unrecorded(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
+        let is_open = self.open.contains(&planned.id);
+        unrecorded::may_be_in(is_open || !planned.imported, is_open, records)
     }
 
     /// Why an object is left alone that is a wanted resource's by now, or always was, as where two names of clusters lead to
@@ -422,7 +309,7 @@ impl Caller {
 
     /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name
     /// than is recorded.
-    fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
+    pub(crate) fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
         match self.runtime.clusters() {
             clusters if clusters.is_empty() => prior.cluster.clone(),
             clusters => clusters.of_wanted(desired).to_owned(),
@@ -554,7 +441,7 @@ impl Caller {
             action => action == Action::Create,
         };
         let is_unsure = !is_new && self.may_hold_unrecorded(planned, records);
-        let record = if is_unsure { record.hiding(self.values.secrets(), &self.keys) } else { record };
+        let record = if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record };
         let message = left.map(|why| format!("where it was: {why}")).unwrap_or_default();
         ResourceResult { message, ..done(planned, Some(record), applied.kubernetes) }
     }
@@ -580,6 +467,14 @@ impl Caller {
     }
 }
 
+/// What is said of what took too long, with what was heard last.
+pub(crate) fn late(message: String, told: &Told) -> String {
+    match told.take() {
+        Some(error) => format!("{message}; the last that was heard: {error}"),
+        None => message,
+    }
+}
+
 /// Finishes, tried again while that may help and the grant is not over.
 pub(crate) async fn finish(
     runtime: &dyn Runtime,
@@ -593,7 +488,7 @@ pub(crate) async fn finish(
 /// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
 /// callers wait alike, so that they do not all come back at once. What was given up is not waited for: others would wait
 /// for their turn meanwhile.
-async fn retried<T, F>(
+pub(crate) async fn retried<T, F>(
     stop: &CancellationToken,
     sensitive: &Sensitive,
     told: &Told,
@@ -643,7 +538,7 @@ fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
     }
 }
 
-fn done(
+pub(crate) fn done(
     planned: &PlannedAction,
     resource: Option<StateResource>,
     kubernetes: Option<KubernetesObject>,
@@ -662,7 +557,7 @@ fn done(
 }
 
 /// What Kubernetes calls what a record is of.
-fn place(record: &StateResource) -> Option<KubernetesObject> {
+pub(crate) fn place(record: &StateResource) -> Option<KubernetesObject> {
     ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
         cluster: record.cluster.clone(),
         uid: record.uid().unwrap_or_default().to_owned(),

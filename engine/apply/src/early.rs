@@ -3,10 +3,10 @@
 //! Start at [`records`]. Where the record of one object takes the place of that of another, the other has to be on record
 //! elsewhere by then, whatever comes first. Of two that change places one is put aside, under an id that says where it is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use stoa_engine::{Clusters, Resource, ResourceId, State, StateResource, cluster::id_in};
+use stoa_engine::{Clusters, ObjectRef, Resource, ResourceId, State, StateResource, cluster::id_in};
 
 use crate::{
     call::{dropped, noted},
@@ -58,6 +58,12 @@ pub(crate) fn records(
     // All that was on record for the plan is in it: an earlier try put the others aside, or recorded them beside what was.
     let others: Vec<&StateResource> =
         state.resources.iter().filter(|record| before.contains(&record.id) && !ids.contains(&record.id)).collect();
+    let mut other_of: HashMap<(&str, ObjectRef), &StateResource> = HashMap::new();
+    for &other in &others {
+        if let Some(object) = lost::object(clusters, other) {
+            other_of.entry(object).or_insert(other);
+        }
+    }
     let copies = actions.iter().filter(|planned| !finished.contains(&planned.id)).filter_map(|planned| {
         let id = &planned.id;
         let from = planned.recorded_as.as_ref().filter(|from| given.get(*from).is_some_and(|to| *to == id))?;
@@ -69,31 +75,32 @@ pub(crate) fn records(
         let resource = wanted.get(id).copied()?;
         // Under the other id may be another object since an earlier try.
         let record = recorded.get(from).copied().filter(|record| !is_in_place(record));
-        let aside = || others.iter().copied().find(|record| lost::is_wanted_as(clusters, resource, record));
+        let aside = || other_of.get(&lost::wanted_object(clusters, resource)?).copied();
         let record = record.or_else(aside)?;
         let cluster = if clusters.is_empty() { record.cluster.as_str() } else { clusters.of_wanted(resource) };
         Some(record.clone().under(id.clone()).in_cluster(cluster.to_owned()))
     });
     let (over, new): (Vec<StateResource>, Vec<StateResource>) =
         copies.partition(|copy| recorded.contains_key(&copy.id));
-    let has_new = |id: &ResourceId| new.iter().any(|copy| copy.id == *id);
+    let new_ids: HashSet<&ResourceId> = new.iter().map(|copy| &copy.id).collect();
     let aside: Vec<StateResource> = over
         .iter()
         .filter_map(|copy| recorded.get(&copy.id).copied())
-        .filter(|record| given.get(&record.id).is_none_or(|to| !has_new(to)))
+        .filter(|record| given.get(&record.id).is_none_or(|to| !new_ids.contains(to)))
         .map(|record| record.clone().under(id_in(&record.id, clusters.of_recorded(record))))
         .filter(|aside| !ids.contains(&aside.id))
         .filter(|aside| recorded.get(&aside.id).is_none_or(|known| known.uid() == aside.uid()))
         .collect();
     let copied: HashSet<&ResourceId> = over.iter().chain(&new).map(|copy| &copy.id).collect();
     let left = state.resources.iter().filter(|record| ids.contains(&record.id) && !copied.contains(&record.id));
-    let kept: Vec<&StateResource> = left.chain(&over).chain(&new).collect();
-    let is_kept = |record: &&StateResource| {
-        let is_it = |kept: &&StateResource| kept.uid() == record.uid() && lost::is_same(clusters, kept, record);
-        record.uid().is_some() && kept.iter().any(is_it)
+    let which = |record: &StateResource| {
+        let uid = record.uid()?.to_owned();
+        lost::object(clusters, record).map(|(place, object)| (uid, place.to_owned(), object))
     };
-    let is_told = |id: &ResourceId| aside.iter().any(|aside| aside.id == *id);
-    let others = others.into_iter().filter(|record| !is_told(&record.id));
+    let kept: HashSet<(String, String, ObjectRef)> = left.chain(&over).chain(&new).filter_map(which).collect();
+    let is_kept = |record: &&StateResource| which(record).is_some_and(|object| kept.contains(&object));
+    let told: HashSet<&ResourceId> = aside.iter().map(|aside| &aside.id).collect();
+    let others = others.into_iter().filter(|record| !told.contains(&record.id));
     let dropped = aside.iter().chain(others).filter(is_kept).cloned().collect();
     Early { new: beside.into_iter().chain(new).chain(aside).collect(), over, dropped }
 }
@@ -110,11 +117,13 @@ impl Early {
     /// Brings the state to what is on record once they were told.
     pub(crate) fn take_effect(self, state: &mut State) {
         let Self { new, over, dropped } = self;
-        for record in new.into_iter().chain(over) {
-            state.resources.retain(|known| known.id != record.id);
-            state.resources.push(record);
-        }
-        state.resources.retain(|record| !dropped.iter().any(|dropped| dropped.id == record.id));
+        // Of two under one id the one that is told later.
+        let told: BTreeMap<ResourceId, StateResource> =
+            new.into_iter().chain(over).map(|record| (record.id.clone(), record)).collect();
+        let dropped: HashSet<ResourceId> = dropped.into_iter().map(|record| record.id).collect();
+        state.resources.retain(|record| !told.contains_key(&record.id));
+        state.resources.extend(told.into_values());
+        state.resources.retain(|record| !dropped.contains(&record.id));
     }
 }
 

@@ -25,6 +25,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     call::{Caller, finish, left, skipped},
     early,
+    leave::Leaving,
     lost::{self, Undecided},
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
@@ -200,6 +201,10 @@ pub async fn execute(
     if let Err(error) = values.read_left(&*runtime, is_left, is_wanted, &recorded).await {
         return Interrupted::before_a_call(&error);
     }
+    let may_be_unsure = !open.is_empty() || state.resources.iter().any(StateResource::is_only_found);
+    if may_be_unsure && !deferred && !is_import {
+        values.read_secrets(&*runtime, &state.resources).await;
+    }
     let parallelism = options.parallelism.max(1);
     let caller = Caller {
         runtime: runtime.clone(),
@@ -346,8 +351,9 @@ async fn tell_held(
 }
 
 type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
-/// What came of a resource, and whether somebody heard of it.
-type Ended = (ResourceId, ResourceResult, Result<(), Abandoned>);
+/// What came of a resource, if there is anything to tell, and whether somebody heard of it.
+type Kept = (Option<ResourceResult>, Result<(), Abandoned>);
+type Ended = (ResourceId, Kept);
 type Running = FuturesUnordered<BoxFuture<'static, Ended>>;
 
 struct Walk<'a> {
@@ -384,13 +390,13 @@ impl Walk<'_> {
             plan.actions.iter().map(|p| &p.id).filter(|id| waits[*id] == 0).collect();
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
-        // What is left alone and whose record is brought up to date.
+        // What is left alone and whose record is brought up to date, or is looked at for that.
         let mut telling: HashSet<ResourceId> = HashSet::new();
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
             while let Some(id) = ready.front().copied() {
                 let action = planned[id];
-                if self.is_stopped() || self.abandoned {
+                if self.caller.is_stopped() || self.abandoned {
                     break;
                 }
                 // What is left as it is can be left again: a try before may have had its record told before it was its turn.
@@ -401,12 +407,12 @@ impl Walk<'_> {
                     }
                     ready.pop_front();
                     ended.insert(id.clone());
-                    match self.leave(action, !is_left).await {
+                    match self.leave(action, !is_left) {
                         None => release(&later, &mut waits, &mut ready, id),
                         // So that many records are kept together, and others are begun meanwhile.
-                        Some(result) => {
+                        Some(leaving) => {
                             telling.insert(id.clone());
-                            running.push(self.tell(result));
+                            running.push(leaving);
                         }
                     }
                     continue;
@@ -425,27 +431,24 @@ impl Walk<'_> {
                 // Others may begin in its place.
                 () = self.caller.permits.one_given_back() => continue,
             };
-            let Some((id, result, told)) = ended_next else { break };
+            let Some((id, (result, told))) = ended_next else { break };
             self.abandoned |= told.is_err();
             telling.remove(&id);
-            let why = match (result.outcome, &result.problem) {
+            let why = result.as_ref().and_then(|result| match (result.outcome, &result.problem) {
                 (ResourceOutcome::Done, None) => None,
                 (ResourceOutcome::Done, Some(_)) => Some("is not healthy"),
                 (ResourceOutcome::Failed | ResourceOutcome::Skipped, _) => Some("was not done"),
                 (ResourceOutcome::Unknown, _) => Some("may not have been done"),
-            };
-            self.take(result);
+            });
+            if let Some(result) = result {
+                self.take(result);
+            }
             ended.insert(id.clone());
             match why {
                 None => release(&later, &mut waits, &mut ready, &id),
                 Some(why) => self.skip_after(&id, why, &planned, &later, &mut ended).await,
             }
         }
-    }
-
-    /// Whether nothing more may be begun.
-    fn is_stopped(&self) -> bool {
-        self.caller.stop.is_cancelled() || self.caller.grant.check().is_err()
     }
 
     /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
@@ -476,25 +479,35 @@ impl Walk<'_> {
     }
 
     /// What is left alone: only its record may have to be brought up to date, of which somebody has to be told then.
-    async fn leave(&self, planned: &PlannedAction, is_finished: bool) -> Option<ResourceResult> {
+    fn leave(&self, planned: &PlannedAction, is_finished: bool) -> Option<BoxFuture<'static, Ended>> {
         let own = self.recorded.get(&planned.id).copied();
         let prior = if is_finished { own } else { self.prior(planned) };
         let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
         if is_lost {
-            return Some(self.caller.find(planned).await);
+            let (caller, planned) = (self.caller.clone(), planned.clone());
+            return Some(self.aside(planned.id.clone(), async move { caller.find(&planned).await }));
         }
         self.caller.values.settle_left(&planned.id, prior);
-        if is_finished { None } else { self.caller.leave(planned, prior).await }
+        let prior = prior.filter(|_| !is_finished)?;
+        match self.caller.leave(planned, prior) {
+            Leaving::AsRecorded => None,
+            Leaving::Told(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
+            Leaving::Unseen(unseen) => {
+                let (caller, planned, prior) = (self.caller.clone(), planned.clone(), prior.clone());
+                let id = planned.id.clone();
+                Some(self.aside(id, async move { caller.look(&planned, &prior, &unseen).await }))
+            }
+        }
     }
 
-    /// Tells of what was not called for.
-    fn tell(&self, result: ResourceResult) -> BoxFuture<'static, Ended> {
+    /// Work on what is not called for, and what is told of it.
+    fn aside(
+        &self,
+        id: ResourceId,
+        work: impl Future<Output = Option<ResourceResult>> + Send + 'static,
+    ) -> BoxFuture<'static, Ended> {
         let (observer, deferred) = (self.observer.clone(), self.deferred);
-        async move {
-            let told = if deferred { Ok(()) } else { observer.result(result.clone()).await };
-            (result.id.clone(), result, told)
-        }
-        .boxed()
+        spawned(id, async move { keep(&*observer, deferred, work.await).await })
     }
 
     /// Begins a batch: one intent for all resources of the same action.
@@ -519,22 +532,12 @@ impl Walk<'_> {
             let records: Vec<StateResource> = self.records(&planned).cloned().collect();
             let deferred = self.deferred;
             let id = planned.id.clone();
-            // A task of its own, so that calls go on while results are being kept.
-            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            running.push(spawned(id, async move {
                 if gate.await.is_err() {
-                    return (skipped(&planned, "its intent could not be kept"), Err(Abandoned));
+                    return (Some(skipped(&planned, "its intent could not be kept")), Err(Abandoned));
                 }
-                let result = caller.call(&planned, &records).await;
-                let told = if deferred { Ok(()) } else { observer.result(result.clone()).await };
-                (result, told)
+                keep(&*observer, deferred, Some(caller.call(&planned, &records).await)).await
             }));
-            running.push(
-                async move {
-                    let (result, told) = task.await.expect("calls do not panic");
-                    (id, result, told)
-                }
-                .boxed(),
-            );
         }
     }
 
@@ -574,6 +577,21 @@ impl Walk<'_> {
             self.held.push(result);
         }
     }
+}
+
+/// Work in a task of its own, so that it goes on while results are being kept.
+fn spawned(id: ResourceId, work: impl Future<Output = Kept> + Send + 'static) -> BoxFuture<'static, Ended> {
+    let task = AbortOnDropHandle::new(tokio::spawn(work));
+    async move { (id, task.await.expect("calls do not panic")) }.boxed()
+}
+
+/// Tells a result, unless it `is_held` back.
+async fn keep(observer: &dyn Observer, is_held: bool, result: Option<ResourceResult>) -> Kept {
+    let told = match &result {
+        Some(result) if !is_held => observer.result(result.clone()).await,
+        Some(_) | None => Ok(()),
+    };
+    (result, told)
 }
 
 fn release<'p>(

@@ -10,6 +10,7 @@ mod early;
 mod execute;
 mod health;
 mod importing;
+mod leave;
 mod lost;
 mod observer;
 mod permits;

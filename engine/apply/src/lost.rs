@@ -335,9 +335,13 @@ fn names_another(one: &ResourceId, other: &ResourceId) -> bool {
 
 /// Whether a resource wants the object that a record is of.
 pub(crate) fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
-    let Some(object) = clusters.wanted_object(wanted) else { return false };
-    let place = clusters.place(clusters.of_wanted(wanted), &object);
-    self::object(clusters, record) == Some((place, ObjectRef { version: String::new(), ..object }))
+    wanted_object(clusters, wanted).is_some_and(|wanted| object(clusters, record) == Some(wanted))
+}
+
+/// The object that a resource wants, in no version, and where it is to be.
+pub(crate) fn wanted_object<'a>(clusters: &'a Clusters, wanted: &'a Resource) -> Option<(&'a str, ObjectRef)> {
+    let object = clusters.wanted_object(wanted)?;
+    Some((clusters.place(clusters.of_wanted(wanted), &object), ObjectRef { version: String::new(), ..object }))
 }
 
 /// The replacements whose objects seem to have been made anew already: one of ours that nobody has recorded is where it is

@@ -431,6 +431,9 @@ async fn preview(
         }
     }
     let mut problems = Vec::new();
+    let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
+    let namespaces =
+        if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -438,7 +441,8 @@ async fn preview(
         }
         if let RuntimeError::Going(namespace) = &error {
             let why = format!("namespace {} is being deleted", namespace.name);
-            if looked.refresh || is_wanted(namespace, desired, looked.clusters) {
+            let place = (looked.clusters.server(&namespace.cluster), namespace.name.clone());
+            if looked.refresh || namespaces.contains(&place) {
                 previews.insert(id, Preview::Unverified(why));
             } else {
                 let message = format!("{why}, and the Spec does not make it anew; plan again once it is gone");
@@ -458,13 +462,13 @@ async fn preview(
     Ok((previews, problems))
 }
 
-/// Whether a namespace is among what is wanted, so that it is made anew before what is in it.
-fn is_wanted(namespace: &KubernetesObject, desired: &Desired<'_>, clusters: &Clusters) -> bool {
-    desired.values().any(|wanted| {
-        let is_there = clusters.server(clusters.of_wanted(wanted)) == clusters.server(&namespace.cluster);
-        let object = ObjectRef::of(&wanted.attributes).filter(|_| is_there);
-        object.is_some_and(|object| object.is_namespace() && object.name == namespace.name)
-    })
+/// The namespaces that are wanted, so that they are made anew before what is in them, and their servers.
+fn wanted_namespaces<'a>(desired: &'a Desired<'_>, clusters: &'a Clusters) -> HashSet<(&'a str, String)> {
+    let namespaces = desired.values().filter_map(|wanted| {
+        let object = ObjectRef::of(&wanted.attributes).filter(ObjectRef::is_namespace)?;
+        Some((clusters.server(clusters.of_wanted(wanted)), object.name))
+    });
+    namespaces.collect()
 }
 
 /// Whether the infrastructure, or somebody who has what it is about, does not let a resource be as it is wanted.

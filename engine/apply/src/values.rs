@@ -4,19 +4,19 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    DigestKeys, Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    DigestKeys, FieldPath, Ignored, Problem, Resource, ResourceId, Schema, Sensitive, Spec, StateResource,
     bounds::Budget,
     diff::{Comparison, against_preview, three_way},
     lookup::Settled,
     masks::contains_mask,
-    object::uid_of,
+    object::{is_secret, uid_of},
     planner::{disagreement, with_attributes},
     problem::reason,
     reference::{Reference, ReferenceError},
-    resolve::{Looked, Resolved, references, resolve},
+    resolve::{Looked, Resolved, moving, references, resolve},
 };
 use stoa_runtime::{Live, Preview, ReadRequest, Runtime, RuntimeError};
 
@@ -32,44 +32,52 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Whether applying it would change nothing of what is live, by what the infrastructure says that it would make.
-    pub(crate) fn is_unchanged(
+    /// Why applying it may change something of what is live, by what the infrastructure says that it would make and of its kind;
+    /// `None` where nothing would.
+    pub(crate) fn why_changed(
         &self,
         prior: &StateResource,
         live: &Map<String, Value>,
         preview: &Preview,
-        keys: &DigestKeys,
-    ) -> bool {
+        (keys, schema): (&DigestKeys, Option<&Schema>),
+    ) -> Option<String> {
         let ignored = Ignored::of(&self.desired).unwrap_or_default();
         let desired = ignored.resolved(self.resolved.clone(), live);
         let comparison = Comparison {
             id: prior.digest_id(),
             kind: self.desired.kind,
             prior: Some(&prior.attributes),
+            // Nothing of it is shown.
             records: &[],
             unsure: false,
             desired: &desired,
             live,
             keys,
-            schema: None,
+            schema,
         };
-        let changes = match preview {
+        let moved = "what it refers to has another value by now";
+        let (changes, why) = match preview {
             Preview::Changed(made) | Preview::Contested(made, _) => {
-                against_preview(&comparison, &ignored.as_live(made.clone(), live))
+                (against_preview(&comparison, &ignored.as_live(made.clone(), live)), moved.to_owned())
             }
-            Preview::Unverified(_) | Preview::Refused(_) => three_way(&comparison),
-            Preview::Replaced(_) => return false,
+            Preview::Unverified(why) | Preview::Refused(why) => (three_way(&comparison), unseen(why)),
+            Preview::Replaced(_) => return Some(moved.to_owned()),
         };
-        changes.is_empty()
+        (!changes.is_empty()).then_some(why)
     }
+}
+
+/// What is said where nobody can look whether a resource is as it is wanted.
+pub(crate) fn unseen(why: &str) -> String {
+    format!("what it refers to may have another value by now, which nobody can see: {why}")
 }
 
 /// The values of a walk.
 #[derive(Debug)]
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
-    /// The texts in all Secrets that are wanted.
-    secrets: Sensitive,
+    /// The texts in all Secrets that are wanted, and in those that were seen live.
+    secrets: Mutex<Sensitive>,
     settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
     /// What their references stand for, and those of resources that are to be applied.
     budget: Mutex<Budget>,
@@ -90,7 +98,7 @@ impl Values {
         }
         Self {
             wanted,
-            secrets,
+            secrets: Mutex::new(secrets),
             settled: Mutex::default(),
             budget: Mutex::default(),
             uids: Mutex::default(),
@@ -104,15 +112,45 @@ impl Values {
         self.wanted.get(id)
     }
 
-    /// The texts in all Secrets that are wanted, of which a call may have set some elsewhere before.
-    pub(crate) fn secrets(&self) -> &Sensitive {
-        &self.secrets
+    /// The texts in all Secrets that are wanted, and in those that were seen live, of which a call may have set some elsewhere
+    /// before.
+    pub(crate) fn secrets(&self) -> MutexGuard<'_, Sensitive> {
+        self.secrets.lock()
+    }
+
+    /// Takes in the texts of a live Secret, which may have some that the Spec does not say. What is recorded of one has none.
+    fn keep_texts(&self, live: &Map<String, Value>) {
+        if is_secret(live) && !live.values().any(contains_mask) {
+            self.secrets.lock().extend_texts(&Sensitive::of(live, &BTreeSet::new()));
+        }
+    }
+
+    /// Takes in the texts of all Secrets on record as they are live: some may not be wanted any more. What cannot be read is
+    /// left out.
+    pub(crate) async fn read_secrets(&self, runtime: &dyn Runtime, recorded: &[StateResource]) {
+        let secrets = recorded.iter().filter(|record| is_secret(&record.attributes));
+        let secrets: Vec<ReadRequest<'_>> =
+            secrets.map(|record| ReadRequest { desired: None, prior: Some(record) }).collect();
+        if secrets.is_empty() {
+            return;
+        }
+        for found in runtime.read(&secrets).await.into_iter().flatten() {
+            if let Ok(Live::Present(live)) = found {
+                self.keep_texts(&live);
+            }
+        }
     }
 
     /// Whether a wanted resource refers to others.
     pub(crate) fn refers(&self, id: &ResourceId) -> bool {
         let known = |id: &str| self.wanted.contains_key(id);
         self.wanted.get(id).is_some_and(|resource| !references(&resource.attributes, &known).0.is_empty())
+    }
+
+    /// Where the values of a wanted resource come from fields of others that change of their own accord.
+    pub(crate) fn moving(&self, id: &ResourceId) -> BTreeSet<FieldPath> {
+        let known = |id: &str| self.wanted.contains_key(id);
+        self.wanted.get(id).map(|resource| moving(&resource.attributes, &known)).unwrap_or_default()
     }
 
     /// Whether what others refer to is as it was read or applied, rather than as it was recorded once.
@@ -169,6 +207,7 @@ impl Values {
     /// is told by whoever applies it.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
+        self.keep_texts(&live);
         if let Some(uid) = uid_of(&live) {
             self.uids.lock().insert(uid.to_owned(), id.clone());
         }
@@ -236,5 +275,36 @@ impl Values {
             let alone = Map::from_iter([("value".to_owned(), value.clone())]);
             references(&alone, &known).0.is_empty()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config_map(value: &str) -> Resource {
+        let resource = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+            "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}, "data": {"v": value}}});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    #[test]
+    fn what_nobody_can_be_asked_about_is_not_said_to_have_changed() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let [before, desired] = ["1", "2"].map(config_map);
+        let prior =
+            StateResource::applied(&before, &Resolved::plain(&before.attributes), before.attributes.clone(), &keys);
+        let resolved = Resolved::plain(&desired.attributes).into_owned();
+        let ready = Ready { desired: desired.clone(), resolved, sensitive: Sensitive::default() };
+        let why =
+            |live: &Resource, preview: &Preview| ready.why_changed(&prior, &live.attributes, preview, (&keys, None));
+        let unverified = Preview::Unverified("its kind is not served".to_owned());
+        assert_eq!(why(&before, &unverified), Some(unseen("its kind is not served")));
+        assert_eq!(why(&desired, &unverified), None);
+        let changed = Preview::Changed(desired.attributes.clone());
+        assert_eq!(why(&before, &changed).as_deref(), Some("what it refers to has another value by now"));
+        assert_eq!(why(&desired, &changed), None);
     }
 }

@@ -46,6 +46,7 @@ pub mod state;
 pub mod timeout;
 pub mod types;
 pub mod unread;
+pub mod unrecorded;
 mod validate;
 pub mod warnings;
 

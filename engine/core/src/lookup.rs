@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::ignore::{IGNORE_FIELDS, Ignored};
-use crate::object::{has_no_default, is_fixed, is_volatile, may_exist, secret_as_stored};
+use crate::object::{has_data, has_no_default, is_fixed, is_volatile, may_exist, secret_as_stored};
 use crate::path::{FieldPath, Found};
 use crate::plan::Action;
 use crate::reference::{Reference, ReferenceError};
@@ -182,10 +182,12 @@ impl<'l> Settled<'l> {
     }
 
     /// Whether nobody gives a value that is neither wanted nor live: the infrastructure has no default for it and makes none,
-    /// it is not left to others, and none of them was there before.
+    /// it is not left to others, and none of them was there before. A ConfigMap or Secret that is wanted with no data is there
+    /// for others to fill, as a bundle of certificates or what is merged from a store of secrets.
     fn will_lack(&self, path: &FieldPath) -> bool {
         let Some(resource) = self.seen else { return false };
-        if self.kind != ResourceType::Kubernetes || !has_no_default(&self.resolved.attributes, path) {
+        let attributes = &self.resolved.attributes;
+        if self.kind != ResourceType::Kubernetes || !has_no_default(attributes, path) || !has_data(attributes) {
             return false;
         }
         let is_made = match self.made {

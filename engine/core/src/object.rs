@@ -202,6 +202,16 @@ pub(crate) fn has_no_default(object: &Map<String, Value>, path: &FieldPath) -> b
         })
 }
 
+/// Whether a ConfigMap or Secret has data of its own.
+pub(crate) fn has_data(object: &Map<String, Value>) -> bool {
+    let has_any = |value: &Value| match value {
+        Value::Object(data) => data.values().any(|value| !value.is_null()),
+        Value::Null => false,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => true,
+    };
+    ["data", "binaryData", "stringData"].iter().filter_map(|field| object.get(*field)).any(has_any)
+}
+
 /// The uid that its server gave a live object.
 pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
     live.get("metadata")?.get("uid")?.as_str()
@@ -309,6 +319,17 @@ mod tests {
         assert!(!is_filled_by_nobody(secret(ACCOUNT_TOKEN), ["data", "token"]));
         let other = json!({"apiVersion": "x.dev/v1", "kind": "Secret"});
         assert!(!is_filled_by_nobody(other, ["data", "token"]));
+    }
+
+    #[test]
+    fn what_has_nothing_in_its_data_has_none() {
+        let has = |object: Value| has_data(object.as_object().unwrap());
+        for empty in [json!({}), json!({"data": {}}), json!({"data": null, "stringData": {"a": null}})] {
+            assert!(!has(empty.clone()), "{empty}");
+        }
+        for field in ["data", "binaryData", "stringData"] {
+            assert!(has(json!({field: {"a": ""}})), "{field}");
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::schema::Schemas;
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
+use crate::unrecorded;
 use crate::validate::{check_id, reference_problem};
 pub use drift::is_recorded_elsewhere;
 use objects::{Kept, duplicates, given, renamed, superseded};
@@ -670,16 +671,15 @@ fn decide(
     Decision { changes, drift, unverified, takes_over, taken, imported, ..Decision::new(action) }
 }
 
-/// Whether a call of which no record tells may have set fields of an object, from sensitive values among others: it is ours, and
-/// nothing is recorded but which it is, or nobody knows what came of a call.
+/// Whether what is live of a resource may hold [what no record tells of](unrecorded).
 fn may_hold_unrecorded(
     input: &PlanInput<'_>,
     id: &ResourceId,
     records: [Option<&StateResource>; 2],
     live: &Map<String, Value>,
 ) -> bool {
-    let is_open = || input.state.open.iter().any(|call| call.id == *id);
-    input.owner.has(live) && (records.into_iter().flatten().any(StateResource::is_only_found) || is_open())
+    let is_open = input.state.open.iter().any(|call| call.id == *id);
+    unrecorded::may_be_in(input.owner.has(live), is_open, records.into_iter().flatten())
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It

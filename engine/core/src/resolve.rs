@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::bounds::{Budget, TooLarge};
+use crate::object::is_volatile;
 use crate::path::{FieldPath, Segment, below, scalar, type_name};
 use crate::reference::{Part, Reference, ReferenceError, Template, may_refer, parse};
 use crate::spec::Resource;
@@ -31,6 +32,22 @@ pub fn references(
     };
     texts(attributes, &mut visit);
     (found, errors)
+}
+
+/// Where the values of a resource come from fields of others that change of their own accord, such as what is in their status.
+pub fn moving(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> BTreeSet<FieldPath> {
+    let mut found = BTreeSet::new();
+    if !refers(attributes) {
+        return found;
+    }
+    texts(attributes, &mut |field: &FieldPath, text: &str| {
+        if let Ok(Some(template)) = parse(text, known)
+            && template.references().any(|reference| is_volatile(&reference.path))
+        {
+            found.insert(field.clone());
+        }
+    });
+    found
 }
 
 /// Whether any text may hold a reference: most resources have none, and then no field has to be named.
@@ -364,5 +381,24 @@ impl Resolver<'_, '_> {
             out.push_str(&piece);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_moves_of_its_own_accord_is_told_by_where_it_flows() {
+        let attributes = json!({"data": {
+            "ready": "$kusion_path.web.status.readyReplicas", "name": "$kusion_path.web.metadata.name",
+            "both": ["x", "${kusion_path.web.metadata.name} at ${kusion_path.web.metadata.resourceVersion}"],
+            "other": "$kusion_path.web.spec.status",
+        }});
+        let found = moving(attributes.as_object().unwrap(), &|id: &str| id == "web");
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["data.both[1]", "data.ready"]);
     }
 }

@@ -71,6 +71,8 @@ pub struct KubernetesRuntime {
     /// Namespaces that were asked for and are not there, by cluster. A server looks twice before it
     /// says so, which for a stack of hundreds of objects in a new namespace takes seconds.
     missing: Mutex<HashSet<(usize, String)>>,
+    /// Namespaces that are being deleted and take nothing new, by cluster: nothing more is asked about in them.
+    going: Mutex<HashSet<(usize, String)>>,
     /// For objects whose resources do not say when they are healthy.
     policies: KindPolicies,
     /// What goes with what is deleted and cannot be seen.
@@ -115,8 +117,8 @@ impl KubernetesRuntime {
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
         let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())))
             .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
-        let (applied, missing, policies, unlisted) = Default::default();
-        Self { clusters, names, owner, applied, missing, policies, unlisted }
+        let (applied, missing, going, policies, unlisted) = Default::default();
+        Self { clusters, names, owner, applied, missing, going, policies, unlisted }
     }
 
     /// Goes by these health policies for objects whose resources have none of their own.
@@ -199,6 +201,22 @@ impl KubernetesRuntime {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
     }
 
+    fn takes_nothing_new(&self, cluster: usize, namespace: &str) -> bool {
+        let going = self.going.lock().unwrap_or_else(PoisonError::into_inner);
+        going.contains(&(cluster, namespace.to_owned()))
+    }
+
+    fn set_going(&self, cluster: usize, namespace: &str) {
+        self.going.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
+    }
+
+    /// A namespace is there, whatever was heard of it before.
+    fn set_there(&self, cluster: usize, namespace: &str) {
+        for gone in [&self.missing, &self.going] {
+            gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&(cluster, namespace.to_owned()));
+        }
+    }
+
     fn remember(&self, id: &ResourceId, live: &Map<String, Value>) {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), live.clone());
     }
@@ -250,7 +268,7 @@ impl Runtime for KubernetesRuntime {
         if live.is_some_and(is_going) {
             return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
         }
-        write::preview(self, request).await
+        write::preview(self, request, live.is_none()).await
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {

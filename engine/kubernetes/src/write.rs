@@ -80,7 +80,11 @@ async fn check_fields(cluster: &Cluster, path: &str, mut wanted: Map<String, Val
     }
 }
 
-pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Preview, RuntimeError> {
+pub(crate) async fn preview(
+    runtime: &KubernetesRuntime,
+    request: &ApplyRequest<'_>,
+    is_new: bool,
+) -> Result<Preview, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
     if cluster.away().is_some() {
@@ -96,6 +100,10 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
     let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
+    // What is there may be changed until it goes, too.
+    if is_new && runtime.takes_nothing_new(index, namespace) {
+        return Err(going(cluster, namespace));
+    }
     if runtime.is_missing(index, namespace) {
         let wanted = sent(&runtime.owner, &request.desired.attributes);
         return match check_fields(cluster, &path, wanted).await {
@@ -128,26 +136,32 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
             replace::decide(failure, created, request.desired.is_set(RECREATE), &explain)
         }
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
-            Box::pin(preview(runtime, request)).await
+            Box::pin(preview(runtime, request, is_new)).await
         }
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
             Ok(unverified())
         }
         Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
-            Err(RuntimeError::Going(Box::new(KubernetesObject {
-                cluster: cluster.name.clone(),
-                version: "v1".to_owned(),
-                kind: "Namespace".to_owned(),
-                name: namespace.to_owned(),
-                ..KubernetesObject::default()
-            })))
+            runtime.set_going(index, namespace);
+            Err(going(cluster, namespace))
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
         }
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
     }
+}
+
+/// A namespace that is being deleted.
+fn going(cluster: &Cluster, namespace: &str) -> RuntimeError {
+    RuntimeError::Going(Box::new(KubernetesObject {
+        cluster: cluster.name.clone(),
+        version: "v1".to_owned(),
+        kind: "Namespace".to_owned(),
+        name: namespace.to_owned(),
+        ..KubernetesObject::default()
+    }))
 }
 
 pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
@@ -166,6 +180,9 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     };
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
         note_defined(cluster, &object);
+    }
+    if target.gvk.is("", "Namespace") {
+        runtime.set_there(index, &target.name);
     }
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);

@@ -532,3 +532,35 @@ async fn a_definition_that_is_not_established_is_on_record_and_fails_the_run() {
         assert!(stack.keeper.record(crd).uid().is_some(), "it is there, and on record");
     }
 }
+
+/// What another puts into a Secret, in base64.
+const TOKEN: &str = "aHVudGVyMi1sb25n";
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_call_set_from_a_secret_that_the_spec_does_not_tell_is_not_recorded() {
+    const DB: &str = "v1:Secret:shop:db";
+    let a = id("a");
+    let (mut empty, own) = (secret("db", json!({})), secret("db", json!({"password": "hunter2-long"})));
+    empty["attributes"].as_object_mut().unwrap().remove("stringData");
+    // What only the live one has, and what leaves the Spec with the change.
+    for (db, field, stays) in [(&empty, "data.token", true), (&own, "stringData.password", false)] {
+        let with = |data: Value| spec(vec![db.clone(), config_map("a", &[], data)]);
+        for then in ["2", "3"] {
+            let stack = Stack::default();
+            stack.bring(&with(json!({"x": "1"}))).await;
+            let mut live = Value::Object(stack.cloud.live(DB).unwrap());
+            live["data"] = json!({"token": TOKEN});
+            stack.cloud.put(DB, live);
+            let reference = format!("$kusion_path.{DB}.{field}");
+            stack.lose(&a, &with(json!({"x": "2", "pw": reference}))).await;
+            stack.cloud.claim(&a, ["data", "pw"], "other", true);
+            let data = json!({"x": then});
+            let wanted = if stays { with(data) } else { spec(vec![config_map("a", &[], data)]) };
+            let outcome = stack.apply(&wanted).await;
+            assert!(outcome.succeeded, "{outcome:?}");
+            assert!(stack.cloud.live(&a).unwrap()["data"]["pw"].is_string(), "they have it");
+            let record = serde_json::to_string(&stack.keeper.record(&a)).unwrap();
+            assert!(!record.contains(TOKEN) && !record.contains("hunter2"), "{field} {then}: {record}");
+        }
+    }
+}

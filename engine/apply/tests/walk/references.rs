@@ -1,12 +1,13 @@
 //! Values that are others once what has them is changed.
 
 use serde_json::{Value, json};
-use stoa_apply::Planned;
+use stoa_apply::{Outcome, Planned};
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, PlannedAction, Spec};
+use stoa_engine::{Action, DigestKeys, PlannedAction, Spec};
+use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Stack, config_map, id, names, spec};
+use crate::support::{Keys, Stack, config_map, id, names, secret, spec};
 
 const WEB: &str = "v1:Service:shop:web";
 
@@ -124,4 +125,119 @@ async fn what_is_recorded_stays_where_nothing_is_done_and_nobody_looks_what_it_r
         stack.bring(&wanted).await;
         assert_eq!(copies(&stack), ["moved", "moved"].map(Value::from));
     }
+    let planned = stack.plan(&wanted).await.unwrap();
+    stack.cloud.clear_calls();
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+    assert!(stack.cloud.calls().is_empty(), "{:?}", stack.cloud.calls());
+}
+
+/// The Service, a ConfigMap with the values of these fields of it, and one that refers to nothing.
+fn copied(fields: &[&str], other: &str) -> Spec {
+    let data: Value =
+        fields.iter().map(|field| (field.replace('.', "-"), json!(format!("$kusion_path.{WEB}.{field}")))).collect();
+    let mut wanted = wanted(80, "1").resources;
+    wanted.truncate(1);
+    wanted.extend(spec(vec![config_map("b", &[], data), config_map("c", &[], json!({"v": other}))]).resources);
+    Spec { resources: wanted, ..Spec::default() }
+}
+
+const NODE_PORT: &str = "spec.nodePort";
+const VERSION: &str = "metadata.resourceVersion";
+
+/// With a copy of these fields, and a plan to change the other ConfigMap.
+async fn about_to_change_another(fields: &[&str]) -> (Stack, Spec, Planned) {
+    let stack = Stack::default();
+    stack.cloud.give(WEB, ["spec", "nodePort"], ["spec", "port"]);
+    stack.bring(&copied(fields, "1")).await;
+    let changed = copied(fields, "2");
+    let planned = stack.plan(&changed).await.unwrap();
+    let called: Vec<_> = planned.plan.actions.iter().filter(|it| it.action.is_call()).map(|it| it.id.clone()).collect();
+    assert_eq!(names(&called), ["c"]);
+    stack.cloud.clear_calls();
+    (stack, changed, planned)
+}
+
+fn only_problem(outcome: &Outcome) -> (&str, &str) {
+    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
+    assert_eq!(problem.resource_id.as_ref().unwrap().0, id("b"));
+    (problem.reason.as_str(), problem.message.as_str())
+}
+
+#[tokio::test]
+async fn what_moves_of_its_own_accord_leaves_the_record_as_it_is() {
+    let (stack, changed, planned) = about_to_change_another(&[VERSION]).await;
+    let before = stack.keeper.record(&id("b"));
+    set(&stack, WEB, ["metadata", "resourceVersion"], json!("moved"));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(stack.keeper.record(&id("b")), before);
+    assert!(stack.cloud.called(Operation::Preview).is_empty(), "nobody has to look");
+
+    // What does not move so has to be as it was planned.
+    let (stack, changed, planned) = about_to_change_another(&[VERSION, NODE_PORT]).await;
+    set(&stack, WEB, ["metadata", "resourceVersion"], json!("moved"));
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    assert_eq!(only_problem(&outcome).0, reason::STALE_PLAN);
+}
+
+#[tokio::test]
+async fn what_was_deleted_since_the_plan_is_said_to_be_gone() {
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    stack.cloud.remove(&id("b"));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    let why = "it was planned to stay as it is, and it is not there any more; plan again";
+    assert_eq!(only_problem(&outcome), (reason::STALE_PLAN, why));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_what_is_left_alone_holds_up_nothing_else() {
+    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    set(&stack, &id("b"), ["data", "spec-nodePort"], json!("moved"));
+    (0..4).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(stack.keeper.record(&id("b")).attributes["data"]["spec-nodePort"], "moved");
+    let calls = stack.cloud.calls();
+    let last_look = calls.iter().rposition(|call| *call == (Operation::Read, id("b").as_str().into()));
+    let change = calls.iter().position(|call| *call == (Operation::Apply, id("c").as_str().into()));
+    assert!(change < last_look, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_what_is_left_alone_takes_no_longer_than_a_resource_may() {
+    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    (0..1_000).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    let why = "it took longer than 60s; the last that was heard: connection refused";
+    assert_eq!(only_problem(&outcome), (reason::TIMED_OUT, why));
+    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["v"], "2");
+}
+
+#[tokio::test]
+async fn a_new_key_for_digests_has_nobody_look() {
+    let mut stack = Stack::default();
+    let password = "$kusion_path.v1:Secret:shop:db.stringData.password";
+    let wanted = |other: &str| {
+        spec(vec![
+            secret("db", json!({"password": "hunter2-long"})),
+            config_map("b", &[], json!({"pw": password})),
+            config_map("c", &[], json!({"v": other})),
+        ])
+    };
+    stack.bring(&wanted("1")).await;
+    let before = stack.keeper.record(&id("b")).attributes;
+    stack.keys = Keys(DigestKeys::new(&[8; 32], &[[7; 32]]));
+    let planned = stack.plan(&wanted("2")).await.unwrap();
+    stack.cloud.clear_calls();
+    let outcome = stack.execute(&wanted("2"), &planned, &[]).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    let looks = [Operation::Read, Operation::Preview].map(|operation| stack.cloud.called(operation).len());
+    assert_eq!(looks, [0, 0], "{:?}", stack.cloud.calls());
+    assert_ne!(stack.keeper.record(&id("b")).attributes, before, "it is made with the new key");
 }

@@ -327,6 +327,17 @@ fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
         "annotations": {"kubernetes.io/service-account.name": "web"}}}});
     assert!(!is_refused(&World::default(), &spec(json!([token, copy_of("v1:Secret:shop:token.data.token")]))));
 
+    // Whoever makes it empty has somebody else fill it.
+    let mut merged = secret().0;
+    merged["attributes"].as_object_mut().unwrap().remove("stringData");
+    for (empty, field) in [
+        (a(json!({})), "v1:ConfigMap:shop:a.data.x"),
+        (a(Value::Null), "v1:ConfigMap:shop:a.data.x"),
+        (merged, "v1:Secret:shop:db.data.user"),
+    ] {
+        assert!(!is_refused(&World::default(), &spec(json!([empty, copy_of(field)]))), "{empty}");
+    }
+
     let mut gone = changing();
     gone.live.remove(&id("a"));
     assert!(is_refused(&gone, &wanted));

@@ -2,7 +2,7 @@
 
 use stoa_engine::problem::reason;
 use stoa_runtime::conformance::delete;
-use stoa_runtime::{Deleted, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, Preview, RuntimeError};
 
 use super::*;
 
@@ -119,4 +119,23 @@ async fn nothing_is_planned_to_be_made_in_a_namespace_that_is_being_deleted() {
     let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
     assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Failed)]);
     assert_eq!((outcome.problems.len(), outcome.problems[0].reason.as_str()), (1, reason::REJECTED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_deleted_is_asked_once_whether_it_takes_something_new() {
+    let deployment = Deployment::new();
+    deployment.brings(&spec(vec![in_cluster("", "web", "a", false)])).await;
+    deployment.main.terminate("shop");
+    let runtime = deployment.runtime();
+    deployment.main.asked();
+    for name in ["api", "db"] {
+        let wanted = in_cluster("", name, "a", false);
+        let refused = runtime.preview(&ApplyRequest::new(&wanted, None), None).await.unwrap_err();
+        assert!(matches!(&refused, RuntimeError::Going(namespace) if namespace.name == "shop"), "{refused:?}");
+    }
+    assert_eq!(deployment.main.asked(), ["PREVIEW shop/widgets/api"]);
+    // What is there may still be changed.
+    let (wanted, live) = (in_cluster("", "web", "b", false), deployment.main.object("shop", "web").unwrap());
+    let changed = runtime.preview(&ApplyRequest::new(&wanted, None), live.as_object()).await.unwrap();
+    assert!(matches!(changed, Preview::Changed(_)), "{changed:?}");
 }
