@@ -560,12 +560,12 @@ mod tests {
     async fn run_that_changed_since_it_was_read_stays() {
         let world = keeping_one().await;
         let runs = world.registry.api::<Run>();
-        let read = Read::of(&runs.get("shop", "a").await.unwrap());
+        let read = runs.get("shop", "a").await.unwrap();
         let change = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
         runs.update_status_with("shop", "a", change).await.unwrap();
-        assert!(!remove_run(&world.services, &read).await.unwrap());
-        let read = Read::of(&runs.get("shop", "a").await.unwrap());
-        assert!(remove_run(&world.services, &read).await.unwrap());
+        assert!(!remove_run(&world, &read).await);
+        let read = runs.get("shop", "a").await.unwrap();
+        assert!(remove_run(&world, &read).await);
     }
 
     #[tokio::test]
