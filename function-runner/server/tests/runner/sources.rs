@@ -23,10 +23,10 @@ fn server(answer: impl Fn(&mut TcpStream) -> std::io::Result<()> + Send + Sync +
         for stream in listener.incoming() {
             let (mut stream, answer) = (stream.unwrap(), answer.clone());
             std::thread::spawn(move || {
-                // What is asked for does not matter, nor when whoever asked has enough.
+                // What is asked for does not matter, nor when whoever asked has enough. The client wants to hear of a length.
                 let _ = stream.read(&mut [0; 4096]);
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\n\
-                            Connection: close\r\n\r\n001e# service=git-upload-pack\n0000";
+                            Content-Length: 1099511627776\r\n\r\n001e# service=git-upload-pack\n0000";
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| answer(&mut stream));
             });
         }
