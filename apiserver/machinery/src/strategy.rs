@@ -68,7 +68,7 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
     /// Finds what is wrong with a new object, besides what [`validate`](Self::validate) finds: what no object may be made with,
     /// though there may be some from before the rule.
-    fn validate_create(&self, _object: &Self::Object) -> Vec<FieldError> {
+    fn validate_create(&self, _context: &RequestContext, _object: &Self::Object) -> Vec<FieldError> {
         Vec::new()
     }
 

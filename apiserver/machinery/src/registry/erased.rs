@@ -110,7 +110,7 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         self.strategy.set_defaults(&mut new);
         self.strategy.prepare_for_create(context, &mut new);
         let mut errors = self.strategy.validate(&new);
-        errors.extend(self.strategy.validate_create(&new));
+        errors.extend(self.strategy.validate_create(context, &new));
         Ok(Draft {
             object: self.encode(&new)?,
             errors,

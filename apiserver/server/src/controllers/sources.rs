@@ -45,7 +45,10 @@ const AT_ONCE: usize = usize::MAX;
 const LONGEST: Duration = Duration::from_secs(600);
 /// How often it is noted that looks succeed where nothing is new: each time is a write.
 const NOTED: Duration = Duration::from_secs(300);
-/// As how many failures a look counts at least that function-runners did not outlive.
+/// From how many function-runners in a row that did not outlive a look the source is taken for the cause: one may go away at
+/// any time.
+const MOST_BROKE: usize = 2;
+/// As how many failures a look counts at least that may be the cause.
 const BROKE: u32 = 4;
 
 /// A look at a source, and what it was for: a status write makes the object due again, and must not lead to another.
@@ -56,8 +59,8 @@ struct Looked {
     wait: Duration,
     /// How many failed, one after the other.
     failures: u32,
-    /// Whether function-runners did not outlive it.
-    broke: bool,
+    /// How many function-runners in a row did not outlive it and those before it.
+    broke: usize,
     /// Of which object, and how it was; another of the same name is looked at anew.
     of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
@@ -65,8 +68,8 @@ struct Looked {
 }
 
 impl Looked {
-    /// How long this is still good for a source as it is. After a look that broke function-runners nothing but time makes the
-    /// next one due: whoever writes the source would break them all by writing it again and again.
+    /// How long this is still good for a source as it is. After looks that broke function-runners in a row nothing but time
+    /// makes the next one due: whoever writes the source would break them all by writing it again and again.
     fn left(
         &self,
         of: &(Option<String>, Option<i64>),
@@ -75,7 +78,13 @@ impl Looked {
     ) -> Option<Duration> {
         let is_same = self.of == *of && self.webhook.as_ref() == webhook && versions.is_subset(&self.versions);
         let left = self.wait.saturating_sub(self.at.elapsed());
-        (left > Duration::ZERO && (is_same || self.broke)).then_some(left)
+        let breaks_them = self.is_of(of) && self.broke >= MOST_BROKE;
+        (left > Duration::ZERO && (is_same || breaks_them)).then_some(left)
+    }
+
+    /// Whether it was this object that was looked at, however it was.
+    fn is_of(&self, (uid, _): &(Option<String>, Option<i64>)) -> bool {
+        self.of.0 == *uid
     }
 }
 
@@ -83,8 +92,16 @@ impl Looked {
 struct Unseen {
     reason: &'static str,
     message: String,
-    /// Whether function-runners did not outlive the look.
-    broke: bool,
+    /// How many function-runners did not outlive the look; nothing where one answered.
+    broke: Option<usize>,
+}
+
+impl Unseen {
+    /// How many function-runners in a row did not outlive this look and those before it. Of one that no runner heard nothing is
+    /// known.
+    fn broke_after(&self, before: usize) -> usize {
+        self.broke.map_or(0, |broke| before.saturating_add(broke))
+    }
 }
 
 type AllLooked = Arc<Mutex<HashMap<ObjectKey, Looked>>>;
@@ -176,16 +193,17 @@ async fn look(
     if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)) {
         return Ok(Some(left));
     }
-    let mut failures = last.filter(|last| last.of == of || last.broke).map_or(0, |last| last.failures);
+    let last = last.filter(|last| last.is_of(&of) && (last.of == of || last.broke > 0));
+    let (mut failures, broke) = last.map_or((0, 0), |last| (last.failures, last.broke));
     // Without an answer nothing is known of the source that was not before, and it is looked at as soon as may be.
     let turns = turns.of(&key.0);
     let turn = turns.take().await;
     let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
     drop(turn);
-    let broke = found.as_ref().is_err_and(|unseen| unseen.broke);
+    let broke = found.as_ref().err().map_or(0, |unseen| unseen.broke_after(broke));
     failures = match &found {
         Ok(_) => 0,
-        Err(_) if broke => failures.saturating_add(1).max(BROKE),
+        Err(_) if broke >= MOST_BROKE => failures.saturating_add(1).max(BROKE),
         Err(_) => failures.saturating_add(1),
     };
     let wait = wait_after(failures, interval);
@@ -248,7 +266,7 @@ async fn resolve(
                 (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
             }
         };
-        Unseen { reason, message, broke: false }
+        Unseen { reason, message, broke: Some(0) }
     };
     let request = stoa_proto::LookRequest {
         source: Some(target::source(services, source).await.map_err(failed)?),
@@ -263,7 +281,7 @@ async fn resolve(
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
         Err(status) => {
-            let broke = runner::broken_calls(&status) > 0;
+            let broke = Some(runner::broken_calls(&status)).filter(|calls| *calls > 0 || runner::is_unheard(&status));
             Err(Unseen { broke, ..failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)) })
         }
     }
@@ -416,28 +434,47 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn source_whose_look_breaks_function_runners_is_not_looked_at_sooner_for_a_new_spec() {
-        let of = |generation: i64| (Some("uid".to_owned()), Some(generation));
+        let of = |uid: &str, generation: i64| (Some(uid.to_owned()), Some(generation));
         let versions = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let wait = Duration::from_secs(480);
-        let last = |broke: bool| Looked {
+        let last = |broke: usize| Looked {
             at: Instant::now(),
             wait,
             failures: 4,
             broke,
-            of: of(1),
+            of: of("uid", 1),
             webhook: None,
             versions: versions(&["v1"]),
         };
-        let (failed, broke) = (last(false), last(true));
-        assert_eq!(failed.left(&of(1), None, &versions(&["v1"])), Some(wait));
-        let changes = [(of(2), versions(&["v1"])), (of(1), versions(&["v1", "v2"]))];
-        for (of, versions) in &changes {
-            assert_eq!(failed.left(of, None, versions), None);
-            assert_eq!(broke.left(of, None, versions), Some(wait));
+        let (failed, once, twice) = (last(0), last(1), last(2));
+        let webhook = MicroTime(Timestamp::UNIX_EPOCH);
+        for looked in [&failed, &once, &twice] {
+            assert_eq!(looked.left(&of("uid", 1), None, &versions(&["v1"])), Some(wait));
+            assert_eq!(looked.left(&of("another", 1), None, &versions(&["v1"])), None);
+        }
+        let changes = [
+            (of("uid", 2), None, versions(&["v1"])),
+            (of("uid", 1), Some(&webhook), versions(&["v1"])),
+            (of("uid", 1), None, versions(&["v1", "v2"])),
+        ];
+        for (of, webhook, versions) in &changes {
+            assert_eq!(failed.left(of, *webhook, versions), None);
+            assert_eq!(once.left(of, *webhook, versions), None, "that runner may have gone away by itself");
+            assert_eq!(twice.left(of, *webhook, versions), Some(wait));
         }
         tokio::time::advance(wait).await;
-        for (of, versions) in &changes {
-            assert_eq!(broke.left(of, None, versions), None);
+        for (of, webhook, versions) in &changes {
+            assert_eq!(twice.left(of, *webhook, versions), None);
+        }
+    }
+
+    #[test]
+    fn function_runners_that_a_look_broke_are_counted_until_one_answers() {
+        let unseen = |broke| Unseen { reason: reason::SOURCE_UNREACHABLE, message: String::new(), broke };
+        for (broke, before, after) in
+            [(Some(1), 0, 1), (Some(1), 1, 2), (Some(2), 0, 2), (Some(0), 1, 1), (Some(0), 0, 0), (None, 3, 0)]
+        {
+            assert_eq!(unseen(broke).broke_after(before), after, "{broke:?} after {before}");
         }
     }
 

@@ -41,18 +41,22 @@ pub(crate) async fn require_delete(
     cluster::unless_emptied(cluster, namespace, decided).await
 }
 
-/// Whether a change of metadata decides how an object ends: by whose deletion it goes, too, or without what a finalizer waits
-/// for. The garbage collector carries out what others decided, and has no need of their rights: it takes away its own
-/// finalizers, and references to owners.
-pub(crate) fn decides_end(new: &ObjectMeta, old: &ObjectMeta) -> bool {
-    let is_kept = |finalizer: &String| new.finalizers.iter().flatten().any(|kept| kept == finalizer);
-    let is_collectors = |finalizer: &String| COLLECTORS.contains(&finalizer.as_str());
-    let lets_go = old.finalizers.iter().flatten().any(|finalizer| !is_kept(finalizer) && !is_collectors(finalizer));
+/// Whether a change of metadata decides how an object ends: by whose deletion it goes, too, without what a finalizer waits
+/// for, or not before that. The garbage collector carries out what others decided, and has no need of their rights: it takes
+/// away its own finalizers, and references to owners. `kept` is the finalizer of Stoa's, which any write gives back to an
+/// object that has lost it.
+pub(crate) fn decides_end(new: &ObjectMeta, old: &ObjectMeta, kept: &str) -> bool {
+    let has =
+        |metadata: &ObjectMeta, finalizer: &String| metadata.finalizers.iter().flatten().any(|it| it == finalizer);
+    let is_others = |finalizer: &&String| !COLLECTORS.contains(&finalizer.as_str());
+    let lets_go = old.finalizers.iter().flatten().filter(is_others).any(|finalizer| !has(new, finalizer));
+    let mut added = new.finalizers.iter().flatten().filter(is_others).filter(|finalizer| !has(old, finalizer));
+    let holds = added.any(|finalizer| finalizer != kept);
     let is_same = |a: &OwnerReference, b: &OwnerReference| {
         (&a.api_version, &a.kind, &a.name, &a.uid) == (&b.api_version, &b.kind, &b.name, &b.uid)
     };
     let had = |owner: &OwnerReference| old.owner_references.iter().flatten().any(|before| is_same(before, owner));
-    lets_go || !new.owner_references.iter().flatten().all(had)
+    lets_go || holds || !new.owner_references.iter().flatten().all(had)
 }
 
 /// Whether a subject of RBAC stands for a user.
@@ -72,6 +76,29 @@ fn is(subject: &Subject, user: &UserInfo) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finalizers_decide_how_an_object_ends_but_for_those_that_are_put_back_or_the_collectors() {
+        let with = |finalizers: &[&str]| ObjectMeta {
+            finalizers: Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect()),
+            ..ObjectMeta::default()
+        };
+        let (kept, held) = ("stoa.dev/stacks", "example.com/held");
+        let cases: [(&[&str], &[&str], bool); 9] = [
+            (&[kept, held], &[held, kept], false),
+            (&[kept], &[kept, held], true),
+            (&[kept, held], &[kept], true),
+            (&[kept], &[], true),
+            (&[], &[kept], false),
+            (&[], &[kept, held], true),
+            (&[kept], &[kept, "stoa.dev/infrastructure"], true),
+            (&[kept], &[kept, "foregroundDeletion"], false),
+            (&[kept, "orphan"], &[kept], false),
+        ];
+        for (old, new, decides) in cases {
+            assert_eq!(decides_end(&with(new), &with(old), kept), decides, "{old:?} to {new:?}");
+        }
+    }
 
     #[test]
     fn subject_stands_for_whom_it_names() {

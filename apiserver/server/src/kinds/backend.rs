@@ -29,8 +29,6 @@ use crate::{
 
 /// Where Stoa keeps Secrets of its own.
 const SYSTEM: &str = "stoa-system";
-/// Whoever pushes a file to the control repository.
-const PUSHER: &str = "stoa:git:";
 /// Where `kubectl apply` keeps all that it was given.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -165,7 +163,7 @@ fn take_keys(context: &RequestContext, object: &mut Backend) {
     let (Some(bucket), Some(_), Some(_)) = (&mut spec.s3, &spec.access_key, &spec.secret_key) else { return };
     let is_other = bucket.credentials_secret_ref.as_ref().is_some_and(|other| *other != reference);
     // What is in a file is in Git already, for good. That is no way for keys.
-    if is_other || context.user.name.starts_with(PUSHER) {
+    if is_other || check::is_pushed(context) {
         return;
     }
     bucket.credentials_secret_ref = Some(reference);

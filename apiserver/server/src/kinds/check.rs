@@ -10,6 +10,13 @@ use super::trigger::CAUSED_BY;
 
 /// The most characters of a label's value.
 const LABEL: usize = 63;
+/// Whoever pushes a file to the control repository.
+const PUSHER: &str = "stoa:git:";
+
+/// Whether a file of the control repository is what is written.
+pub(crate) fn is_pushed(context: &RequestContext) -> bool {
+    context.user.name.starts_with(PUSHER)
+}
 
 /// Refuses the name of an object that is longer than a label may be: what belongs to the object has it as one.
 pub(crate) fn label_name(name: &str, errors: &mut Vec<FieldError>) {

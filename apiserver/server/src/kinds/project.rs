@@ -155,7 +155,8 @@ impl Strategy for ProjectStrategy {
                 return trigger::require_of_project(&self.lookup, context, project).await;
             }
             Admission::Update { new, old, subresource: "" } => {
-                if new.spec != old.spec || access::decides_end(&new.metadata, &old.metadata) {
+                let (of_new, of_old) = (&new.metadata, &old.metadata);
+                if new.spec != old.spec || access::decides_end(of_new, of_old, labels::STACKS_FINALIZER) {
                     require_edit(context, new, Some(old)).await?;
                 }
                 if new.spec.path != old.spec.path {

@@ -339,7 +339,7 @@ impl Strategy for RunStrategy {
         validate_spec(&object.spec, "spec")
     }
 
-    fn validate_create(&self, object: &Run) -> Vec<FieldError> {
+    fn validate_create(&self, _: &RequestContext, object: &Run) -> Vec<FieldError> {
         validate_new(&object.spec)
     }
 

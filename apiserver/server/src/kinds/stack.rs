@@ -191,7 +191,7 @@ impl StackStrategy {
 /// Whether a change is of what somebody wants of a stack, and not the garbage collector's part alone.
 fn is_written(new: &Stack, old: &Stack) -> bool {
     let is_as_before = new.spec == old.spec && new.labels() == old.labels() && new.annotations() == old.annotations();
-    !is_as_before || access::decides_end(&new.metadata, &old.metadata)
+    !is_as_before || access::decides_end(&new.metadata, &old.metadata, labels::INFRASTRUCTURE_FINALIZER)
 }
 
 /// The owners of a project that restricts who writes its stacks.

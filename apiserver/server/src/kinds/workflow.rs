@@ -354,7 +354,7 @@ impl Strategy for WorkflowStrategy {
         errors
     }
 
-    fn validate_create(&self, object: &Workflow) -> Vec<FieldError> {
+    fn validate_create(&self, _: &RequestContext, object: &Workflow) -> Vec<FieldError> {
         validate::new(&object.spec)
     }
 

@@ -384,7 +384,11 @@ impl Strategy for WorkspaceStrategy {
         errors
     }
 
-    fn validate_create(&self, object: &Workspace) -> Vec<FieldError> {
+    fn validate_create(&self, context: &RequestContext, object: &Workspace) -> Vec<FieldError> {
+        // The repository is the record: what it has from before these rules is made again of it.
+        if check::is_pushed(context) {
+            return Vec::new();
+        }
         let mut errors = clusters::validate_new(&object.spec, None);
         let name = object.name_any();
         if name.contains('.') {

@@ -51,7 +51,16 @@ pub(crate) fn halt(error: &DocumentError, what: &str) -> Halt {
 
 /// Keeps a document; the text of its digest.
 pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
-    let digest = store.put(scope, bytes).await;
+    kept(store.put(scope, bytes).await)
+}
+
+/// The same for what a run owes: what tells what it has done, and what it takes to destroy. A Backend that is full for others has
+/// some room for that.
+pub(crate) async fn put_owed(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
+    kept(store.put_owed(scope, bytes).await)
+}
+
+fn kept(digest: Result<Digest, DocumentError>) -> Result<String, Halt> {
     digest.map(|d| d.to_string()).map_err(|error| halt(&error, "the backend cannot be written"))
 }
 

@@ -81,6 +81,17 @@ impl Holds {
         going
     }
 
+    /// Notes that a document is put, unless it is just being removed.
+    fn note_put(&self, scope: &str, bytes: &[u8]) -> Result<(), DocumentError> {
+        let key = (scope.to_owned(), Digest::of(bytes));
+        let mut held = self.0.lock();
+        if held.going.contains(&key) {
+            return Err(DocumentError::Unavailable("the document is just being removed".into()));
+        }
+        held.put.insert(key, Instant::now());
+        Ok(())
+    }
+
     fn end(&self, scope: &str, digests: &[Digest]) {
         let mut held = self.0.lock();
         for digest in digests {
@@ -92,15 +103,13 @@ impl Holds {
 #[async_trait]
 impl DocumentStore for Guarded {
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
-        let key = (scope.to_owned(), Digest::of(&bytes));
-        {
-            let mut held = self.holds.0.lock();
-            if held.going.contains(&key) {
-                return Err(DocumentError::Unavailable("the document is just being removed".into()));
-            }
-            held.put.insert(key, Instant::now());
-        }
+        self.holds.note_put(scope, &bytes)?;
         self.store.put(scope, bytes).await
+    }
+
+    async fn put_owed(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        self.holds.note_put(scope, &bytes)?;
+        self.store.put_owed(scope, bytes).await
     }
 
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {

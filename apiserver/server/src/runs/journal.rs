@@ -255,7 +255,7 @@ pub(crate) async fn keep(
     scope: &str,
 ) -> Result<String, KeepError> {
     let (lines, _) = read(log, run_uid).await?;
-    let digest = documents.put(scope, json_lines(&lines)).await?;
+    let digest = documents.put_owed(scope, json_lines(&lines)).await?;
     Ok(digest.to_string())
 }
 

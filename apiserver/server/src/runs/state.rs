@@ -139,7 +139,7 @@ impl State {
                 return Ok(bytes.into());
             }
             let body = Bytes::from(document::encode(resource));
-            entry.document = Some(documents::put(&**store, scope, body).await?);
+            entry.document = Some(documents::put_owed(&**store, scope, body).await?);
         }
         Ok(document::encode(&Record { resource: None, ..entry.clone() }).into())
     }

@@ -16,22 +16,43 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{Digest, DocumentError, DocumentStore, file_segments, scope_segments};
-use crate::local::{create_private_dir, require_room_at, sync_dir};
+use crate::local::{create_private_dir, require_room_at, sync_dir, volume_size};
 
 /// Where unfinished documents are, directly below the root. No scope can have this name.
 const UNFINISHED: &str = ".unfinished";
 /// What was begun so long ago, nobody finishes any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 const ALGORITHM: &str = "sha256";
-/// How many bytes documents leave free: the log may be on the same disk, which takes no write of anybody's where that is full.
+/// How many bytes documents leave free at most: the log may be on the same disk, which takes no write of anybody's where that
+/// is full.
 const SPARE: u64 = 256 << 20;
+/// On a small volume they leave one part of so many free.
+const PART: u64 = 8;
+/// What is owed leaves one part of so many of that.
+const PART_OF_OWED: u64 = 8;
+
+/// What a document is to its writer.
+#[derive(Clone, Copy, Debug)]
+enum Need {
+    Usual,
+    Owed,
+}
+
+/// How many bytes a document leaves free of a volume of so many.
+fn spare(size: u64, need: Need) -> u64 {
+    let usual = SPARE.min(size / PART);
+    match need {
+        Need::Usual => usual,
+        Need::Owed => usual / PART_OF_OWED,
+    }
+}
 
 /// A [`DocumentStore`] in a directory of the machine. Only its owner can read what is in it.
 #[derive(Debug)]
 pub struct LocalDocuments {
     root: PathBuf,
-    /// How many bytes are left free.
-    spare: u64,
+    /// How many bytes a document leaves free of a volume of so many.
+    spare: fn(u64, Need) -> u64,
 }
 
 impl LocalDocuments {
@@ -57,7 +78,7 @@ impl LocalDocuments {
             Ok(())
         };
         open().map_err(unavailable)?;
-        Ok(Self { root, spare: SPARE })
+        Ok(Self { root, spare })
     }
 
     fn scope(&self, scope: &str) -> Result<PathBuf, DocumentError> {
@@ -70,6 +91,23 @@ impl LocalDocuments {
     fn path(&self, scope: &str, digest: &Digest) -> Result<PathBuf, DocumentError> {
         let hex = digest.hex();
         Ok(self.scope(scope)?.join(&hex[..2]).join(hex))
+    }
+
+    async fn keep(&self, scope: &str, bytes: Bytes, need: Need) -> Result<Digest, DocumentError> {
+        let digest = Digest::of(&bytes);
+        let path = self.path(scope, &digest)?;
+        // Nobody else's: a process that goes on after a pause gives the name of its document to what it wrote itself.
+        let unfinished = self.root.join(UNFINISHED).join(Uuid::new_v4().simple().to_string());
+        let (root, spare) = (self.root.clone(), self.spare);
+        blocking(move || {
+            // What is there was synced before it had its name; the name may not have been yet.
+            if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
+                write(&unfinished, &path, &bytes, |size| spare(size, need))?;
+            }
+            sync_path(&root, &path)
+        })
+        .await?;
+        Ok(digest)
     }
 }
 
@@ -99,10 +137,10 @@ fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn write(unfinished: &Path, path: &Path, bytes: &[u8], spare: u64) -> io::Result<()> {
+fn write(unfinished: &Path, path: &Path, bytes: &[u8], spare: impl FnOnce(u64) -> u64) -> io::Result<()> {
     let parent = path.parent().expect("the path of a document has directories");
     create_private_dir(parent)?;
-    require_room_at(parent, bytes.len() as u64, spare)?;
+    require_room_at(parent, bytes.len() as u64, spare(volume_size(parent).unwrap_or(u64::MAX)))?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
     let result = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
         // A rename replaces what is there: the same document, unless it was damaged.
@@ -124,20 +162,11 @@ fn sync_path(root: &Path, path: &Path) -> io::Result<()> {
 #[async_trait]
 impl DocumentStore for LocalDocuments {
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
-        let digest = Digest::of(&bytes);
-        let path = self.path(scope, &digest)?;
-        // Nobody else's: a process that goes on after a pause gives the name of its document to what it wrote itself.
-        let unfinished = self.root.join(UNFINISHED).join(Uuid::new_v4().simple().to_string());
-        let (root, spare) = (self.root.clone(), self.spare);
-        blocking(move || {
-            // What is there was synced before it had its name; the name may not have been yet.
-            if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
-                write(&unfinished, &path, &bytes, spare)?;
-            }
-            sync_path(&root, &path)
-        })
-        .await?;
-        Ok(digest)
+        self.keep(scope, bytes, Need::Usual).await
+    }
+
+    async fn put_owed(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        self.keep(scope, bytes, Need::Owed).await
     }
 
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
@@ -243,13 +272,38 @@ mod tests {
         let store = LocalDocuments::open(root.path()).unwrap();
         let plan = Bytes::from_static(b"plan");
         let digest = store.put("shop", plan.clone()).await.unwrap();
-        let full = LocalDocuments { root: root.path().to_owned(), spare: u64::MAX };
+        let full = LocalDocuments { root: root.path().to_owned(), spare: |_, _| u64::MAX };
         let refused = full.put("shop", Bytes::from_static(b"another")).await;
         assert!(matches!(refused, Err(DocumentError::Full(_))), "{refused:?}");
         assert_eq!(fs::read_dir(root.path().join(UNFINISHED)).unwrap().count(), 0);
         // What is there takes no room.
         assert_eq!(full.put("shop", plan.clone()).await.unwrap(), digest);
         assert_eq!(full.get("shop", &digest).await.unwrap(), Some(plan));
+    }
+
+    #[test]
+    fn small_volume_has_room_for_documents_and_more_for_what_is_owed() {
+        for (size, usual, owed) in
+            [(1 << 40, 256 << 20, 32 << 20), (2 << 30, 256 << 20, 32 << 20), (64 << 20, 8 << 20, 1 << 20), (0, 0, 0)]
+        {
+            assert_eq!([spare(size, Need::Usual), spare(size, Need::Owed)], [usual, owed], "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_owed_is_kept_where_others_find_no_room() {
+        let root = TempDir::new().unwrap();
+        LocalDocuments::open(root.path()).unwrap();
+        let spare = |_: u64, need: Need| match need {
+            Need::Usual => u64::MAX,
+            Need::Owed => 0,
+        };
+        let store = LocalDocuments { root: root.path().to_owned(), spare };
+        let state = Bytes::from_static(b"state");
+        let refused = store.put("shop", state.clone()).await;
+        assert!(matches!(refused, Err(DocumentError::Full(_))), "{refused:?}");
+        let digest = store.put_owed("shop", state.clone()).await.unwrap();
+        assert_eq!(store.get("shop", &digest).await.unwrap(), Some(state));
     }
 
     #[tokio::test]

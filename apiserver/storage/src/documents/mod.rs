@@ -112,6 +112,16 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// the store writes nothing over.
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError>;
 
+    /// The same for a document that is owed, such as the record of what was done already: it may take of the room that the
+    /// store leaves free of others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    async fn put_owed(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        self.put(scope, bytes).await
+    }
+
     /// Reads a document; `None` when it is not there. What is returned has that digest.
     ///
     /// # Errors

@@ -96,6 +96,12 @@ fn room(path: &Path) -> io::Result<u64> {
     Ok(told.f_bavail.saturating_mul(told.f_frsize))
 }
 
+/// How many bytes the file system at `path` has in all.
+pub(crate) fn volume_size(path: &Path) -> io::Result<u64> {
+    let told = rustix::fs::statvfs(path)?;
+    Ok(told.f_blocks.saturating_mul(told.f_frsize))
+}
+
 /// Refuses to write so many bytes where they would leave less than `spare` to others. Where nobody tells how much room
 /// there is, it is tried.
 pub(super) fn require_room(room: io::Result<u64>, bytes: u64, spare: u64) -> io::Result<()> {

@@ -36,7 +36,7 @@ use stoa_machinery::log::{Change, Entry, Key, Lease, Log, LogError, RecordStream
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::disk::{Directory, Disk, DiskFile};
-pub(crate) use self::disk::{create_private_dir, require_room_at, sync_dir};
+pub(crate) use self::disk::{create_private_dir, require_room_at, sync_dir, volume_size};
 use self::{
     codec::SnapshotStart,
     files::{Segment, unavailable},

@@ -174,10 +174,11 @@ async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_
         stack.finalizers_mut().extend(["foregroundDeletion", "example.com/held"].map(str::to_owned));
     };
     all.update_with("shop", "web-dev", owned).await.unwrap();
-    let changes: [&(dyn Fn(&mut Stack) + Sync); 4] = [
+    let changes: [&(dyn Fn(&mut Stack) + Sync); 5] = [
         &|stack| stack.owner_references_mut().push(owner("other")),
         &|stack| stack.owner_references_mut()[0].uid = "other".to_owned(),
         &|stack| stack.finalizers_mut().retain(|finalizer| finalizer != "example.com/held"),
+        &|stack| stack.finalizers_mut().push("example.com/for-good".to_owned()),
         &|stack| drop(stack.labels_mut().insert("tier".to_owned(), "front".to_owned())),
     ];
     for change in changes {
@@ -201,4 +202,6 @@ async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_
     let projects = world.registry.api::<Project>().with_context(by("ann", &[]));
     let give_away = |project: &mut Project| project.owner_references_mut().push(owner("u"));
     assert_refused(projects.update_with("shop", "web", give_away).await.map(drop), "ann");
+    let hold = |project: &mut Project| project.finalizers_mut().push("example.com/held".to_owned());
+    assert_refused(projects.update_with("shop", "web", hold).await.map(drop), "ann");
 }

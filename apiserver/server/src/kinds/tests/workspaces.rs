@@ -165,6 +165,23 @@ async fn names_of_workspaces_and_clusters_can_be_parts_of_others() {
     assert_eq!(found, ["spec.kubernetes.clusters[0].kubeconfigSecretRef.key: Required value"]);
 }
 
+#[tokio::test]
+async fn workspace_from_before_a_rule_is_made_again_of_its_file() {
+    let world = World::new().await;
+    let old =
+        json!([{ "name": "east/1", "kubeconfigSecretRef": { "namespace": "platform", "name": "east", "key": "" } }]);
+    let make = async |user: &str| {
+        let user = UserInfo { name: user.to_owned(), ..UserInfo::default() };
+        let context = RequestContext::new(user, Arc::new(stoa_machinery::auth::AllowAll));
+        let workspace = with_clusters("eu.prod", old.clone());
+        world.make_as(&context, "platform.stoa.dev/v1alpha1", "Workspace", "", workspace).await
+    };
+    let mut fields = causes(&make("ann").await.unwrap_err());
+    fields.retain(|told| told.starts_with("metadata.name") || told.starts_with("spec.kubernetes.clusters[0]"));
+    assert_eq!(fields.len(), 3, "{fields:?}");
+    make("stoa:git:control").await.unwrap();
+}
+
 #[test]
 fn workspace_from_before_a_rule_can_be_changed_in_other_ways() {
     let workspace = |name: &str, clusters: Value| -> Workspace {

@@ -70,7 +70,6 @@ pub(crate) fn read(
     let whole = WorkflowSpec { stack: stack.clone(), steps: of_file.steps, template: None, ..spec.clone() };
     let mut errors = Vec::new();
     validate::spec(&whole, &mut errors);
-    errors.extend(validate::new(&whole));
     refuse(content, &errors.into_iter().map(|error| (error.field, error.message)).collect::<Vec<_>>())?;
     Ok((stack, whole.steps))
 }
@@ -240,6 +239,15 @@ spec:
         ] {
             let why = read_with(json!({}), given, &file).unwrap_err();
             assert!(why.contains(part), "{why}");
+        }
+    }
+
+    #[test]
+    fn file_may_have_parameters_where_nothing_is_rendered() {
+        for operation in ["Destroy", "Refresh"] {
+            let file = FILE.replace("{operation: Apply, parameters", &format!("{{operation: {operation}, parameters"));
+            let (_, steps) = read_with(json!({}), &[("app", "web"), ("region", "eu")], &file).unwrap();
+            assert_eq!(steps.len(), 2, "{operation}");
         }
     }
 

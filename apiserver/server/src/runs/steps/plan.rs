@@ -58,7 +58,12 @@ pub(super) async fn plan(
     if let Some(warning) = deletion::told(execution, &plan, state) {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
-    let document = documents::put(&*target.documents, &target.scope(), response.plan.clone()).await?;
+    let (store, scope, kept) = (&*target.documents, target.scope(), response.plan.clone());
+    let document = if execution.run.spec.operation == Operation::Destroy {
+        documents::put_owed(store, &scope, kept).await?
+    } else {
+        documents::put(store, &scope, kept).await?
+    };
     reached("plan-kept");
     let time = Some(Time(execution.services.now()));
     let planned = PlanStatus { digest: response.digest, document, time, summary: summary(plan.summary()) };

@@ -42,7 +42,7 @@ pub(super) async fn release(
     if is_import && head.last_release_run != run_uid && state.changed_by(&run_uid) == 0 {
         return Ok(None);
     }
-    let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
+    let state_digest = documents::put_owed(&*target.documents, &target.scope(), state.document()).await?;
     reached("state-kept");
     let mut number = if head.last_release_run == run_uid {
         head.last_release

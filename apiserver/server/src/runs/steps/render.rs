@@ -20,7 +20,11 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
             let digest = plan::previewed(execution, target, &plan).await?.source.spec_digest.unwrap_or_default();
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
-        (Operation::Destroy, None) => (Bytes::from_static(b"{\"resources\":[]}"), None),
+        (Operation::Destroy, None) => {
+            let spec = Bytes::from_static(b"{\"resources\":[]}");
+            let digest = documents::put_owed(&*target.documents, &target.scope(), spec.clone()).await?;
+            (spec, Some(digest))
+        }
         (Operation::Rollback, None) => {
             let release = resolve::release(execution, target).await?;
             // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.

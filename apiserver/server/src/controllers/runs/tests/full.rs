@@ -1,6 +1,11 @@
 //! A Backend without room: the run says so, and what was acknowledged is kept.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use stoa_git::testing::skipped;
 
@@ -8,21 +13,38 @@ use super::{fenced::Scripted, *};
 
 const ID: &str = "v1:ConfigMap:shop:a";
 
-/// A file system with little more than what is left to others, which only root may make. It goes with the value.
+/// A small file system, which only root may make. It goes with the value. Documents leave 512 KiB of it free, and those that a
+/// run owes 64 KiB.
 struct Small(TempDir);
 
-/// More than what there is beside that.
-const FILLER: usize = 2 << 20;
+/// Room for what a run owes, and for nothing else.
+const OWED: u64 = 256 << 10;
 
 impl Small {
     fn mount() -> Option<Self> {
         let folder = TempDir::new().unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=257m", "tmpfs"]).arg(folder.path()).output();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(folder.path()).output();
         mount.is_ok_and(|made| made.status.success()).then(|| Self(folder))
     }
 
     fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
+    }
+
+    /// Takes all the room that there is but for so many bytes.
+    fn fill_but(&self, left: u64) {
+        let mut filler = File::create(self.filler()).unwrap();
+        let full = loop {
+            if let Err(error) = filler.write_all(&[0; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull, "{full}");
+        filler.set_len(filler.metadata().unwrap().len() - left).unwrap();
     }
 }
 
@@ -50,8 +72,7 @@ async fn run_fails_when_its_backend_is_full_and_loses_nothing() {
     let destroy = json!({"stack": "web", "workspace": "full", "operation": "Destroy"});
     let world = world.controlled();
 
-    let filler = disk.path().join("filler");
-    fs::write(&filler, vec![0; FILLER]).unwrap();
+    disk.fill_but(0);
     world.create("Run", "one", destroy.clone()).await;
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::BACKEND_FULL));
@@ -59,16 +80,17 @@ async fn run_fails_when_its_backend_is_full_and_loses_nothing() {
     assert!(failed.message.contains("the document store is full"), "{}", failed.message);
 
     // It gets full after the plan was made: what the runner was told is recorded stays so.
-    fs::remove_file(&filler).unwrap();
+    fs::remove_file(disk.filler()).unwrap();
     world.create("Run", "two", destroy.clone()).await;
     let mut conversation = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
     conversation.begin("first").await;
-    fs::write(&filler, vec![0; FILLER]).unwrap();
+    disk.fill_but(0);
     conversation.carry_out(&[ID]).await;
     let ended = world.ended("two").await;
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::BACKEND_FULL));
 
-    fs::remove_file(&filler).unwrap();
+    // Others have no room; what it takes to destroy, and to tell that it was, has some.
+    disk.fill_but(OWED);
     world.create("Run", "three", destroy).await;
     let mut conversation = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
     conversation.begin("first").await;
