@@ -132,7 +132,7 @@ pub(crate) struct LimitArgs {
     pub(crate) max_calls: u32,
 
     /// How much the Specs, plans and states of plans and applies that are worked on may have together, in MiB, those of calls with
-    /// less than 1 MiB aside; others are refused as busy
+    /// less than 1 MiB aside; as much again waits for a while, and others are refused as busy
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 

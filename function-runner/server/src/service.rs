@@ -38,6 +38,9 @@ const EVENTS_AHEAD: usize = 64;
 /// A plan or an apply of less takes no room among large ones, in bytes.
 const LARGE: usize = 1 << 20;
 
+/// How long a large one waits for its turn before it is busy here.
+const TURN: Duration = Duration::from_secs(15);
+
 /// How many resources are named that are not healthy.
 const EXAMPLES: usize = 20;
 
@@ -69,6 +72,8 @@ pub(crate) struct Service {
     places: Arc<Semaphore>,
     /// Room for what large plans and applies are given, in MiB.
     room: Arc<Semaphore>,
+    /// As much again for what waits for it, since that is in memory, too.
+    waiting: Semaphore,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
     shutdown: CancellationToken,
@@ -101,6 +106,7 @@ impl Service {
             limits,
             places,
             room,
+            waiting: Semaphore::new(limits.calls_mib as usize),
             instance,
             shutdown,
             active: Arc::default(),
@@ -130,21 +136,33 @@ impl Service {
     }
 
     /// Room for a plan or an apply that is given so many bytes, for as long as it is kept. One that is larger than all of it has
-    /// all of it.
+    /// all of it. Who comes first has it first, so that a large one does not wait for ever while smaller ones come and go.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` when there is less.
-    fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    /// `RESOURCE_EXHAUSTED` when there is none for so long, or too much waits already. `UNAVAILABLE` when the process is
+    /// about to end.
+    async fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         if bytes < LARGE {
             return Ok(None);
         }
         let most = self.limits.calls_mib;
         let mib = u32::try_from(bytes.div_ceil(LARGE)).unwrap_or(u32::MAX).min(most);
-        Arc::clone(&self.room).try_acquire_many_owned(mib).map(Some).map_err(|_| {
+        let busy = || {
             let message = format!("of {most} MiB for large plans and applies there are not {mib} free; try again");
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
-        })
+        };
+        // Nothing is free in this sense while somebody waits.
+        if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(mib) {
+            return Ok(Some(room));
+        }
+        let _waiting = self.waiting.try_acquire_many(mib).map_err(|_| busy())?;
+        let turn = tokio::time::timeout(TURN, Arc::clone(&self.room).acquire_many_owned(mib));
+        match self.shutdown.run_until_cancelled(turn).await {
+            Some(Ok(room)) => Ok(Some(room.expect("nobody closes the semaphore"))),
+            Some(Err(_)) => Err(busy()),
+            None => Err(apply::draining()),
+        }
     }
 
     /// Counts a call, logs how it ended, and makes a status of what is wrong.
@@ -185,7 +203,7 @@ impl Service {
     /// Makes a plan, which takes the processor for as long as specs are large.
     async fn plan(&self, request: PlanRequest, place: OwnedSemaphorePermit) -> Result<PlanResponse, Failure> {
         let runtimes = self.runtimes.clone();
-        let room = self.room(size(&[&request.spec], &request.state))?;
+        let room = self.room(size(&[&request.spec], &request.state)).await?;
         let work = async move {
             let _taken = (place, room);
             let target = required(request.target, "target")?;
@@ -352,7 +370,7 @@ impl FunctionRunner for Service {
             Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
         };
         let place = self.place()?;
-        let room = self.room(size(&[&start.spec, &start.plan], &start.state))?;
+        let room = self.room(size(&[&start.spec, &start.plan], &start.state)).await?;
         let target = start.target.clone().unwrap_or_default();
         let span = tracing::info_span!(
             "Apply",
@@ -403,6 +421,7 @@ mod tests {
     use stoa_git::cache::Folders;
     use stoa_proto::Problem;
     use stoa_workers::Pool;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::args::{LimitArgs, PoolArgs};
@@ -423,7 +442,7 @@ mod tests {
         Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn large_plans_are_refused_while_there_is_no_room_for_them_and_small_ones_are_not() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls_mib: 3, ..LimitArgs::default() };
@@ -434,7 +453,7 @@ mod tests {
             let request = PlanRequest { state, ..PlanRequest::default() };
             FunctionRunner::plan(&service, Request::new(request)).await.unwrap_err()
         };
-        let first = service.room(2 * MIB).unwrap();
+        let first = service.room(2 * MIB).await.unwrap();
         let busy = code(MIB + 1).await;
         assert_eq!(busy.code(), Code::ResourceExhausted);
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
@@ -443,9 +462,34 @@ mod tests {
         }
         drop(first);
         assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "it has been given back");
-        let all = service.room(100 * MIB).unwrap();
-        service.room(MIB).unwrap_err();
+        let all = service.room(100 * MIB).await.unwrap();
+        service.room(MIB).await.unwrap_err();
         drop(all);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_plan_has_its_turn_before_smaller_ones_that_come_later() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls_mib: 4, ..LimitArgs::default() };
+        let shutdown = CancellationToken::new();
+        let service = service(folder.path(), limits, &shutdown);
+        let short = TURN / 5;
+        let first = service.room(3 * MIB).await.unwrap();
+        let mut large = Box::pin(service.room(3 * MIB));
+        assert!(timeout(short, &mut large).await.is_err(), "it waits");
+        let mut small = Box::pin(service.room(MIB));
+        assert!(timeout(short, &mut small).await.is_err(), "so much is free, and another one waits for it");
+        let refused = timeout(short, service.room(MIB)).await.expect("no more waits than there is room for");
+        assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
+        drop(first);
+        let (large, small) = (large.await.unwrap(), small.await.unwrap());
+        let permits = |room: &Option<OwnedSemaphorePermit>| room.as_ref().unwrap().num_permits();
+        assert_eq!((permits(&large), permits(&small)), (3, 1));
+
+        let mut waiting = Box::pin(service.room(4 * MIB));
+        assert!(timeout(short, &mut waiting).await.is_err(), "nothing waits any more, so that this one may");
+        shutdown.cancel();
+        assert_eq!(Status::from(waiting.await.unwrap_err()).code(), Code::Unavailable);
     }
 
     #[test]
@@ -474,7 +518,7 @@ mod tests {
         assert_eq!(draining.code(), Code::Unavailable);
         assert_eq!(Problem::decode(draining.details()).unwrap().reason, reason::DRAINING);
         let mut idle = Box::pin(service.idle());
-        assert!(tokio::time::timeout(Duration::from_millis(20), &mut idle).await.is_err(), "a call is under way");
+        assert!(timeout(Duration::from_millis(20), &mut idle).await.is_err(), "a call is under way");
         drop(place);
         idle.await;
     }

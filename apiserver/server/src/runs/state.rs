@@ -27,6 +27,7 @@ use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
 use super::{Halt, documents, resources};
+use crate::aside::aside;
 
 /// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
 /// read whole now and then.
@@ -69,6 +70,8 @@ pub(crate) struct State {
     told: BTreeSet<ResourceId>,
     /// Where large bodies are, and the scope they are in.
     bodies: Option<(Arc<dyn DocumentStore>, String)>,
+    /// How many bytes of records and bodies were read.
+    bytes_read: usize,
 }
 
 impl State {
@@ -92,6 +95,7 @@ impl State {
             entries: BTreeMap::new(),
             told: BTreeSet::new(),
             bodies: None,
+            bytes_read: snapshot.entries.iter().map(|entry| entry.value.len()).sum(),
             prefix,
         };
         for entry in snapshot.entries {
@@ -121,8 +125,9 @@ impl State {
         for (entry, _) in self.entries.values_mut() {
             let Some(digest) = &entry.document else { continue };
             let body = documents::get(&*store, &scope, digest).await?;
-            let resource = document::decode(&body).map_err(|e| unreadable(&entry.id.0, digest, &e))?;
-            entry.resource = Some(resource);
+            self.bytes_read += body.len();
+            let decoded = aside(body.len(), move || document::decode(&body)).await;
+            entry.resource = Some(decoded.map_err(|e| unreadable(&entry.id.0, digest, &e))?);
         }
         self.bodies = Some((store, scope));
         Ok(self)
@@ -142,6 +147,11 @@ impl State {
             entry.document = Some(documents::put_owed(&**store, scope, body).await?);
         }
         Ok(document::encode(&Record { resource: None, ..entry.clone() }).into())
+    }
+
+    /// How many bytes of records and bodies were read, which says how long it takes to show them.
+    pub(crate) fn bytes_read(&self) -> usize {
+        self.bytes_read
     }
 
     /// The head.
@@ -560,6 +570,7 @@ mod tests {
         let mut state = whole().await.unwrap();
         let mut read = state.entry(&entry.id);
         assert_eq!(read.resource, entry.resource);
+        assert!(state.bytes_read() > large.len() && load(&log).await.unwrap().bytes_read() < 1024, "by what is read");
         assert!(state.for_runner()[0].resource.len() > large.len() && state.document().len() > large.len());
         // Another intent leaves the body as it is, and a body that is small again is in the record.
         read.intent = None;

@@ -25,6 +25,7 @@ use super::{
     release_documents::{self, Document},
 };
 use crate::{
+    aside::aside,
     kinds::lookup,
     runs::{Halt, Services},
 };
@@ -83,19 +84,28 @@ impl SubresourceHandler for ReleaseDiff {
             Some(with) => Some(with.find(services, &call.context, &release).await?),
             None => before(services, &release).await?,
         };
-        let after = state(services, &release).await?;
+        let (after, mut bytes) = state(services, &release).await?;
         let before = match &other {
-            Some(other) => state(services, other).await?,
+            Some(other) => {
+                let (before, more) = state(services, other).await?;
+                bytes += more;
+                before
+            }
             None => State::default(),
         };
-        let is_of_another = |other: &Release| other.spec.workspace != release.spec.workspace;
-        let changes = match other.as_ref().is_some_and(is_of_another) {
-            true => Changes::across(&before, &after),
-            false => Changes::between(&before, &after),
+        let is_of_another = other.as_ref().is_some_and(|other| other.spec.workspace != release.spec.workspace);
+        let (from, to) = (other.as_ref().map(which), which(&release));
+        let compare = move || {
+            let changes = match is_of_another {
+                true => Changes::across(&before, &after),
+                false => Changes::between(&before, &after),
+            };
+            let [added, changed, removed] =
+                [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
+            let summary = Summary { added, changed, removed };
+            format.write(&call, &Diff { from, to, summary, changes, colour })
         };
-        let [added, changed, removed] = [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
-        let summary = Summary { added, changed, removed };
-        format.write(&call, &Diff { from: other.as_ref().map(which), to: which(&release), summary, changes, colour })
+        aside(bytes, compare).await
     }
 }
 
@@ -189,14 +199,16 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
     Err(ApiError::new(404, "NotFound", message))
 }
 
-/// The state that came of a release.
-async fn state(services: &Services, release: &Release) -> Result<State, ApiError> {
-    let bytes = release_documents::read(services, release, Document::State).await?;
-    document::decode(&bytes).map_err(|error| {
+/// The state that came of a release, and how many bytes it has.
+async fn state(services: &Services, release: &Release) -> Result<(State, usize), ApiError> {
+    let kept = release_documents::read(services, release, Document::State).await?;
+    let bytes = kept.len();
+    let state = aside(bytes, move || document::decode(&kept)).await.map_err(|error| {
         let name = release.name_any();
         let message = format!("the state of release {name} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::UNREADABLE_STATE, message))
-    })
+    })?;
+    Ok((state, bytes))
 }
 
 fn which(release: &Release) -> Which {

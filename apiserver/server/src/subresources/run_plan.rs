@@ -18,7 +18,10 @@ use super::{
     format::{Format, PLAIN, colour},
     kept::Place,
 };
-use crate::runs::{Halt, Services, documents, status};
+use crate::{
+    aside::aside,
+    runs::{Halt, Services, documents, status},
+};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -51,8 +54,8 @@ impl SubresourceHandler for RunPlan {
         let colour = colour(&call.query)?;
         let services = self.subresources.services()?;
         let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
-        let plan = kept_plan(services, &run).await?;
-        format.write(&call, &Shown { plan, colour })
+        let (plan, bytes) = read(services, &run).await?;
+        aside(bytes, move || format.write(&call, &Shown { plan, colour })).await
     }
 }
 
@@ -62,6 +65,11 @@ impl SubresourceHandler for RunPlan {
 ///
 /// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 503 when the Backend cannot be read.
 pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, ApiError> {
+    read(services, run).await.map(|(plan, _)| plan)
+}
+
+/// The same, and how many bytes it has.
+async fn read(services: &Services, run: &Run) -> Result<(Plan, usize), ApiError> {
     let (name, now) = (run.name_any(), status(run));
     let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
         let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
@@ -70,8 +78,9 @@ pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, Ap
     };
     let place = Place::of_run(services, run).await?;
     let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
-    documents::plan(&bytes).await.map_err(|error| {
+    let plan = documents::plan(&bytes).await.map_err(|error| {
         let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::PLAN_FAILED, message))
-    })
+    })?;
+    Ok((plan, bytes.len()))
 }

@@ -14,7 +14,7 @@ use stoa_machinery::{
 use stoa_types::{Stack, Workspace};
 
 use super::{Subresources, document, failure, format::bad_parameter, kept::Place, parameter, wants_json};
-use crate::runs::state::State;
+use crate::{aside::aside, runs::state::State};
 
 /// What is recorded.
 #[derive(Serialize)]
@@ -51,18 +51,23 @@ impl SubresourceHandler for StackState {
         let backend = services.lookup.api::<Workspace>()?.get("", &workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
         let state = state.with_bodies(store, place.scope()).await.map_err(failure)?;
-        let head = state.head();
-        let deployment = Deployment {
-            stack: &call.name,
-            workspace: &workspace,
-            last_release: head.last_release,
-            changed: head.dirty,
-            run: &head.run,
-            resources: state.entries().collect(),
-        };
-        let json = serde_json::to_vec(&deployment).map_err(|error| ApiError::internal(error.to_string()))?;
-        document(&json, as_json)
+        aside(state.bytes_read(), move || shown(&state, &call.name, &workspace, as_json)).await
     }
+}
+
+/// What is recorded, as the client wants it.
+fn shown(state: &State, stack: &str, workspace: &str, as_json: bool) -> Result<SubresourceResponse, ApiError> {
+    let head = state.head();
+    let deployment = Deployment {
+        stack,
+        workspace,
+        last_release: head.last_release,
+        changed: head.dirty,
+        run: &head.run,
+        resources: state.entries().collect(),
+    };
+    let json = serde_json::to_vec(&deployment).map_err(|error| ApiError::internal(error.to_string()))?;
+    document(&json, as_json)
 }
 
 /// The workspace that is asked for.

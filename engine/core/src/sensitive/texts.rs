@@ -1,30 +1,28 @@
 //! The texts that are sensitive, and whether one of them is in another text.
 //!
 //! A Secret may have hundreds of thousands of them, and the object around it as many other texts. So they are not compared one
-//! with the other: equal ones are looked up, and what is inside another text is found in one pass over that.
+//! with the other: equal ones are looked up, and so is, in their order, what each place of another text begins with. That takes
+//! no memory but for the order, and for each place about as many comparisons as the number of texts has binary digits.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use serde_json::Value;
 
 /// Shorter texts are not searched for inside others: they would be found everywhere.
 pub(super) const SEARCHED: usize = 4;
-/// So few are searched for one after the other, which takes no memory, and less time than to make an automaton.
+/// So few are searched for one after the other, which takes less time than to look at each place.
 const FEW: usize = if cfg!(test) { 8 } else { 64 };
-/// How many bytes the texts of an automaton may have together, which takes up to 80 times as much while it is made. It is more than
-/// a Secret may hold, with what is behind base64 and in it.
-const MOST: usize = 4 << 20;
 
 /// Texts, and how they are searched for. Clones share both until one of them gets another text.
 #[derive(Clone, Default)]
 pub(super) struct Texts {
     all: Arc<BTreeSet<Arc<str>>>,
-    /// Made when it is needed first.
-    search: Arc<OnceLock<Search>>,
+    /// Those that are searched for, in order, without any that begins with another: where it is, the other is too. Made when it is
+    /// needed first.
+    shortest: Arc<OnceLock<Vec<Arc<str>>>>,
 }
 
 impl PartialEq for Texts {
@@ -44,7 +42,7 @@ impl fmt::Debug for Texts {
 
 impl From<BTreeSet<Arc<str>>> for Texts {
     fn from(texts: BTreeSet<Arc<str>>) -> Self {
-        Self { all: Arc::new(texts), search: Arc::default() }
+        Self { all: Arc::new(texts), shortest: Arc::default() }
     }
 }
 
@@ -62,7 +60,7 @@ impl Texts {
         let new: Vec<Arc<str>> = other.all.iter().filter(|text| !self.all.contains(*text)).cloned().collect();
         if !new.is_empty() {
             Arc::make_mut(&mut self.all).extend(new);
-            self.search = Arc::default();
+            self.shortest = Arc::default();
         }
     }
 
@@ -72,7 +70,7 @@ impl Texts {
             return false;
         }
         self.all.contains(text)
-            || (text.len() >= SEARCHED && self.search.get_or_init(|| Search::of(self.searched().cloned())).finds(text))
+            || (text.len() >= SEARCHED && has_one_of(text, self.shortest.get_or_init(|| shortest(self.searched()))))
     }
 
     /// A message with `mask` in the place of each of them that is long enough to be searched for, also as JSON quotes it.
@@ -91,15 +89,7 @@ impl Texts {
         if found.is_empty() {
             return message.to_owned();
         }
-        match Search::of(found) {
-            Search::Few(mut texts) => {
-                // Longer ones first, so that a text that contains another goes as a whole.
-                texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-                texts.iter().fold(message.to_owned(), |message, text| message.replace(&**text, mask))
-            }
-            Search::Automaton(automaton) => without(message, &automaton, mask),
-            Search::TooMuch => mask.to_owned(),
-        }
+        without(message, &found.into_iter().collect::<Vec<_>>(), mask)
     }
 
     fn searched(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -114,16 +104,54 @@ fn quoted(text: &str) -> Option<Arc<str>> {
     text.bytes().any(is_escaped).then(|| Value::from(text).to_string().trim_matches('"').into())
 }
 
-/// The message with `mask` in the place of everything that matches, whether matches overlap or not.
-fn without(message: &str, automaton: &AhoCorasick, mask: &str) -> String {
-    // By their ends: of those that overlap the last one grows to its beginning.
-    let mut covered: Vec<Range<usize>> = Vec::new();
-    for found in automaton.find_overlapping_iter(message) {
-        let mut range = found.range();
-        while let Some(last) = covered.pop_if(|last| range.start < last.end) {
-            range.start = range.start.min(last.start);
+/// Of texts in order, those that begin with no other.
+fn shortest<'t>(texts: impl Iterator<Item = &'t Arc<str>>) -> Vec<Arc<str>> {
+    let mut shortest: Vec<Arc<str>> = Vec::new();
+    for text in texts {
+        // What begins with a text comes right behind it.
+        if shortest.last().is_none_or(|last| !text.starts_with(&**last)) {
+            shortest.push(Arc::clone(text));
         }
-        covered.push(range);
+    }
+    shortest
+}
+
+/// Whether one of these is in the text; they are the [`shortest`].
+fn has_one_of(text: &str, shortest: &[Arc<str>]) -> bool {
+    if shortest.len() <= FEW {
+        return shortest.iter().any(|sensitive| text.contains(&**sensitive));
+    }
+    // Between one that the rest begins with and the rest itself there could only be others that begin with it.
+    text.char_indices().map(|(at, _)| &text[at..]).any(|rest| {
+        let last = last_up_to(rest, shortest);
+        last.is_some_and(|last| rest.starts_with(&*shortest[last]))
+    })
+}
+
+/// Where the last of the texts, which are in order, is that does not come behind this one.
+fn last_up_to(text: &str, texts: &[Arc<str>]) -> Option<usize> {
+    texts.partition_point(|other| **other <= *text).checked_sub(1)
+}
+
+/// The message with `mask` in the place of each of the texts, which are in order, whether they overlap there or not.
+fn without(message: &str, texts: &[Arc<str>], mask: &str) -> String {
+    let beginnings = beginnings(texts);
+    let longest_at = |at: usize| {
+        let rest = &message[at..];
+        // Whatever the rest begins with, this one begins with too.
+        let mut last = last_up_to(rest, texts)?;
+        let common = rest.bytes().zip(texts[last].bytes()).take_while(|(one, other)| one == other).count();
+        while texts[last].len() > common {
+            last = beginnings[last]?;
+        }
+        Some(at..at + texts[last].len())
+    };
+    let mut covered: Vec<Range<usize>> = Vec::new();
+    for found in message.char_indices().filter_map(|(at, _)| longest_at(at)) {
+        match covered.last_mut() {
+            Some(last) if found.start < last.end => last.end = last.end.max(found.end),
+            Some(_) | None => covered.push(found),
+        }
     }
     let mut masked = String::with_capacity(message.len());
     let mut end = 0;
@@ -136,40 +164,18 @@ fn without(message: &str, automaton: &AhoCorasick, mask: &str) -> String {
     masked
 }
 
-/// How texts are searched for.
-enum Search {
-    /// One after the other.
-    Few(Vec<Arc<str>>),
-    /// All at once.
-    Automaton(AhoCorasick),
-    /// Not at all, for want of memory: whatever is long enough counts as if one were in it.
-    TooMuch,
-}
-
-impl Search {
-    /// For texts that are long enough.
-    fn of(texts: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let texts: Vec<Arc<str>> = texts.into_iter().collect();
-        if texts.len() <= FEW {
-            return Self::Few(texts);
+/// For each of the texts, which are in order, where the longest other one is that it begins with.
+fn beginnings(texts: &[Arc<str>]) -> Vec<Option<usize>> {
+    let mut beginnings = Vec::with_capacity(texts.len());
+    let mut last: Option<usize> = None;
+    for (at, text) in texts.iter().enumerate() {
+        while let Some(shorter) = last.filter(|last| !text.starts_with(&*texts[*last])) {
+            last = beginnings[shorter];
         }
-        if texts.iter().map(|text| text.len()).sum::<usize>() > MOST {
-            return Self::TooMuch;
-        }
-        // The other kinds take several times as much memory.
-        let built = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(texts.iter().map(|text| text.as_bytes()));
-        built.map_or(Self::TooMuch, Self::Automaton)
+        beginnings.push(last);
+        last = Some(at);
     }
-
-    fn finds(&self, text: &str) -> bool {
-        match self {
-            Self::Few(texts) => texts.iter().any(|sensitive| text.contains(&**sensitive)),
-            Self::Automaton(automaton) => automaton.is_match(text),
-            Self::TooMuch => true,
-        }
-    }
+    beginnings
 }
 
 #[cfg(test)]
@@ -234,11 +240,29 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_searched_for_hides_whatever_may_have_it() {
-        let texts = numbered(MOST / 1000 + 1, 1000);
-        assert!(texts.are_in("none of them") && !texts.are_in("abc"));
-        let fewer = numbered(MOST / 1000, 1000);
-        assert!(!fewer.are_in("none of them") && fewer.are_in(&format!("<{}>", "0".repeat(1000))));
+    fn any_number_of_texts_of_any_length_is_searched_for() {
+        let texts = numbered(10_000, 1000);
+        assert!(!texts.are_in("none of them") && !texts.are_in(&"0".repeat(999)));
+        assert!(texts.are_in(&format!("<{:01000}>", 9_999)) && !texts.are_in(&format!("<{:01000}>", 10_000)));
+        let told = format!("<{:01000}> <{}>", 9_999, "0".repeat(999));
+        assert_eq!(texts.masked(&told, MASK), format!("<(sensitive)> <{}>", "0".repeat(999)));
+    }
+
+    #[test]
+    fn the_longest_text_goes_as_a_whole_whichever_come_close_to_it() {
+        // The last of them up to `aaaaac` is `aaaaab`, and that up to `bbbbccce` is `bbbbcccd`; neither is there.
+        let close = ["aaaa", "aaaaa", "aaaaaab", "aaaaab", "aaaab", "bbbb", "bbbbcccc", "bbbbcccd", "cccc", "dddd"];
+        for (message, masked) in [
+            ("<aaaa>", "<(sensitive)>"),
+            ("<aaaaac>", "<(sensitive)c>"),
+            ("<aaaaaa>", "<(sensitive)>"),
+            ("<bbbbccce>", "<(sensitive)ccce>"),
+            ("<bbbbcccb>", "<(sensitive)cccb>"),
+            ("<bbbbccccdddd>", "<(sensitive)(sensitive)>"),
+            ("<bbbccc>", "<bbbccc>"),
+        ] {
+            assert_eq!(texts(close).masked(message, MASK), masked, "{message}");
+        }
     }
 
     #[test]
@@ -247,9 +271,9 @@ mod tests {
         let mut second = Texts::default();
         second.extend(&first);
         assert!(first.are_in("<00000007>"));
-        assert!(second.search.get().is_some(), "it is made once");
+        assert!(second.shortest.get().is_some(), "it is made once");
         second.extend(&texts(["00000007"]));
-        assert!(Arc::ptr_eq(&first.search, &second.search), "nothing is new");
+        assert!(Arc::ptr_eq(&first.shortest, &second.shortest), "nothing is new");
         second.extend(&texts(["another"]));
         assert!(second.are_in("<another>") && !first.are_in("<another>"));
         assert!(first == numbered(100, 8) && first != second);
