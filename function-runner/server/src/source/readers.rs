@@ -154,7 +154,7 @@ fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
 }
 
 /// Places for processes, of which no organization has more than half: servers of one that do not answer keep nobody else
-/// waiting.
+/// waiting. What belongs to no organization has no half: older API servers name none, and all of their sources would share it.
 #[derive(Clone, Debug)]
 struct Places {
     all: Arc<Semaphore>,
@@ -165,7 +165,7 @@ struct Places {
 /// A place, until it is dropped.
 #[derive(Debug)]
 struct Place {
-    _of_organization: OwnedSemaphorePermit,
+    _of_organization: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
@@ -175,18 +175,26 @@ impl Places {
     }
 
     async fn take(&self, organization: &str) -> Place {
-        let own = {
-            let mut organizations = self.organizations.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody has a place of, or waits for, is nothing to keep.
-            organizations.retain(|_, places| Arc::strong_count(places) > 1);
-            let places = organizations.entry(organization.to_owned());
-            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(self.each))))
-        };
         let closed = "nobody closes the semaphore";
-        let of_organization = own.acquire_owned().await.expect(closed);
+        let of_organization = match self.of(organization) {
+            Some(places) => Some(places.acquire_owned().await.expect(closed)),
+            None => None,
+        };
         // Whoever waits for the organization's takes none from others meanwhile.
         let of_all = Arc::clone(&self.all).acquire_owned().await.expect(closed);
         Place { _of_organization: of_organization, _of_all: of_all }
+    }
+
+    /// Those that an organization may have.
+    fn of(&self, organization: &str) -> Option<Arc<Semaphore>> {
+        if organization.is_empty() {
+            return None;
+        }
+        let mut organizations = self.organizations.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody has a place of, or waits for, is nothing to keep.
+        organizations.retain(|_, places| Arc::strong_count(places) > 1);
+        let places = organizations.entry(organization.to_owned());
+        Some(Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(self.each)))))
     }
 }
 
@@ -212,6 +220,13 @@ mod tests {
         drop(places.take("a").await);
         assert_eq!(places.organizations.lock().unwrap().len(), 1, "what nobody has a place of is forgotten");
         assert!(Places::new(1).take("a").now_or_never().is_some(), "one place is somebody's");
+    }
+
+    #[tokio::test]
+    async fn sources_of_no_organization_share_no_half() {
+        let places = Places::new(2);
+        let _of_none = [places.take("").await, places.take("").now_or_never().expect("all are anybody's")];
+        assert!(places.take("").now_or_never().is_none());
     }
 
     #[test]
