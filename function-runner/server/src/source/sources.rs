@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -42,6 +43,29 @@ pub(crate) type Place = OwnedSemaphorePermit;
 
 /// How many contents may be in memory at once. Each may have 64 MiB, and is copied twice.
 pub(super) const READS: usize = 4;
+
+/// How long a place is kept for whoever waited for it and begins anew: a process starts meanwhile, and no server is waited for.
+const RESERVED: Duration = Duration::from_secs(1);
+
+/// A place that whoever waited for it has not used yet. It lapses, so that nobody has one who waits for others.
+#[derive(Clone, Debug, Default)]
+struct Reserved(Arc<Mutex<Option<Place>>>);
+
+impl Reserved {
+    fn of(place: Place) -> Self {
+        let reserved = Self(Arc::new(Mutex::new(Some(place))));
+        let lapses = reserved.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(RESERVED).await;
+            drop(lapses.take());
+        });
+        reserved
+    }
+
+    fn take(&self) -> Option<Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 impl Sources {
     pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
@@ -112,20 +136,29 @@ impl Sources {
         path: &str,
     ) -> Result<(Content, Place), Failure> {
         let request = at(commit, path)?;
-        let places = Arc::clone(&self.places);
-        let read = self.with_cache(source, move |visit: &mut Visit| {
-            let (request, places) = (request.clone(), Arc::clone(&places));
-            async move {
-                visit.ask(Question::Fetch(request.commit.clone())).await?;
-                // Only now, so that nobody has a place who waits for a server or for another's fetch.
-                let place = places.acquire_owned().await.expect("nobody closes the semaphore");
-                Ok::<_, Failure>((visit.ask(Question::Read(request)).await?, place))
+        let mut reserved = Reserved::default();
+        loop {
+            let (request, places, reserved_there) = (request.clone(), Arc::clone(&self.places), reserved.clone());
+            let read = self.with_cache(source, move |visit: &mut Visit| {
+                let (request, places, reserved) = (request.clone(), Arc::clone(&places), reserved_there.clone());
+                async move {
+                    visit.ask(Question::Fetch(request.commit.clone())).await?;
+                    // Only now, so that nobody has a place who waits for a server or for another's fetch.
+                    let place = reserved.take().or_else(|| places.try_acquire_owned().ok());
+                    let Some(place) = place else { return Ok(None) };
+                    Ok::<_, Failure>(Some((visit.ask(Question::Read(request)).await?, place)))
+                }
+                .boxed()
+            });
+            match read.await? {
+                Some((Reply::Read(files), place)) => return Ok((files.into(), place)),
+                Some(_) => return Err(unfitting()),
+                // Whoever waits for one keeps neither a process nor the cache from others.
+                None => {
+                    let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes the semaphore");
+                    reserved = Reserved::of(place);
+                }
             }
-            .boxed()
-        });
-        match read.await? {
-            (Reply::Read(files), place) => Ok((files.into(), place)),
-            _ => Err(unfitting()),
         }
     }
 
@@ -271,4 +304,24 @@ fn unfitting() -> Failure {
 
 fn left() -> Failure {
     Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, "nobody waits for it any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn place_that_is_not_used_is_given_to_others() {
+        let places = Arc::new(Semaphore::new(1));
+        let reserve = || Reserved::of(Arc::clone(&places).try_acquire_owned().unwrap());
+        let reserved = reserve();
+        let used = reserved.take().unwrap();
+        tokio::time::sleep(2 * RESERVED).await;
+        assert_eq!(places.available_permits(), 0, "it is used");
+        drop(used);
+        let reserved = reserve();
+        tokio::time::sleep(2 * RESERVED).await;
+        assert!(reserved.take().is_none());
+        assert_eq!(places.available_permits(), 1);
+    }
 }
