@@ -58,6 +58,17 @@ impl Restrictions {
         [("landlock", self.landlock), ("seccomp", self.seccomp)]
     }
 
+    /// Has the log tell what does not hold processes of a kind.
+    pub(crate) fn warn(self, processes: &str) {
+        for (mechanism, _) in self.by_name().into_iter().filter(|(_, is_there)| !is_there) {
+            tracing::warn!(
+                mechanism,
+                processes,
+                "the kernel has it not: such processes are held by other mechanisms alone"
+            );
+        }
+    }
+
     pub(crate) fn byte(self) -> u8 {
         u8::from(self.landlock) | u8::from(self.seccomp) << 1
     }
