@@ -28,6 +28,9 @@ const STACK_OF_SOURCES: u64 = 8 << 20;
 /// known hosts of the user.
 const OF_SERVERS: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// The variables that say where certificates of authorities are.
+const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
 /// What is read to reach a Git server: libraries that names are looked up with, how, and certificates of authorities. Nothing
 /// of it is anybody's secret; what is mounted for the runner, such as its keys and tokens, is elsewhere.
 const READ_FOR_SERVERS: [&str; 20] = [
@@ -83,9 +86,6 @@ pub(crate) fn command(memory: u64) -> Vec<OsString> {
     let terms = [format!("--parent={}", std::process::id()), format!("--memory={memory}")];
     [COMMAND.to_owned()].into_iter().chain(terms).map(OsString::from).collect()
 }
-
-/// The variables that say where certificates of authorities are.
-const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// What comes after [`command`] for a process that fetches and reads the source with its cache in this folder, and may read a
 /// few others. It is either on this machine, in one of these, or a server's.
