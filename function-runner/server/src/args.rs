@@ -258,7 +258,7 @@ pub(crate) struct SourceArgs {
     pub(crate) source_memory_mib: u32,
 
     /// Time that it may take to fetch or read a source, in seconds, also when nobody waits for it any more
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: u32,
 }
 
