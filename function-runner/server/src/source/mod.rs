@@ -220,7 +220,7 @@ impl Cache {
             prefixes.into_iter().filter_map(|prefix| Some((prefix, begins_so(prefix)?))).collect();
         let nobody_leads_to =
             not_led_to(&plain, heads, found.values().copied().collect()).map_err(|err| error::here(&err))?;
-        found.retain(|_, commit| !nobody_leads_to.contains(commit));
+        found.retain(|_, commit| !nobody_leads_to.contains(&*commit));
         Ok(found)
     }
 

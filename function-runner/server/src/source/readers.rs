@@ -94,7 +94,7 @@ impl Reader {
         let answer = match &mut self.hand {
             Hand::Process(errand) => {
                 let bytes = errand.work(&job.encode_to_vec()).await.map_err(|failed| self.explain(failed))?;
-                Answer::decode(bytes).map_err(|err| Unanswered(Failure::internal(&err)))?
+                Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
             }
             #[cfg(test)]
             Hand::Here => {
@@ -124,12 +124,17 @@ impl Reader {
     /// What it means for a call that its process gave no answer.
     fn explain(&self, failed: Failed) -> Unanswered {
         tracing::warn!(remote = self.remote, fault = ?failed.fault, "a process that reads a source came to no end");
-        Unanswered(explain(&failed.fault, &self.remote, self.limits.as_ref()))
+        let failure = explain(&failed.fault, &self.remote, self.limits.as_ref());
+        Unanswered { failure, is_late: failed.fault == Fault::Time }
     }
 }
 
 /// Why a process gave no answer.
-pub(super) struct Unanswered(pub(super) Failure);
+pub(super) struct Unanswered {
+    pub(super) failure: Failure,
+    /// Whether there was too little time for one.
+    pub(super) is_late: bool,
+}
 
 fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
     let too_large = |what: String| {
