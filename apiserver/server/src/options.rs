@@ -72,6 +72,12 @@ pub(crate) struct StandaloneOptions {
     /// How much the function-runner keeps of all of them together, in MiB; if not given, 10240
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_mib: Option<u32>,
+    /// Memory that a process of the function-runner may have that fetches and reads a source, in MiB; if not given, 1024
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
+    pub(crate) source_memory_mib: Option<u32>,
+    /// Time that such a process may take, in seconds, also when nobody waits for it any more; if not given, 900
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) source_timeout_seconds: Option<u32>,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]

@@ -141,8 +141,13 @@ impl RunnerProcess {
         );
         let path = |path: PathBuf| path.display().to_string();
         let local = options.local_repositories.iter().cloned().map(|folder| ("--local-repositories", path(folder)));
-        let kept = [("--cache-days", options.cache_days), ("--cache-mib", options.cache_mib)];
-        let kept = kept.into_iter().filter_map(|(flag, value)| Some((flag, value?.to_string())));
+        let numbers = [
+            ("--cache-days", options.cache_days),
+            ("--cache-mib", options.cache_mib),
+            ("--source-memory-mib", options.source_memory_mib),
+            ("--source-timeout-seconds", options.source_timeout_seconds),
+        ];
+        let numbers = numbers.into_iter().filter_map(|(flag, value)| Some((flag, value?.to_string())));
         let arguments = [
             ("--listen", format!("127.0.0.1:{port}")),
             ("--tls-cert", path(certificates.certificate(RUNNER))),
@@ -150,7 +155,7 @@ impl RunnerProcess {
             ("--client-ca", path(certificates.certificate(RUNNER_AUTHORITY))),
             ("--cache-dir", path(data_dir.join("runner"))),
         ];
-        Ok(Self { binary, arguments: arguments.into_iter().chain(local).chain(kept).collect() })
+        Ok(Self { binary, arguments: arguments.into_iter().chain(local).chain(numbers).collect() })
     }
 
     /// Its standard input is held open by this process and closes with it, however it ends; the
@@ -209,15 +214,23 @@ mod tests {
         };
         let certificates = Certificates::issue(folder.path()).unwrap();
         let process = RunnerProcess::new(&standalone, folder.path(), &certificates, 1).unwrap();
-        let known = ["--local-repositories", "--cache-days", "--cache-mib"];
+        let known =
+            ["--local-repositories", "--cache-days", "--cache-mib", "--source-memory-mib", "--source-timeout-seconds"];
         let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
         told.map(|(flag, value)| format!("{flag}={value}")).collect()
     }
 
     #[test]
-    fn what_the_function_runner_may_read_and_keeps_is_passed_on_to_it() {
+    fn what_the_function_runner_may_read_keep_and_take_is_passed_on_to_it() {
         assert_eq!(passed_on(&[]), ["--local-repositories=/"]);
-        let said = ["--local-repositories=/a", "--local-repositories=/b", "--cache-days=3", "--cache-mib=9"];
+        let said = [
+            "--local-repositories=/a",
+            "--local-repositories=/b",
+            "--cache-days=3",
+            "--cache-mib=9",
+            "--source-memory-mib=2048",
+            "--source-timeout-seconds=3600",
+        ];
         assert_eq!(passed_on(&said), said);
     }
 }

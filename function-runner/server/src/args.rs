@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
@@ -257,7 +258,7 @@ pub(crate) struct SourceArgs {
     pub(crate) source_memory_mib: u32,
 
     /// Time that it may take to fetch or read a source, in seconds, also when nobody waits for it any more
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: u32,
 }
 
@@ -316,6 +317,19 @@ impl Args {
         Duration::from_secs(self.drain_seconds.into())
     }
 
+    /// With folders that mean the same in processes that start elsewhere, as those of sources do.
+    ///
+    /// # Errors
+    ///
+    /// When a folder is empty, or nobody knows where this process is.
+    pub(crate) fn absolute(mut self) -> anyhow::Result<Self> {
+        let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories);
+        for folder in folders {
+            *folder = std::path::absolute(&*folder).with_context(|| format!("finding {}", folder.display()))?;
+        }
+        Ok(self)
+    }
+
     /// Finds what clap cannot know to be wrong.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if let Some(address) = self.metrics_listen {
@@ -359,6 +373,14 @@ mod tests {
         assert_eq!(answer(&[]).unwrap(), LARGEST_SPEC);
         assert_eq!(answer(&["--worker-output-mib=1"]).unwrap(), 1 << 20);
         answer(&["--worker-output-mib=65"]).unwrap_err();
+    }
+
+    #[test]
+    fn relative_folders_are_those_of_the_runner_wherever_its_processes_start() {
+        let args = parse(&["--local-repositories=a/b", "--local-repositories=/c"]).unwrap().absolute().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(args.cache_dir, here.join("d"));
+        assert_eq!(args.local_repositories, [here.join("a/b"), PathBuf::from("/c")]);
     }
 
     #[test]

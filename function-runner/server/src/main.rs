@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     if let Some(worker) = worker::arguments() {
         return worker.serve();
     }
-    let args = Args::parse();
+    let args = Args::parse().absolute()?;
     args.check()?;
     start_logging(&args)?;
     #[expect(unsafe_code, reason = "libgit2's options are globals")]

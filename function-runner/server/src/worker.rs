@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
+use stoa_workers::More;
 use stoa_workers::sandbox::{Reach, Servers};
 use stoa_workers::worker::{Terms, serve};
 
@@ -26,6 +27,9 @@ const STACK_OF_SOURCES: u64 = 8 << 20;
 /// The variables that a process has which reaches Git servers: where certificates of authorities are, and the settings and
 /// known hosts of the user.
 const OF_SERVERS: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// The variables that say where certificates of authorities are.
+const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// What is read to reach a Git server: libraries that names are looked up with, how, and certificates of authorities. Nothing
 /// of it is anybody's secret; what is mounted for the runner, such as its keys and tokens, is elsewhere.
@@ -84,15 +88,19 @@ pub(crate) fn command(memory: u64) -> Vec<OsString> {
 }
 
 /// What comes after [`command`] for a process that fetches and reads the source with its cache in this folder, and may read a
-/// few others.
-pub(crate) fn command_for_source(cache: &Path, read: &[PathBuf]) -> Vec<OsString> {
+/// few others. It is either on this machine, in one of these, or a server's.
+pub(crate) fn more_for_source(cache: &Path, local: Option<&[PathBuf]>) -> More {
     let flag = |flag: &str, path: &Path| {
         let mut said = OsString::from(flag);
         said.push(path);
         said
     };
-    let read = read.iter().map(|path| flag("--read=", path));
-    [flag("--cache=", cache)].into_iter().chain(read).collect()
+    let read = local.unwrap_or_default().iter().map(|path| flag("--read=", path));
+    let arguments = [flag("--cache=", cache)].into_iter().chain(read).collect();
+    // libgit2 reads all certificates of authorities before it knows whether it needs any, which takes most of the time of a
+    // process that reads what is here. SSH needs none either, but Git's settings may have another URL take its place.
+    let no_authorities = || AUTHORITIES.map(|name| (OsString::from(name), OsString::from("/dev/null"))).to_vec();
+    More { arguments, environment: local.map(|_| no_authorities()).unwrap_or_default() }
 }
 
 /// What such a process has of the environment.
@@ -162,8 +170,17 @@ mod tests {
         assert_eq!((worker.parent, worker.memory), (std::process::id(), 5 << 20));
         assert_eq!((worker.cache, worker.read), (None, Vec::new()));
         let folders = ["/a b", "/c"].map(PathBuf::from);
-        let arguments = command(1).into_iter().chain(command_for_source(Path::new("/cache/0/git/x"), &folders));
-        let worker = WorkerArgs::parse_from(arguments);
+        let more = more_for_source(Path::new("/cache/0/git/x"), Some(&folders[..]));
+        let worker = WorkerArgs::parse_from(command(1).into_iter().chain(more.arguments));
         assert_eq!((worker.cache.as_deref(), worker.read), (Some(Path::new("/cache/0/git/x")), folders.into()));
+    }
+
+    #[test]
+    fn source_on_this_machine_needs_no_authorities() {
+        let environment = |local| more_for_source(Path::new("/cache/0/git/x"), local).environment;
+        let nowhere = AUTHORITIES.map(|name| (OsString::from(name), OsString::from("/dev/null")));
+        let folders = [PathBuf::from("/srv")];
+        assert_eq!(environment(Some(&folders[..])), nowhere);
+        assert!(environment(None).is_empty());
     }
 }

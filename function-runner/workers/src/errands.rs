@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 
-use crate::process::{Failed, Limits, Program, StartError, Starter, Worker};
+use crate::process::{Failed, Limits, More, Program, StartError, Starter, Worker};
 
 /// Which processes do errands, and what each of their jobs may take.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct ErrandConfig {
 pub struct Errands {
     starter: Arc<Starter>,
     limits: Limits,
+    /// Done once it was told what does not hold the processes.
+    told: Arc<Once>,
 }
 
 /// A process that does the jobs of one errand, one after the other. It is killed when this is dropped.
@@ -45,16 +47,18 @@ impl Errands {
     pub fn new(config: ErrandConfig) -> io::Result<Self> {
         let ErrandConfig { program, arguments, environment, limits } = config;
         let starter = Starter::new(Program { path: program, arguments, environment })?;
-        Ok(Self { starter: Arc::new(starter), limits })
+        Ok(Self { starter: Arc::new(starter), limits, told: Arc::new(Once::new()) })
     }
 
-    /// Starts a process with the arguments of an errand, and waits until it takes jobs.
+    /// Starts a process with what an errand has of its own, and waits until it takes jobs.
     ///
     /// # Errors
     ///
     /// When it does not start.
-    pub async fn begin(&self, arguments: Vec<OsString>) -> Result<Errand, StartError> {
-        Ok(Errand { worker: self.starter.start(arguments).await?, limits: self.limits })
+    pub async fn begin(&self, more: More) -> Result<Errand, StartError> {
+        let worker = self.starter.start(more).await?;
+        self.told.call_once(|| worker.restrictions.warn("processes that reach servers"));
+        Ok(Errand { worker, limits: self.limits })
     }
 
     /// What one job may take.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::PoolMetrics;
-use crate::process::{Failed, Fault, Limits, Program, StartError, Starter, Worker};
+use crate::process::{Failed, Fault, Limits, More, Program, StartError, Starter, Worker};
 use crate::queue::{Queue, Ticket};
 
 /// A worker that holds more after a job than this is replaced, so that one large job does not keep memory for good.
@@ -96,11 +96,9 @@ impl Pool {
         let PoolConfig { program, arguments, environment, workers, .. } = self.0.config.clone();
         let starter =
             Arc::new(Starter::new(Program { path: program, arguments, environment }).map_err(StartError::Spawn)?);
-        let first = starter.start(Vec::new()).await?;
+        let first = starter.start(More::default()).await?;
         self.0.metrics.restricted(first.restrictions);
-        for (mechanism, _) in first.restrictions.by_name().into_iter().filter(|(_, is_there)| !is_there) {
-            tracing::warn!(mechanism, "the kernel has it not: workers are held by other mechanisms alone");
-        }
+        first.restrictions.warn("workers");
         let mut first = Some(first);
         let mut keepers = JoinSet::new();
         for _ in 0..workers.max(1) {
@@ -153,7 +151,7 @@ impl Keeper {
             let live = match worker.take() {
                 Some(worker) => worker,
                 None => {
-                    let Some(started) = closed.run_until_cancelled(self.starter.start(Vec::new())).await else {
+                    let Some(started) = closed.run_until_cancelled(self.starter.start(More::default())).await else {
                         return;
                     };
                     match started {

@@ -117,9 +117,17 @@ pub(crate) struct Starter {
 /// A process that somebody waits for.
 #[derive(Debug)]
 struct Wanted {
-    /// What comes after the arguments that all have.
-    more: Vec<OsString>,
+    more: More,
     started: oneshot::Sender<io::Result<Child>>,
+}
+
+/// What one process has that not all have.
+#[derive(Clone, Debug, Default)]
+pub struct More {
+    /// What comes after the arguments of all.
+    pub arguments: Vec<OsString>,
+    /// Variables of the environment, which stand for those of all with the same names.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// What is started.
@@ -131,13 +139,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    fn start(&self, more: &[OsString]) -> io::Result<Child> {
+    fn start(&self, more: &More) -> io::Result<Child> {
+        let environment = self.environment.iter().chain(&more.environment);
         Command::new(&self.path)
             .arg0("function-runner")
-            .args(&self.arguments)
-            .args(more)
+            .args(self.arguments.iter().chain(&more.arguments))
             .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(environment.map(|(name, value)| (name, value)))
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -162,8 +170,8 @@ impl Starter {
         Ok(Self { wanted })
     }
 
-    /// Starts a worker with so many arguments more, and waits until it takes jobs. It is killed when this is dropped.
-    pub(crate) async fn start(&self, more: Vec<OsString>) -> Result<Worker, StartError> {
+    /// Starts a worker, and waits until it takes jobs. It is killed when this is dropped.
+    pub(crate) async fn start(&self, more: More) -> Result<Worker, StartError> {
         let (started, child) = oneshot::channel();
         let ended = || StartError::NotReady("the thread that starts workers has ended".to_owned());
         self.wanted.send(Wanted { more, started }).map_err(|_| ended())?;

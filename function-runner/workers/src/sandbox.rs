@@ -58,6 +58,17 @@ impl Restrictions {
         [("landlock", self.landlock), ("seccomp", self.seccomp)]
     }
 
+    /// Has the log tell what does not hold processes of a kind.
+    pub(crate) fn warn(self, processes: &str) {
+        for (mechanism, _) in self.by_name().into_iter().filter(|(_, is_there)| !is_there) {
+            tracing::warn!(
+                mechanism,
+                processes,
+                "the kernel has it not: such processes are held by other mechanisms alone"
+            );
+        }
+    }
+
     pub(crate) fn byte(self) -> u8 {
         u8::from(self.landlock) | u8::from(self.seccomp) << 1
     }
@@ -175,6 +186,21 @@ fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccomp
         libc::SYS_kill,
         libc::SYS_tkill,
         libc::SYS_rt_sigqueueinfo,
+        libc::SYS_rt_tgsigqueueinfo,
+        libc::SYS_pidfd_open,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_pidfd_send_signal,
+        libc::SYS_process_madvise,
+        libc::SYS_process_mrelease,
+        libc::SYS_move_pages,
+        libc::SYS_migrate_pages,
+        libc::SYS_kcmp,
+        libc::SYS_setpriority,
+        libc::SYS_ioprio_set,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
         // What the kernel offers to few, and where its mistakes are.
         libc::SYS_bpf,
         libc::SYS_perf_event_open,
@@ -192,6 +218,13 @@ fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccomp
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    let not_of = |process: u32| {
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, process.into())
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+    };
+    // What aborts sends itself a signal. The C library sets and reads limits of its own process as those of none in particular.
+    rules.insert(libc::SYS_tgkill, vec![not_of(std::process::id())?]);
+    rules.insert(libc::SYS_prlimit64, vec![not_of(0)?]);
     let refuse = |rules: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int| {
         let refused = SeccompAction::Errno(error.cast_unsigned());
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture)?;
@@ -261,6 +294,16 @@ mod tests {
     /// What a thread of its own comes to, which may shut itself in.
     fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
+    }
+
+    /// What the kernel says to a system call.
+    #[expect(unsafe_code, reason = "no library makes these calls")]
+    fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> Option<io::Error> {
+        let [first, second, third, fourth] = arguments;
+        let none: libc::c_long = 0;
+        // SAFETY: nothing here is where anything would be written to.
+        let answer = unsafe { libc::syscall(number, first, second, third, fourth, none, none) };
+        (answer < 0).then(io::Error::last_os_error)
     }
 
     /// Whether this kernel has a mechanism. Where it has not, there is nothing to test.
@@ -366,6 +409,37 @@ mod tests {
         });
         if is_there(found.0, "seccomp") {
             assert_eq!((found.1, found.2), ([Some(ErrorKind::PermissionDenied); 2], [None; 3]));
+        }
+    }
+
+    #[test]
+    fn the_filter_of_a_worker_that_reaches_servers_leaves_it_its_own_process_alone() {
+        let number = |pid: Option<rustix::process::Pid>| libc::c_long::from(pid.unwrap().as_raw_pid());
+        let own = number(Some(rustix::process::getpid()));
+        let other = number(rustix::process::getppid());
+        let core = libc::c_long::from(libc::RLIMIT_CORE);
+        let found = apart(move || {
+            let thread = number(Some(rustix::thread::gettid()));
+            let restricted = no_programs();
+            // None of them changes anything where it is let through.
+            let refused = [
+                (libc::SYS_prlimit64, [other, core, 0, 0]),
+                (libc::SYS_tgkill, [other, other, 0, 0]),
+                (libc::SYS_rt_tgsigqueueinfo, [other, other, 0, 0]),
+                (libc::SYS_pidfd_open, [other, 0, 0, 0]),
+                (libc::SYS_pidfd_getfd, [-1, 0, 0, 0]),
+                (libc::SYS_pidfd_send_signal, [-1, 0, 0, 0]),
+                (libc::SYS_process_madvise, [-1, 0, 0, 0]),
+                (libc::SYS_setpriority, [-1, 0, 0, 0]),
+                (libc::SYS_sched_setaffinity, [0, 0, 0, 0]),
+                (libc::SYS_kcmp, [own, own, -1, 0]),
+            ];
+            let allowed = [(libc::SYS_prlimit64, [0, core, 0, 0]), (libc::SYS_tgkill, [own, thread, 0, 0])];
+            let told = |(number, arguments)| call(number, arguments).and_then(|err| err.raw_os_error());
+            (restricted, refused.map(told), allowed.map(told))
+        });
+        if is_there(found.0, "seccomp") {
+            assert_eq!((found.1, found.2), ([Some(libc::EPERM); 10], [None; 2]));
         }
     }
 

@@ -24,7 +24,7 @@ mod strays;
 mod wire;
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Remote, Repository};
@@ -151,19 +151,21 @@ impl Cache {
             self.fetch(&refspecs.iter().map(String::as_str).collect::<Vec<_>>())?;
         }
         let mut looked = Looked { latest: self.peel(latest.oid)?.to_string(), ..Looked::default() };
-        for (version, head) in found {
+        let of_no_head = found.iter().filter(|(_, head)| head.is_none()).map(|(version, _)| version.as_str());
+        let abbreviated =
+            self.find_by_prefixes(&heads, of_no_head.filter(|version| refs::is_abbreviated_commit(version)))?;
+        for (version, head) in &found {
             let commit = match head {
                 Some(head) => match self.peel(head.oid) {
                     Err(failure) if failure.is_internal() => return Err(failure),
                     peeled => peeled.ok(),
                 },
-                None if is_abbreviated(&(version.clone(), None)) => match refs::parse_commit(&version) {
+                None => match refs::parse_commit(version) {
                     Ok(commit) => self.repository.find_commit(commit).ok().map(|commit| commit.id()),
-                    Err(_) => self.find_by_prefix(&heads, &version)?,
+                    Err(_) => abbreviated.get(version.as_str()).copied(),
                 },
-                None => None,
             };
-            looked.commits.extend(commit.map(|commit| (version, commit.to_string())));
+            looked.commits.extend(commit.map(|commit| (version.clone(), commit.to_string())));
         }
         Ok(looked)
     }
@@ -197,36 +199,29 @@ impl Cache {
         let wanted = if latest { reference } else { version };
         if !latest && refs::is_abbreviated_commit(version) {
             self.fetch_all()?;
-            if let Some(commit) = self.find_by_prefix(&heads, version)? {
+            if let Some(commit) = self.find_by_prefixes(&heads, [version])?.remove(version) {
                 return Ok(commit);
             }
         }
         Err(self.no_version(latest, wanted))
     }
 
-    /// The commit whose id begins so, if a branch or tag leads to it: others are anybody's, such as those of forks, and who
-    /// makes one can choose how its id begins.
-    fn find_by_prefix(&self, heads: &Heads, prefix: &str) -> Result<Option<Oid>, Failure> {
+    /// The commits whose ids begin so, as far as a branch or tag leads to them: others are anybody's, such as those of forks,
+    /// and who makes one can choose how its id begins.
+    fn find_by_prefixes<'p>(
+        &self,
+        heads: &Heads,
+        prefixes: impl IntoIterator<Item = &'p str>,
+    ) -> Result<HashMap<&'p str, Oid>, Failure> {
         // As it is by itself, without the strays.
         let plain = Repository::open_bare(self.repository.path()).map_err(|err| error::here(&err))?;
-        let Ok(found) = plain.find_commit_by_prefix(prefix).map(|commit| commit.id()) else { return Ok(None) };
-        let is_led_to = || {
-            let mut walk = plain.revwalk()?;
-            for head in heads.iter() {
-                // What is no commit leads to none, and what came about just now was not fetched.
-                if let Ok(commit) = plain.find_object(head.oid, None).and_then(|object| object.peel_to_commit()) {
-                    walk.push(commit.id())?;
-                }
-            }
-            for commit in walk {
-                if commit? == found {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        let is_led_to: Result<bool, git2::Error> = is_led_to();
-        Ok(is_led_to.map_err(|err| error::here(&err))?.then_some(found))
+        let begins_so = |prefix: &str| plain.find_commit_by_prefix(prefix).map(|commit| commit.id()).ok();
+        let mut found: HashMap<&str, Oid> =
+            prefixes.into_iter().filter_map(|prefix| Some((prefix, begins_so(prefix)?))).collect();
+        let nobody_leads_to =
+            not_led_to(&plain, heads, found.values().copied().collect()).map_err(|err| error::here(&err))?;
+        found.retain(|_, commit| !nobody_leads_to.contains(&*commit));
+        Ok(found)
     }
 
     /// Makes sure that a commit is here.
@@ -347,6 +342,28 @@ impl Cache {
     fn remote(&self) -> String {
         stoa_git::without_userinfo(&self.source.remote)
     }
+}
+
+/// Those of some commits that no branch or tag leads to. All of them are looked for in one walk, from what is new to what is
+/// old, which ends where the last one is found.
+fn not_led_to(repository: &Repository, heads: &Heads, mut commits: HashSet<Oid>) -> Result<HashSet<Oid>, git2::Error> {
+    if commits.is_empty() {
+        return Ok(commits);
+    }
+    let mut walk = repository.revwalk()?;
+    for head in heads.iter() {
+        // What is no commit leads to none, and what came about just now was not fetched.
+        if let Ok(commit) = repository.find_object(head.oid, None).and_then(|object| object.peel_to_commit()) {
+            walk.push(commit.id())?;
+        }
+    }
+    for commit in walk {
+        commits.remove(&commit?);
+        if commits.is_empty() {
+            break;
+        }
+    }
+    Ok(commits)
 }
 
 #[cfg(test)]

@@ -71,8 +71,8 @@ impl Readers {
         let (hand, limits) = match &self.way {
             Way::Processes { errands, local } => {
                 let is_local = stoa_git::local_path(&source.remote).is_some();
-                let read: &[PathBuf] = if is_local { &local[..] } else { &[] };
-                let started = errands.begin(worker::command_for_source(&job.path(), read)).await;
+                let more = worker::more_for_source(&job.path(), is_local.then_some(&local[..]));
+                let started = errands.begin(more).await;
                 let errand = started.map_err(|error| {
                     tracing::error!(error = &error as &dyn std::error::Error, "no process for a source starts");
                     let message = "no process can be started that reads the source; try again";
@@ -94,7 +94,7 @@ impl Reader {
         let answer = match &mut self.hand {
             Hand::Process(errand) => {
                 let bytes = errand.work(&job.encode_to_vec()).await.map_err(|failed| self.explain(failed))?;
-                Answer::decode(bytes).map_err(|err| Unanswered(Failure::internal(&err)))?
+                Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
             }
             #[cfg(test)]
             Hand::Here => {
@@ -124,12 +124,17 @@ impl Reader {
     /// What it means for a call that its process gave no answer.
     fn explain(&self, failed: Failed) -> Unanswered {
         tracing::warn!(remote = self.remote, fault = ?failed.fault, "a process that reads a source came to no end");
-        Unanswered(explain(&failed.fault, &self.remote, self.limits.as_ref()))
+        let failure = explain(&failed.fault, &self.remote, self.limits.as_ref());
+        Unanswered { failure, is_late: failed.fault == Fault::Time }
     }
 }
 
 /// Why a process gave no answer.
-pub(super) struct Unanswered(pub(super) Failure);
+pub(super) struct Unanswered {
+    pub(super) failure: Failure,
+    /// Whether there was too little time for one.
+    pub(super) is_late: bool,
+}
 
 fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
     let too_large = |what: String| {
@@ -154,7 +159,7 @@ fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
 }
 
 /// Places for processes, of which no organization has more than half: servers of one that do not answer keep nobody else
-/// waiting.
+/// waiting. What belongs to no organization has no half: older API servers name none, and all of their sources would share it.
 #[derive(Clone, Debug)]
 struct Places {
     all: Arc<Semaphore>,
@@ -165,7 +170,7 @@ struct Places {
 /// A place, until it is dropped.
 #[derive(Debug)]
 struct Place {
-    _of_organization: OwnedSemaphorePermit,
+    _of_organization: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
@@ -175,18 +180,26 @@ impl Places {
     }
 
     async fn take(&self, organization: &str) -> Place {
-        let own = {
-            let mut organizations = self.organizations.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody has a place of, or waits for, is nothing to keep.
-            organizations.retain(|_, places| Arc::strong_count(places) > 1);
-            let places = organizations.entry(organization.to_owned());
-            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(self.each))))
-        };
         let closed = "nobody closes the semaphore";
-        let of_organization = own.acquire_owned().await.expect(closed);
+        let of_organization = match self.of(organization) {
+            Some(places) => Some(places.acquire_owned().await.expect(closed)),
+            None => None,
+        };
         // Whoever waits for the organization's takes none from others meanwhile.
         let of_all = Arc::clone(&self.all).acquire_owned().await.expect(closed);
         Place { _of_organization: of_organization, _of_all: of_all }
+    }
+
+    /// Those that an organization may have.
+    fn of(&self, organization: &str) -> Option<Arc<Semaphore>> {
+        if organization.is_empty() {
+            return None;
+        }
+        let mut organizations = self.organizations.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody has a place of, or waits for, is nothing to keep.
+        organizations.retain(|_, places| Arc::strong_count(places) > 1);
+        let places = organizations.entry(organization.to_owned());
+        Some(Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(self.each)))))
     }
 }
 
@@ -212,6 +225,13 @@ mod tests {
         drop(places.take("a").await);
         assert_eq!(places.organizations.lock().unwrap().len(), 1, "what nobody has a place of is forgotten");
         assert!(Places::new(1).take("a").now_or_never().is_some(), "one place is somebody's");
+    }
+
+    #[tokio::test]
+    async fn sources_of_no_organization_share_no_half() {
+        let places = Places::new(2);
+        let _of_none = [places.take("").await, places.take("").now_or_never().expect("all are anybody's")];
+        assert!(places.take("").now_or_never().is_none());
     }
 
     #[test]

@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -31,6 +32,7 @@ pub(crate) struct Sources {
     pub(super) readers: Readers,
     /// A place for each content that may be in memory before it waits for a worker.
     pub(super) places: Arc<Semaphore>,
+    pub(super) late: Late,
     /// How many commits that no ref leads to are kept of a source.
     pub(super) most_strays: u32,
     /// What may be named by path.
@@ -43,6 +45,44 @@ pub(crate) type Place = OwnedSemaphorePermit;
 /// How many contents may be in memory at once. Each may have 64 MiB, and is copied twice.
 pub(super) const READS: usize = 4;
 
+/// How long a place is kept for whoever waited for it and begins anew: a process starts meanwhile, and no server is waited for.
+const RESERVED: Duration = Duration::from_secs(1);
+
+/// A place that whoever waited for it has not used yet. It lapses, so that nobody has one who waits for others.
+#[derive(Clone, Debug, Default)]
+struct Reserved(Arc<Mutex<Option<Place>>>);
+
+impl Reserved {
+    fn of(place: Place) -> Self {
+        let reserved = Self(Arc::new(Mutex::new(Some(place))));
+        let lapses = reserved.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(RESERVED).await;
+            drop(lapses.take());
+        });
+        reserved
+    }
+
+    fn take(&self) -> Option<Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// What took too long when nobody waited for it any more, by cache. Whoever asks the server next hears of that, and begins
+/// nothing; whoever waits for less time than a fetch may take would never know why there is nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Late(Arc<Mutex<HashMap<PathBuf, Failure>>>);
+
+impl Late {
+    fn keep(&self, cache: PathBuf, failure: Failure) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(cache, failure);
+    }
+
+    fn take(&self, cache: &Path) -> Option<Failure> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(cache)
+    }
+}
+
 impl Sources {
     pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
         Self {
@@ -50,6 +90,7 @@ impl Sources {
             locks: Arc::default(),
             readers,
             places: Arc::new(Semaphore::new(READS)),
+            late: Late::default(),
             most_strays: strays::MOST,
             local,
         }
@@ -112,20 +153,29 @@ impl Sources {
         path: &str,
     ) -> Result<(Content, Place), Failure> {
         let request = at(commit, path)?;
-        let places = Arc::clone(&self.places);
-        let read = self.with_cache(source, move |visit: &mut Visit| {
-            let (request, places) = (request.clone(), Arc::clone(&places));
-            async move {
-                visit.ask(Question::Fetch(request.commit.clone())).await?;
-                // Only now, so that nobody has a place who waits for a server or for another's fetch.
-                let place = places.acquire_owned().await.expect("nobody closes the semaphore");
-                Ok::<_, Failure>((visit.ask(Question::Read(request)).await?, place))
+        let mut reserved = Reserved::default();
+        loop {
+            let (request, places, of_visit) = (request.clone(), Arc::clone(&self.places), reserved.clone());
+            let read = self.with_cache(source, move |visit: &mut Visit| {
+                let (request, places, reserved) = (request.clone(), Arc::clone(&places), of_visit.clone());
+                async move {
+                    visit.ask(Question::Fetch(request.commit.clone())).await?;
+                    // Only now, so that nobody has a place who waits for a server or for another's fetch.
+                    let place = reserved.take().or_else(|| places.try_acquire_owned().ok());
+                    let Some(place) = place else { return Ok(None) };
+                    Ok::<_, Failure>(Some((visit.ask(Question::Read(request)).await?, place)))
+                }
+                .boxed()
+            });
+            match read.await? {
+                Some((Reply::Read(files), place)) => return Ok((files.into(), place)),
+                Some(_) => return Err(unfitting()),
+                // Whoever waits for one keeps neither a process nor the cache from others.
+                None => {
+                    let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes the semaphore");
+                    reserved = Reserved::of(place);
+                }
             }
-            .boxed()
-        });
-        match read.await? {
-            (Reply::Read(files), place) => Ok((files.into(), place)),
-            _ => Err(unfitting()),
         }
     }
 
@@ -179,18 +229,18 @@ impl Sources {
             most_strays: self.most_strays,
             ..Job::default()
         };
-        let (readers, gone) = (self.readers.clone(), CancellationToken::new());
+        let (sources, gone) = (self.clone(), CancellationToken::new());
         let _asks = gone.clone().drop_guard();
         let visited = async move {
             let _guard = guard;
-            match visit(&job, &readers, &gone, &work).await {
+            match visit(&job, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
                     let directory = kept.path().to_owned();
                     tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
                     on_files(move || stoa_git::cache::remove(&directory).map_err(|err| Failure::internal(&err)))
                         .await?;
-                    visit(&job, &readers, &gone, &work).await
+                    visit(&job, &sources, &gone, &work).await
                 }
                 done => done,
             }
@@ -203,6 +253,7 @@ impl Sources {
 pub(super) struct Visit {
     job: Job,
     reader: Reader,
+    late: Late,
     /// Ends when nobody waits any more.
     gone: CancellationToken,
     /// Whether the process may have left something unfinished.
@@ -211,15 +262,16 @@ pub(super) struct Visit {
 
 async fn visit<T: Send>(
     job: &Job,
-    readers: &Readers,
+    sources: &Sources,
     gone: &CancellationToken,
     work: &(impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Sync),
 ) -> Result<T, Failure> {
     let path = job.path();
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
-    let reader = gone.run_until_cancelled(readers.begin(job)).await.ok_or_else(left)??;
-    let mut visit = Visit { job: job.clone(), reader, gone: gone.clone(), is_cut: false };
+    let reader = gone.run_until_cancelled(sources.readers.begin(job)).await.ok_or_else(left)??;
+    let late = sources.late.clone();
+    let mut visit = Visit { job: job.clone(), reader, late, gone: gone.clone(), is_cut: false };
     let done = work(&mut visit).await;
     visit.reader.end().await;
     if visit.is_cut {
@@ -231,6 +283,10 @@ async fn visit<T: Send>(
 
 impl Visit {
     pub(super) async fn ask(&mut self, question: Question) -> Result<Reply, Failure> {
+        let asks_server = matches!(question, Question::Resolve(_) | Question::Look(_));
+        if asks_server && let Some(failure) = self.late.take(&self.job.path()) {
+            return Err(failure);
+        }
         let job = Job { question: Some(question), ..self.job.clone() };
         let answer = self.work(&job).await?;
         if !answer.lacks_stray {
@@ -249,8 +305,12 @@ impl Visit {
     }
 
     async fn work(&mut self, job: &Job) -> Result<Answer, Failure> {
-        self.reader.work(job).await.map_err(|Unanswered(failure)| {
+        self.reader.work(job).await.map_err(|Unanswered { failure, is_late }| {
             self.is_cut = true;
+            if is_late && self.gone.is_cancelled() {
+                self.late.keep(job.path(), failure);
+                return left();
+            }
             failure
         })
     }
@@ -271,4 +331,24 @@ fn unfitting() -> Failure {
 
 fn left() -> Failure {
     Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, "nobody waits for it any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn place_that_is_not_used_is_given_to_others() {
+        let places = Arc::new(Semaphore::new(1));
+        let reserve = || Reserved::of(Arc::clone(&places).try_acquire_owned().unwrap());
+        let reserved = reserve();
+        let used = reserved.take().unwrap();
+        tokio::time::sleep(2 * RESERVED).await;
+        assert_eq!(places.available_permits(), 0, "it is used");
+        drop(used);
+        let reserved = reserve();
+        tokio::time::sleep(2 * RESERVED).await;
+        assert!(reserved.take().is_none());
+        assert_eq!(places.available_permits(), 1);
+    }
 }

@@ -448,6 +448,9 @@ async fn no_more_is_read_at_once_than_has_a_place_in_memory() {
     let mut next = Box::pin(read());
     let patience = std::time::Duration::from_millis(100);
     assert!(tokio::time::timeout(patience, &mut next).await.is_err(), "all places are taken");
+    let source = origin.source();
+    let other = tokio::time::timeout(Duration::from_secs(60), sources.resolve(&source, "main", "")).await;
+    assert_eq!(other.expect("whoever waits keeps nobody from the source").unwrap().commit, commit);
     held.pop();
     drop(next.await);
 }

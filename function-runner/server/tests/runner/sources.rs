@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stoa_proto::{ResolveRequest, ResolveResponse, Source};
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 fn server(answer: impl Fn(&mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a.git", listener.local_addr().unwrap());
-    let answer = std::sync::Arc::new(answer);
+    let answer = Arc::new(answer);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, answer) = (stream.unwrap(), answer.clone());
@@ -88,7 +90,10 @@ async fn server_that_never_comes_to_its_end_is_left_and_keeps_no_other_organizat
     let bed = Bed::start_with(&["--workers=1", "--source-processes=2", "--source-timeout-seconds=3"]);
     let origin = Origin::new(&bed.path("origin"));
     let commit = origin.commit(&[("a.yaml", "a: 1\n")]);
-    let slow = server(|stream| {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let slow = server(move |stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
         for byte in ref_line(0).as_bytes().iter().cycle() {
             stream.write_all(&[*byte])?;
             std::thread::sleep(Duration::from_millis(500));
@@ -113,6 +118,14 @@ async fn server_that_never_comes_to_its_end_is_left_and_keeps_no_other_organizat
     until_at_work(&bed, 1).await;
     left.abort();
     until_at_work(&bed, 0).await;
+    // Whoever asks next hears how that ended, and the one after that has it tried again.
+    let before = asked.load(Ordering::SeqCst);
+    for tries in 0..2 {
+        let (code, told) = problem(&resolve(&bed, of("a", &slow)).await.unwrap_err());
+        assert_eq!((code, told.reason.as_str()), (Code::Unavailable, "SourceUnavailable"), "{told:?}");
+        assert!(told.message.ends_with("took more than 3 s to be fetched or read"), "{told:?}");
+        assert_eq!(asked.load(Ordering::SeqCst) - before, tries);
+    }
     assert_eq!(resolve(&bed, of("a", &origin.remote())).await.unwrap(), commit);
 }
 

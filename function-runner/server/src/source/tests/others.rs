@@ -16,11 +16,19 @@ async fn commit_of_no_ref_is_not_found_by_the_beginning_of_its_id() {
     assert_eq!(looked.commits, HashMap::from([(first[..10].to_owned(), first.clone())]));
 
     // One that a branch led to once is here by itself, and no branch leads to it any more.
-    let second = origin.commit("second", &[("b.yaml", "b: 2")]);
-    assert_eq!(resolve(&second.to_string()[..10]).await.unwrap(), second.to_string());
+    let second = origin.commit("second", &[("b.yaml", "b: 2")]).to_string();
+    assert_eq!(resolve(&second[..10]).await.unwrap(), second);
+    let short = |commit: &str| commit[..10].to_owned();
+    let look = async || {
+        let versions = [&first, &stray, &second].map(|commit| short(commit)).into();
+        sources.look(&source, "", versions).await.unwrap().commits
+    };
+    let both = [(short(&first), first.clone()), (short(&second), second.clone())];
+    assert_eq!(look().await, HashMap::from(both), "one walk finds all of them");
     let repository = origin.repository();
     repository.reference("refs/heads/main", Oid::from_str(&first).unwrap(), true, "rewritten").unwrap();
-    check(resolve(&second.to_string()[..10]).await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(resolve(&second[..10]).await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    assert_eq!(look().await, HashMap::from([(short(&first), first.clone())]));
     assert_eq!(resolve(&first[..10]).await.unwrap(), first);
 }
 
