@@ -149,7 +149,7 @@ pub(crate) async fn require_destroy_all(
     Ok(())
 }
 
-/// Requires the verb that it takes to destroy a stack of a namespace; of none in particular: any of them.
+/// Requires the verb that it takes to destroy a stack of a namespace; without a name, all of them.
 async fn require_verb(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
     let operation = Operation::Destroy.permission();
     lookup::require(context, "create", "config.stoa.dev", "stacks", operation, namespace, name).await

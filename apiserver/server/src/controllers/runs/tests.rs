@@ -294,7 +294,10 @@ async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken
     say_begun(&world, "one").await;
     let world = world.controlled();
     // By then it was tried once.
-    world.until("one", |status| condition(&status.conditions, reason::WAITING).is_some()).await;
+    let is_tried = |status: &RunStatus| {
+        condition(&status.conditions, reason::WAITING).is_some_and(|waiting| waiting.reason == reason::WAITING)
+    };
+    world.until("one", is_tried).await;
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Generating)));
 }
 
