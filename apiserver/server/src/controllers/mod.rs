@@ -1,8 +1,8 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, [`asks`] asks those who may not answer, [`needed`] knows what is not to be removed yet, and
-//! [`finalizers`] lets go what was looked at, and nothing else of its name.
+//! objects belong to which others, [`asks`] asks those who may not answer, [`needed`] knows what is not to be removed yet,
+//! [`pauses`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
 
 mod asks;
 pub(crate) mod backends;
@@ -14,6 +14,7 @@ mod members;
 pub(crate) mod namespaces;
 mod needed;
 pub(crate) mod organizations;
+mod pauses;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;
 pub(crate) mod queue;

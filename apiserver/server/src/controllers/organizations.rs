@@ -12,13 +12,14 @@ use super::{
     finalizers::let_go,
     groups::GATHER,
     members,
+    pauses::Pauses,
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks::{self, Destruction},
 };
 use crate::{
     cluster::NamespaceInfo,
     events::Kind,
-    kinds::{check::set_condition, stack::is_deployed},
+    kinds::{check::set_condition, live},
     runs::Services,
 };
 
@@ -38,15 +39,24 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::on(&organizations, |o| vec![queue::key_of(o)]),
         stacks::of_runs_waited_for::<Organization>(&services.lookup, &runs, of_namespace).within(GATHER),
     ];
-    queue::drive("organizations", triggers, end, |key| look(services.clone(), key)).await;
+    let pauses = Pauses::default();
+    queue::drive("organizations", triggers, end, |key| look(services.clone(), pauses.clone(), key)).await;
 }
 
-async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let Some(organization) = services.lookup.api::<Organization>()?.get_opt("", &name).await? else {
+        pauses.forget(&name);
         return Ok(None);
     };
     if organization.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &organization).await;
+        // Each run that ends makes it due, of which there may be thousands.
+        if let Some(left) = pauses.left(&name) {
+            return Ok(Some(left));
+        }
+        let began = Instant::now();
+        let removed = remove(&services, &organization).await;
+        pauses.begin(&name, began, LOOK);
+        return removed;
     }
     let found = services.cluster.namespace(&name).await?;
     let own = organization.uid();
@@ -105,30 +115,41 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     if !organization.finalizers().iter().any(|f| f == labels::NAMESPACE_FINALIZER) {
         return Ok(None);
     }
-    let stacks = services.lookup.api::<Stack>()?;
-    let began = Instant::now();
-    let if_deployed = |stack: Stack| is_deployed(&stack).then_some(stack);
-    let deployed = stacks.list_of(Some(&name), &ListOptions::default(), if_deployed).await?;
+    let (began, policy) = (Instant::now(), organization.spec.deletion_policy);
     // All of an organization's stacks are looked through, each time.
     let later = |bounds| Ok(Some(queue::wait_after_look(began.elapsed(), bounds)));
-    if !deployed.is_empty() {
-        let destruction = match organization.spec.deletion_policy {
-            DeletionPolicy::Destroy => Some(Destruction::of(services, &name, &ListOptions::default()).await?),
-            DeletionPolicy::Orphan | DeletionPolicy::Refuse => None,
-        };
-        // One that is refused keeps no other waiting.
-        let mut failed = FirstError::default();
-        for stack in &deployed {
-            let set = stacks::set_policy(services, stack, organization.spec.deletion_policy).await;
-            if let (Some(()), Some(destruction)) = (failed.note(set), &destruction) {
-                failed.note(destruction.begin(services, stack).await);
+    // One that is refused keeps no other waiting.
+    let mut failed = FirstError::default();
+    if policy != DeletionPolicy::Refuse {
+        // Also those of which nothing seems to be live: what a run makes it tells when it is done.
+        let stacks = services.lookup.api::<Stack>()?;
+        let all = stacks.store().list(Some(&name), &ListOptions::default()).await?.items;
+        for stored in &all {
+            if stacks::has_policy(stored, policy) {
+                continue;
+            }
+            if let Some(Some(stack)) = failed.note(stacks.get_opt(&name, stored.name()).await) {
+                failed.note(stacks::set_policy(services, &stack, policy).await);
             }
         }
-        failed.told()?;
-        match organization.spec.deletion_policy {
+    }
+    let live = live::live_of(&services.lookup, &name, &ListOptions::default()).await?;
+    if !live.is_empty() {
+        match policy {
             DeletionPolicy::Orphan => {}
-            DeletionPolicy::Destroy => return later(DESTROYING),
+            DeletionPolicy::Destroy => {
+                let destruction = Destruction::of(services, &name, &ListOptions::default()).await?;
+                for stack in &live {
+                    failed.note(destruction.begin(services, stack).await);
+                }
+                failed.told()?;
+                return later(DESTROYING);
+            }
             DeletionPolicy::Refuse => {
+                for stack in &live {
+                    failed.note(stacks::set_policy(services, stack, policy).await);
+                }
+                failed.told()?;
                 // They were deployed after the deletion was admitted.
                 services.recorder.record(
                     organization,
@@ -141,6 +162,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
             }
         }
     }
+    failed.told()?;
     if let Some(namespace) = services.cluster.namespace(&name).await?
         && namespace.organization_uid == organization.uid()
     {
@@ -151,4 +173,71 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     }
     let_go(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use stoa_machinery::registry::DeleteOptions;
+    use stoa_types::delivery::RunPhase;
+
+    use super::*;
+    use crate::controllers::runs::tests::World;
+
+    /// A world in which an organization with this policy goes, and its stacks have another: the first run of one is under way,
+    /// and nothing of the other is live.
+    async fn going(policy: DeletionPolicy) -> World {
+        let world = World::with_secrets().await;
+        let other = if policy == DeletionPolicy::Orphan { DeletionPolicy::Destroy } else { DeletionPolicy::Orphan };
+        world.create_in("", "Organization", "shop", json!({"deletionPolicy": policy})).await;
+        let organizations = world.registry.api::<Organization>();
+        let organization = organizations.get("", "shop").await.unwrap();
+        world.services.cluster.create_namespace(&organization).await.unwrap();
+        world.create("Stack", "api", json!({"project": "web", "deletionPolicy": other})).await;
+        let stacks = world.registry.api::<Stack>();
+        stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = other).await.unwrap();
+        world.create("Run", "first", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+        let set = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Generating;
+        world.registry.api::<Run>().update_status_with("shop", "first", set).await.unwrap();
+        let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]);
+        let begin = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        stacks.update_status_with("shop", "web", begin).await.unwrap();
+        organizations.delete("", "shop", &DeleteOptions::default()).await.unwrap();
+        world
+    }
+
+    async fn policies(world: &World) -> Vec<DeletionPolicy> {
+        let stacks = world.registry.api::<Stack>().list(Some("shop"), "").await.unwrap();
+        stacks.iter().map(|stack| stack.spec.deletion_policy).collect()
+    }
+
+    #[tokio::test]
+    async fn stacks_go_as_their_organization_says_and_are_waited_for_where_a_run_makes_what_is_to_be_destroyed() {
+        for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
+            let world = going(policy).await;
+            let key = (String::new(), "shop".to_owned());
+            let later = look(world.services.clone(), Pauses::default(), key).await.unwrap();
+            assert!(later.is_some(), "it is still there");
+            assert_eq!(policies(&world).await, [policy; 2]);
+            let namespace = world.services.cluster.namespace("shop").await.unwrap().unwrap();
+            assert_eq!(namespace.terminating, policy == DeletionPolicy::Orphan, "{policy:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn organization_that_goes_is_left_alone_for_a_while_after_a_look() {
+        let (world, pauses) = (going(DeletionPolicy::Destroy).await, Pauses::default());
+        let look = async || {
+            let key = (String::new(), "shop".to_owned());
+            look(world.services.clone(), pauses.clone(), key).await.unwrap();
+            policies(&world).await
+        };
+        pauses.set("shop", LOOK);
+        assert_eq!(look().await, [DeletionPolicy::Orphan; 2]);
+        pauses.forget("shop");
+        assert_eq!(look().await, [DeletionPolicy::Destroy; 2]);
+        assert!(pauses.until("shop").is_some());
+    }
 }

@@ -19,11 +19,7 @@ use super::{
 };
 use crate::{
     cluster,
-    kinds::{
-        project,
-        stack::{self, may_be_live},
-        trigger,
-    },
+    kinds::{live, project, stack, trigger},
     runs::Services,
 };
 
@@ -94,10 +90,16 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     // One that is refused keeps no other waiting.
     let mut failed = FirstError::default();
     for stored in &own {
-        let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
         // Also one that is going already, and of which nothing seems to be live: what a run makes it tells when it is done.
+        let may_follow = !is_emptied && (policy != DeletionPolicy::Refuse || !stored.is_deleting());
+        let may_follow = may_follow && !stacks::has_policy(stored, policy);
+        if stored.is_deleting() && !may_follow {
+            continue;
+        }
+        // Read anew only where it is written: there may be thousands.
+        let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
         let follows =
-            !is_emptied && (policy != DeletionPolicy::Refuse || (!stored.is_deleting() && may_be_live(&stack)));
+            may_follow && (policy != DeletionPolicy::Refuse || live::may_be_live(&services.lookup, &stack).await?);
         if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {
             continue;
         }
@@ -126,7 +128,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controllers::runs::tests::World;
+    use crate::{
+        controllers::runs::tests::World,
+        runs::{journal::tests::Narrow, runner},
+    };
 
     #[tokio::test]
     async fn live_stack_follows_its_project_but_in_a_namespace_that_is_deleted() {
@@ -183,5 +188,32 @@ mod tests {
                 assert_eq!(stack.spec.deletion_policy, policy, "{name}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn stacks_that_go_already_as_the_project_says_are_not_read_again() {
+        const STACKS: usize = 40;
+        let log = Narrow::new(0);
+        let world = World::over(log.clone(), runner::unreachable(), crate::kinds::core::register).await;
+        world.create_in("", "Namespace", "shop", json!({})).await;
+        for number in 1..STACKS {
+            world.create("Stack", &format!("web-{number}"), json!({"project": "web"})).await;
+        }
+        let projects = world.registry.api::<Project>();
+        let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;
+        projects.update_with("shop", "web", orphan).await.unwrap();
+        projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+        let project = projects.get("shop", "web").await.unwrap();
+        let look = async || {
+            let before = log.heads();
+            assert!(remove(&world.services, &project).await.unwrap().is_some(), "its stacks are still there");
+            log.heads() - before
+        };
+        assert!(look().await >= STACKS, "each is read once, at least, to be written");
+        let stacks = world.registry.api::<Stack>().list(Some("shop"), "").await.unwrap();
+        assert!(stacks.iter().all(|stack| stack.metadata.deletion_timestamp.is_some()));
+        // Others may ask where the log ends meanwhile.
+        let reads = look().await;
+        assert!(reads < STACKS / 2, "{reads}");
     }
 }

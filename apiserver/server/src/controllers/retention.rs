@@ -8,14 +8,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{
     ApiError,
@@ -33,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     groups::Member,
     needed::{self, gone_back_to},
+    pauses::Pauses,
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
@@ -45,9 +44,6 @@ use crate::{
 const AGAIN: Duration = Duration::from_mins(10);
 /// How long what happens in a workspace is gathered: each look reads all that is on record there.
 const GATHER: Duration = Duration::from_secs(30);
-
-/// Until when workspaces are left alone.
-type Pauses = Arc<Mutex<HashMap<String, Instant>>>;
 
 /// A stack in a workspace: namespace, stack, workspace.
 type Deployment = (String, String, String);
@@ -94,20 +90,18 @@ struct OfStatus {
 
 async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
-        pauses.lock().remove(&name);
+        pauses.forget(&name);
         return Ok(None);
     };
     let Some(retention) = workspace.spec.retention.filter(|kept| kept.runs.is_some() || kept.releases.is_some()) else {
         return Ok(None);
     };
-    let began = Instant::now();
-    let left = pauses.lock().get(&name).map(|until| until.saturating_duration_since(began));
-    if let Some(left) = left.filter(|left| !left.is_zero()) {
+    if let Some(left) = pauses.left(&name) {
         return Ok(Some(left));
     }
+    let began = Instant::now();
     let removed = remove_excess(&services, &name, &retention).await;
-    let pause = queue::wait_after_look(began.elapsed(), Duration::ZERO..=AGAIN);
-    pauses.lock().insert(name, Instant::now() + pause);
+    pauses.begin(&name, began, AGAIN);
     removed?;
     Ok(Some(AGAIN))
 }
@@ -549,11 +543,11 @@ mod tests {
     #[tokio::test]
     async fn workspace_is_left_alone_for_a_while_after_a_look() {
         let (world, pauses) = (keeping_one().await, Pauses::default());
-        pauses.lock().insert("dev".to_owned(), Instant::now() + AGAIN);
+        pauses.set("dev", AGAIN);
         assert_eq!(left(&world, &pauses).await, ["a", "b", "c"]);
-        pauses.lock().clear();
+        pauses.forget("dev");
         assert_eq!(left(&world, &pauses).await, ["c"], "the others ended before it");
-        assert!(pauses.lock().contains_key("dev"));
+        assert!(pauses.until("dev").is_some());
     }
 
     #[tokio::test]

@@ -1,4 +1,8 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
+//!
+//! Elsewhere: what it takes to have it destroyed is in `destruction`.
+
+mod destruction;
 
 use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
@@ -9,34 +13,34 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{
     ApiError,
-    registry::{Api, ListOptions},
+    registry::{Api, ListOptions, Stored},
 };
 use stoa_types::{
-    DeletionPolicy, Organization, Project, Run, Source, Stack, Workspace,
-    delivery::{Decision, OnConflict, Operation, RunPhase, RunSpec},
+    DeletionPolicy, Project, Run, Source, Stack, Workspace,
+    delivery::{OnConflict, Operation, RunPhase, RunSpec},
     labels, reason,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::destruction::Destruction;
+pub(crate) use self::destruction::destroy;
 use super::{
     finalizers::{let_go, update_same},
     groups::{Groups, Member},
     needed::UNDER_WAY,
-    queue::{self, FirstError, ObjectKey, Trigger},
+    queue::{self, ObjectKey, Trigger},
 };
 use crate::{
     events::Kind,
     kinds::{
         lookup::{Kind as ServedKind, Lookup},
-        stack::{is_deployed, live_workspaces},
-        trigger,
+        stack::is_deployed,
     },
     runs::{
         Services, awaits_approval, awaits_merge,
         readiness::{self, OfSourceStatus},
         state, status,
-        target::is_internal,
     },
 };
 
@@ -44,8 +48,6 @@ use crate::{
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 /// How long after a Refresh was refused the next is started.
 const REFUSED: Duration = Duration::from_mins(5);
-/// How long after a Destroy that failed the next is started.
-const DESTROY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What a stack goes by.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -317,110 +319,18 @@ async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, Api
     services.lookup.api::<Run>()?.list_of(stack.namespace().as_deref(), &options, is_active).await
 }
 
-/// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
-fn is_too_soon(run: &Run, now: Timestamp) -> bool {
-    let ended = status(run).completion_time.filter(|_| status(run).phase.is_terminal());
-    // What ended in the future did so before the clock was set back, nobody knows when.
-    ended.is_none_or(|Time(at)| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < DESTROY_AGAIN))
+/// What of a stack says what becomes of its infrastructure.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfPolicy {
+    #[serde(default)]
+    deletion_policy: DeletionPolicy,
 }
 
-/// Whether it is a Destroy that the server started for a deletion and somebody rejected. It is not started again, or else
-/// they would be asked every minute: whoever wants it all the same starts a Destroy, or deletes the one that was rejected.
-fn is_rejected(run: &Run) -> bool {
-    let status = status(run);
-    is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
-}
-
-/// The runs that count when stacks are to be destroyed.
-pub(super) struct Destruction {
-    /// The Destroys because of which no other is started where they are: those that are under way, have just failed, or
-    /// were rejected.
-    begun: Vec<Run>,
-    /// What waits to be approved to change something otherwise: it would have its turn first.
-    waiting: Vec<Run>,
-}
-
-impl Destruction {
-    /// Those of the stacks of a namespace that these options select.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
-    pub(super) async fn of(services: &Services, namespace: &str, stacks: &ListOptions) -> Result<Self, ApiError> {
-        let (runs, now) = (services.lookup.api::<Run>()?, services.now());
-        let selected = |fields: &str| ListOptions { field_selector: Some(fields.to_owned()), ..stacks.clone() };
-        let has_begun = |run: Run| (is_rejected(&run) || is_too_soon(&run, now)).then_some(run);
-        let begun = runs.list_of(Some(namespace), &selected("spec.operation=Destroy"), has_begun).await?;
-        let waits = |run: &Run| run.spec.operation != Operation::Destroy && awaits_approval(run) && !run.spec.cancel;
-        let waits = |run: Run| waits(&run).then_some(run);
-        let waiting = runs.list_of(Some(namespace), &selected("status.phase=AwaitingApproval"), waits).await?;
-        Ok(Self { begun, waiting })
-    }
-
-    /// Starts a Destroy in every workspace where the stack is deployed and none has begun. What waits there to be approved
-    /// to change it otherwise is cancelled. Whether anything of the stack may be there.
-    ///
-    /// # Errors
-    ///
-    /// When what is recorded cannot be read, or runs cannot be created.
-    pub(super) async fn begin(&self, services: &Services, stack: &Stack) -> Result<bool, ApiError> {
-        let name = stack.name_any();
-        // What was decided about an earlier stack of the same name says nothing of this one.
-        let is_its = |run: &&Run| run.spec.stack == name && is_of(run, stack);
-        let begun: BTreeSet<&str> = self.begun.iter().filter(is_its).map(|run| run.spec.workspace.as_str()).collect();
-        let mut workspaces: BTreeSet<String> = live_workspaces(stack).map(str::to_owned).collect();
-        // The status may be older than what is recorded: a run that was put down has not told of its last calls. While all
-        // that it tells of is destroyed, nothing is to be found out.
-        if workspaces.is_empty() || !workspaces.iter().all(|workspace| begun.contains(workspace.as_str())) {
-            workspaces.extend(recorded_in(services, stack).await?);
-        }
-        // Where it is refused it keeps no other workspace waiting.
-        let mut failed = FirstError::default();
-        for workspace in &workspaces {
-            for run in self.waiting.iter().filter(is_its).filter(|run| run.spec.workspace == *workspace) {
-                failed.note(update_same(&services.lookup.api::<Run>()?, run, |r| r.spec.cancel = true).await);
-            }
-            if !begun.contains(workspace.as_str()) {
-                failed.note(start_destroy(services, stack, workspace).await);
-            }
-        }
-        failed.told()?;
-        Ok(!workspaces.is_empty())
-    }
-}
-
-/// Has a stack destroyed wherever it is deployed, as `Destruction::begin` does. Whether anything of it may be there.
-///
-/// # Errors
-///
-/// When runs cannot be read or created.
-pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, ApiError> {
-    let namespace = stack.namespace().unwrap_or_default();
-    Destruction::of(services, &namespace, &of_stack(stack)).await?.begin(services, stack).await
-}
-
-async fn start_destroy(services: &Services, stack: &Stack, workspace: &str) -> Result<(), ApiError> {
-    let run = run_of(stack, workspace, Operation::Destroy);
-    let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
-    let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
-    let message = format!("run {} destroys it in workspace {workspace}", run.name_any());
-    services.recorder.record(stack, Kind::Normal, "Destroying", message);
-    Ok(())
-}
-
-/// Who deleted a stack, or what takes it along. Of its namespace nobody tells.
-///
-/// # Errors
-///
-/// When that cannot be read.
-async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, ApiError> {
-    let namespace = stack.namespace().unwrap_or_default();
-    let project = services.lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
-    let organization = services.lookup.api::<Organization>()?.get_opt("", &namespace).await?;
-    let of_stack = stack.status.as_ref().map(|status| status.deleted_by.clone());
-    let of_project = project.and_then(|project| project.status).map(|status| status.deleted_by);
-    let of_organization = organization.and_then(|organization| organization.status).map(|status| status.deleted_by);
-    Ok([of_stack, of_project, of_organization].into_iter().flatten().collect())
+/// Whether a stack that was listed has this policy.
+pub(super) fn has_policy(stored: &Stored, policy: DeletionPolicy) -> bool {
+    let read = stored.decode_part::<Member<OfPolicy, IgnoredAny>>();
+    read.is_ok_and(|stack| stack.spec.deletion_policy == policy)
 }
 
 /// Makes a stack follow the policy of what takes it along.

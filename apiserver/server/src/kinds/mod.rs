@@ -12,6 +12,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod core;
 pub(crate) mod import;
+pub(crate) mod live;
 pub(crate) mod lookup;
 pub(crate) mod notification_sink;
 pub(crate) mod organization;

@@ -14,9 +14,8 @@ use stoa_machinery::{
 use stoa_types::{DeletionPolicy, Organization, Stack, Subject, labels};
 
 use super::{
-    check,
+    check, live,
     lookup::{self, Lookup},
-    stack,
 };
 use crate::{cluster::Cluster, subresources::Subresources};
 
@@ -50,17 +49,13 @@ pub(crate) struct OrganizationStrategy {
 impl OrganizationStrategy {
     /// The stacks of an organization of which anything is still live.
     async fn deployed(&self, organization: &Organization) -> Result<Vec<Stack>, ApiError> {
-        let if_deployed = |stack: Stack| stack::may_be_live(&stack).then_some(stack);
-        let stacks = self.lookup.api::<Stack>()?;
-        stacks.list_of(Some(&organization.name_any()), &ListOptions::default(), if_deployed).await
+        live::live_of(&self.lookup, &organization.name_any(), &ListOptions::default()).await
     }
 
     /// Requires what it takes to destroy all stacks of an organization.
     async fn require_destroy(&self, context: &RequestContext, organization: &Organization) -> Result<(), ApiError> {
-        for stack in self.deployed(organization).await? {
-            stack::require_destroy(&self.lookup, context, &stack).await?;
-        }
-        Ok(())
+        let stacks = self.deployed(organization).await?;
+        live::require_destroy_all(&self.lookup, context, &organization.name_any(), &stacks).await
     }
 }
 

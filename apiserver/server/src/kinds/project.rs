@@ -12,7 +12,7 @@ use stoa_machinery::{
 };
 use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
 
-use super::{access, changes, check, lookup::Lookup, stack, trigger};
+use super::{access, changes, check, live, lookup::Lookup, stack, trigger};
 use crate::{
     cluster::{self, Cluster},
     subresources::Subresources,
@@ -61,10 +61,8 @@ impl ProjectStrategy {
     /// Requires what it takes to destroy all stacks of a project.
     async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
         let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
-        for stack in stack::deployed_of_project(&self.lookup, &namespace, &name).await? {
-            stack::require_destroy(&self.lookup, context, &stack).await?;
-        }
-        Ok(())
+        let stacks = stack::deployed_of_project(&self.lookup, &namespace, &name).await?;
+        live::require_destroy_all(&self.lookup, context, &namespace, &stacks).await
     }
 
     /// Refuses to delete a project while one of its stacks is live.

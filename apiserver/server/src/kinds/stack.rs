@@ -17,14 +17,18 @@ use stoa_machinery::{
 use stoa_types::{
     DeletionPolicy, Project, Stack, Subject,
     config::{Access, Deployment, GeneratorType},
-    delivery::Operation,
     labels,
 };
 
-use super::{access, check, lookup, lookup::Lookup, trigger, workspace};
+use super::{
+    access, check,
+    live::{self, may_be_live, require_destroy},
+    lookup::Lookup,
+    trigger,
+};
 use crate::{
     cluster::{self, Cluster},
-    runs::{deployment, readiness},
+    runs::readiness,
     subresources::Subresources,
 };
 
@@ -110,11 +114,6 @@ pub(crate) fn is_deployed(stack: &Stack) -> bool {
     live_workspaces(stack).next().is_some()
 }
 
-/// Whether anything that the stack deployed is still live, or may be by now.
-pub(crate) fn may_be_live(stack: &Stack) -> bool {
-    used_by(stack).next().is_some()
-}
-
 /// Gives a stack that has no name inside its project its own; also when an update leaves it out.
 fn set_stack_name(stack: &mut Stack) {
     // A name that is to be generated is there when this is called again.
@@ -142,8 +141,7 @@ pub(crate) async fn deployed_of_project(
     namespace: &str,
     project: &str,
 ) -> Result<Vec<Stack>, ApiError> {
-    let if_deployed = |stack: Stack| may_be_live(&stack).then_some(stack);
-    lookup.api::<Stack>()?.list_of(Some(namespace), &in_project(project), if_deployed).await
+    live::live_of(lookup, namespace, &in_project(project)).await
 }
 
 /// The stacks of a project, as they are stored: none is decoded.
@@ -305,7 +303,7 @@ impl Strategy for StackStrategy {
                     trigger::require(&self.lookup, context, new).await?;
                 }
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) && may_be_live(old) {
+                if destroys(new) && !destroys(old) && may_be_live(&self.lookup, old).await? {
                     require_destroy(&self.lookup, context, old).await?;
                 }
                 if is_written(new, old) {
@@ -327,7 +325,11 @@ impl Strategy for StackStrategy {
                     let (namespace, project) = (stack.namespace().unwrap_or_default(), &stack.spec.project);
                     access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
                 }
-                if stack.spec.deletion_policy == DeletionPolicy::Refuse && may_be_live(stack) {
+                let policy = stack.spec.deletion_policy;
+                if policy == DeletionPolicy::Orphan || !may_be_live(&self.lookup, stack).await? {
+                    return Ok(());
+                }
+                if policy == DeletionPolicy::Refuse {
                     let what = if is_deployed(stack) { "is still live" } else { "is being made by a run" };
                     let why = format!(
                         "its infrastructure {what} and its deletionPolicy is Refuse; destroy it first, or set the policy to \
@@ -335,30 +337,11 @@ impl Strategy for StackStrategy {
                     );
                     return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
                 }
-                if stack.spec.deletion_policy == DeletionPolicy::Destroy && may_be_live(stack) {
-                    let decided = require_destroy(&self.lookup, context, stack).await;
-                    let namespace = stack.namespace().unwrap_or_default();
-                    return cluster::unless_emptied(&*self.cluster, &namespace, decided).await;
-                }
-                Ok(())
+                let decided = require_destroy(&self.lookup, context, stack).await;
+                cluster::unless_emptied(&*self.cluster, &stack.namespace().unwrap_or_default(), decided).await
             }
         }
     }
-}
-
-/// Requires what it takes to destroy a stack wherever it is deployed: whoever has that done by a deletion needs no less.
-///
-/// # Errors
-///
-/// 403 that names the verb and the object.
-pub(crate) async fn require_destroy(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
-    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
-    let operation = Operation::Destroy.permission();
-    lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &name).await?;
-    for deployment in used_by(stack) {
-        workspace::require_use(lookup, context, &deployment.workspace).await?;
-    }
-    Ok(())
 }
 
 /// The workspaces in which something of a stack is live.
@@ -369,12 +352,6 @@ pub(crate) fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
 /// The workspaces of these deployments in which something is live.
 pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) -> impl Iterator<Item = &'a str> {
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
-}
-
-/// The deployments of a stack of which something is live, or may be by now: what a run makes it tells when it is done.
-fn used_by(stack: &Stack) -> impl Iterator<Item = &Deployment> {
-    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
-    deployments.filter(|of| of.resources > 0 || deployment::is_changing(of))
 }
 
 /// Refuses to delete what a stack that is live in one of these workspaces, or may be, cannot do without. One that leaves
@@ -413,20 +390,31 @@ pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fiel
 
 /// A sentence about a stack that is live in one of these workspaces, or may be, and needs them, if there is one.
 async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool) -> Result<Option<String>, ApiError> {
-    let user = |stack: Stack| {
-        let mut used = used_by(&stack).filter(|_| needs(&stack));
-        let Deployment { workspace, resources, last_run, .. } = used.find(|of| workspaces.contains(&of.workspace))?;
+    // Where one is live for certain, no other is needed.
+    let mut is_certain = false;
+    let seems_user = |stack: Stack| {
+        let is_among = |of: &Deployment| workspaces.contains(&of.workspace);
+        if is_certain || !needs(&stack) || !live::seemingly_used(&stack).any(is_among) {
+            return None;
+        }
+        is_certain = live_workspaces(&stack).any(|live| workspaces.iter().any(|workspace| workspace == live));
+        Some(stack)
+    };
+    let seeming = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), seems_user).await?;
+    for stack in &seeming {
+        let used = live::used_by(lookup, stack).await?;
+        let Some(of) = used.into_iter().find(|of| workspaces.contains(&of.workspace)) else { continue };
         let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
-        Some(match last_run.as_ref().filter(|_| *resources == 0) {
+        let workspace = &of.workspace;
+        return Ok(Some(match of.last_run.as_ref().filter(|_| of.resources == 0) {
             Some(run) => {
                 let under_way = format!("run {run} of stack {name} is under way in workspace {workspace}");
                 format!("{under_way}; wait for its end, or cancel it, and destroy what it made first")
             }
             None => format!("stack {name} is deployed in workspace {workspace}; destroy it first"),
-        })
-    };
-    let users = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), user).await?;
-    Ok(users.into_iter().next())
+        }));
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

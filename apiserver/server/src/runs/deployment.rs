@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{
-    Stack,
+    Run, Stack,
     config::Deployment,
     delivery::{Operation, RunPhase},
 };
@@ -13,15 +13,28 @@ use super::{Halt, compliance, execution::Execution, readiness, state::State, sta
 /// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
 /// while somebody is waited for, which may take weeks.
 pub(crate) fn is_changing(deployment: &Deployment) -> bool {
-    let waits = |phase| matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge);
     deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase))
+}
+
+/// Whether a run that is so far waits for somebody.
+pub(super) fn waits(phase: RunPhase) -> bool {
+    matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge)
+}
+
+/// Whether the stack's status says that the run, which is under way, is what changes its deployment.
+pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {
+    let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    deployments.any(|of| {
+        let is_its = of.workspace == run.spec.workspace && of.last_run.as_ref() == run.metadata.name.as_ref();
+        is_its && of.phase.is_some_and(|phase| !phase.is_terminal())
+    })
 }
 
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
 /// one that the run is in or about to be in, `ended` the reason and message that it ends with.
 pub(super) async fn note(
     execution: &Execution,
-    target: &Target,
+    stack: &Stack,
     phase: RunPhase,
     ended: Option<(&str, &str)>,
 ) -> Result<(), Halt> {
@@ -30,8 +43,8 @@ pub(super) async fn note(
     }
     let run = &execution.run;
     let run_status = status(run);
-    let workspace = target.workspace.name_any();
-    let uid = target.stack.uid();
+    let workspace = run.spec.workspace.clone();
+    let uid = stack.uid();
     let state = match State::load(&*execution.services.log, uid.as_deref().unwrap_or_default(), &workspace, None).await
     {
         Ok(state) => Some(state),
@@ -87,7 +100,7 @@ pub(super) async fn note(
             ended.as_ref().map(|(run, message)| (run.as_str(), *message)),
         );
     };
-    written(stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await)
+    written(stacks.update_status_with(&stack.namespace().unwrap_or_default(), &stack.name_any(), update).await)
 }
 
 /// Notes whether what is live moved away from a release, unless another was made, or a run is at it, meanwhile.

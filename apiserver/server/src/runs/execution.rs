@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::ResourceId;
 use stoa_failpoint::reached;
+use stoa_machinery::registry::is_undecodable;
 use stoa_types::{
     Condition, Run, Stack,
     delivery::{RunPhase, RunStatus},
@@ -76,6 +77,20 @@ impl Execution {
         match stacks.get_opt(&namespace, &self.run.spec.stack).await {
             Ok(stack) => stack.and_then(|stack| stack.uid()) != status(&self.run).stack_uid,
             Err(_) => false,
+        }
+    }
+
+    /// The run's stack; none where it is gone or cannot be decoded: nothing can be noted there.
+    async fn stack(&self) -> Result<Option<Stack>, Halt> {
+        let namespace = self.run.namespace().unwrap_or_default();
+        match self.services.lookup.api::<Stack>()?.get_opt(&namespace, &self.run.spec.stack).await {
+            // Another of its name is none of the run's.
+            Ok(stack) => {
+                let of = status(&self.run).stack_uid;
+                Ok(stack.filter(|stack| of.is_none() || stack.uid() == of))
+            }
+            Err(error) if is_undecodable(&error) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -225,7 +240,12 @@ impl Execution {
             self.journal.note("Pending", format!("{what}, asked for by {requester}"));
             self.journal.note("Generating", "");
             self.services.recorder.record(&self.run, Kind::Normal, "Started", &what);
-            deployment::note(self, target, RunPhase::Generating, None).await?;
+        }
+        // An earlier attempt may have ended before it was noted. While somebody is waited for, another run may have the turn.
+        let now = status(&self.run);
+        let is_its = now.stack_uid == target.stack.uid();
+        if is_its && !deployment::waits(now.phase) && !deployment::is_noted(&target.stack, &self.run) {
+            deployment::note(self, &target.stack, now.phase, None).await?;
         }
         Ok(())
     }
@@ -270,17 +290,23 @@ impl Execution {
         let has_begun = status(&self.run).start_time.is_some();
         let is_superseded = reason == stoa_types::reason::SUPERSEDED;
         let mut log = None;
-        if has_begun && let Ok(target) = Target::of_run(&self.services, &self.run).await {
-            if self.run.spec.operation.is_mutating() && !is_superseded {
-                deployment::note(self, &target, phase, Some((reason, message))).await?;
+        if has_begun {
+            // Whatever else is missing: what the stack's status says decides about who is deleted.
+            if self.run.spec.operation.is_mutating()
+                && !is_superseded
+                && let Some(stack) = self.stack().await?
+            {
+                deployment::note(self, &stack, phase, Some((reason, message))).await?;
                 self.services.recorder.record(
-                    &target.stack,
+                    &stack,
                     kind,
                     &format!("{:?}{phase:?}", self.run.spec.operation),
                     format!("run {}: {message}", self.run.name_any()),
                 );
             }
-            log = self.kept_log(&target).await;
+            if let Ok(target) = Target::of_run(&self.services, &self.run).await {
+                log = self.kept_log(&target).await;
+            }
         }
         let now = Time(self.services.now());
         let generation = self.run.metadata.generation;

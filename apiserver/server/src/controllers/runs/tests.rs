@@ -275,6 +275,48 @@ async fn run_that_never_began_says_nothing_about_the_deployment() {
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
 }
 
+/// Says of a run that it has begun, as after the write that is made first.
+async fn say_begun(world: &World, name: &str) {
+    let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+    let begun = |run: &mut Run| {
+        let status = run.status.get_or_insert_default();
+        status.phase = RunPhase::Generating;
+        status.start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.services.now()));
+        status.stack_uid.clone_from(&stack.metadata.uid);
+    };
+    world.registry.api::<Run>().update_status_with("shop", name, begun).await.unwrap();
+}
+
+#[tokio::test]
+async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken_up_again() {
+    let world = World::new().await;
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let world = world.controlled();
+    // By then it was tried once.
+    let is_tried = |status: &RunStatus| {
+        condition(&status.conditions, reason::WAITING).is_some_and(|waiting| waiting.reason == reason::WAITING)
+    };
+    world.until("one", is_tried).await;
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Generating)));
+}
+
+#[tokio::test]
+async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
+    let world = World::new().await;
+    world.apply("one").await;
+    world.registry.api::<stoa_types::Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
+    say_begun(&world, "one").await;
+    let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]);
+    let begin = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    world.registry.api::<Stack>().update_status_with("shop", "web", begin).await.unwrap();
+    let world = world.controlled();
+    assert_eq!(why(&world.ended("one").await.conditions), reason::REFERENCE_NOT_FOUND);
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Failed)));
+}
+
 #[tokio::test]
 async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the_deployment() {
     let world = World::new().await;

@@ -44,7 +44,7 @@ pub(super) async fn pass(
         }
         plan::require_unchanged(execution, target, [spec, plan], state).await?;
         // Whoever is to know whether something may be live by now finds that nobody is waited for any more.
-        return deployment::note(execution, target, RunPhase::Applying, None).await;
+        return deployment::note(execution, &target.stack, RunPhase::Applying, None).await;
     }
     let asked_by = asked_by(&execution.run, target);
     let is_changing = now.plan.as_ref().is_some_and(|plan| plan.summary.changes() > 0);
@@ -96,7 +96,7 @@ async fn wait(execution: &mut Execution, target: &Target, now: &RunStatus, asked
     let digest = now.plan.as_ref().map_or("", |plan| plan.digest.as_str());
     let why = if asked_by.is_empty() { String::new() } else { format!(", asked for by {}", asked_by.join(" and ")) };
     let message = format!("plan {digest} waits for approval{why}");
-    deployment::note(execution, target, RunPhase::AwaitingApproval, None).await?;
+    deployment::note(execution, &target.stack, RunPhase::AwaitingApproval, None).await?;
     execution.journal.note("AwaitingApproval", message.clone());
     execution.journal.flush().await;
     let generation = execution.run.metadata.generation;

@@ -29,7 +29,7 @@ pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(
         return Ok(());
     }
     execution.enter(RunPhase::Verifying).await?;
-    deployment::note(execution, target, RunPhase::Verifying, None).await?;
+    deployment::note(execution, &target.stack, RunPhase::Verifying, None).await?;
     let Some(commit) = status(&execution.run).gitops_commit.or_else(|| last(target)) else { return Ok(()) };
     let end = Instant::now() + limit;
     loop {

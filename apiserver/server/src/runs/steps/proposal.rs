@@ -132,7 +132,7 @@ pub(super) async fn settle(
         blocked => format!("{told}: {blocked}"),
     };
     if before.is_none() {
-        deployment::note(execution, target, RunPhase::AwaitingMerge, None).await?;
+        deployment::note(execution, &target.stack, RunPhase::AwaitingMerge, None).await?;
         execution.journal.note("AwaitingMerge", message.clone());
         execution.journal.flush().await;
     }

@@ -1,0 +1,223 @@
+//! What it takes to have stacks destroyed: a Destroy in every workspace where anything of them is, unless one has begun.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_types::{
+    Organization, Project, Run, Stack,
+    delivery::{Decision, Operation},
+};
+
+use super::{recorded_in, run_of};
+use crate::{
+    controllers::{finalizers::update_same, queue::FirstError},
+    events::Kind,
+    kinds::{stack::live_workspaces, trigger},
+    runs::{Services, awaits_approval, status, target::is_internal},
+};
+
+/// How long after a Destroy that failed the next is started.
+const DESTROY_AGAIN: Duration = Duration::from_secs(60);
+
+/// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
+fn is_too_soon(run: &Run, now: Timestamp) -> bool {
+    let ended = status(run).completion_time.filter(|_| status(run).phase.is_terminal());
+    // What ended in the future did so before the clock was set back, nobody knows when.
+    ended.is_none_or(|Time(at)| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < DESTROY_AGAIN))
+}
+
+/// Whether it is a Destroy that the server started for a deletion and somebody rejected. It is not started again, or else
+/// they would be asked every minute: whoever wants it all the same starts a Destroy, or deletes the one that was rejected.
+fn is_rejected(run: &Run) -> bool {
+    let status = status(run);
+    is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
+}
+
+/// The runs that count when stacks are to be destroyed.
+pub(in crate::controllers) struct Destruction {
+    /// The Destroys because of which no other is started where they are: those that are under way, have just failed, or
+    /// were rejected; by stack.
+    begun: HashMap<String, Vec<OfRun>>,
+    /// What waits to be approved to change something otherwise: it would have its turn first; by stack.
+    waiting: HashMap<String, Vec<OfRun>>,
+}
+
+/// What counts of a run. There may be many, and a whole one takes several times its bytes.
+struct OfRun {
+    name: String,
+    uid: Option<String>,
+    workspace: String,
+    /// Absent before it begins.
+    stack_uid: Option<String>,
+}
+
+impl OfRun {
+    /// Whether no other stack of the same name is known to be what it is for.
+    fn is_of(&self, stack: &Stack) -> bool {
+        self.stack_uid.is_none() || self.stack_uid == stack.metadata.uid
+    }
+}
+
+/// What counts of a run, with the name of its stack.
+fn of_run(run: Run) -> (String, OfRun) {
+    let (name, uid, stack_uid) = (run.name_any(), run.uid(), status(&run).stack_uid);
+    (run.spec.stack, OfRun { name, uid, workspace: run.spec.workspace, stack_uid })
+}
+
+fn by_stack(runs: Vec<(String, OfRun)>) -> HashMap<String, Vec<OfRun>> {
+    let mut by_stack: HashMap<String, Vec<OfRun>> = HashMap::new();
+    for (stack, run) in runs {
+        by_stack.entry(stack).or_default().push(run);
+    }
+    by_stack
+}
+
+impl Destruction {
+    /// Those of the stacks of a namespace that these options select.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub(in crate::controllers) async fn of(
+        services: &Services,
+        namespace: &str,
+        stacks: &ListOptions,
+    ) -> Result<Self, ApiError> {
+        let (runs, now) = (services.lookup.api::<Run>()?, services.now());
+        let selected = |fields: &str| ListOptions { field_selector: Some(fields.to_owned()), ..stacks.clone() };
+        let has_begun = |run: Run| (is_rejected(&run) || is_too_soon(&run, now)).then(|| of_run(run));
+        let begun = runs.list_of(Some(namespace), &selected("spec.operation=Destroy"), has_begun).await?;
+        let waits = |run: &Run| run.spec.operation != Operation::Destroy && awaits_approval(run) && !run.spec.cancel;
+        let waits = |run: Run| waits(&run).then(|| of_run(run));
+        let waiting = runs.list_of(Some(namespace), &selected("status.phase=AwaitingApproval"), waits).await?;
+        Ok(Self { begun: by_stack(begun), waiting: by_stack(waiting) })
+    }
+
+    /// Starts a Destroy in every workspace where the stack is deployed and none has begun. What waits there to be approved
+    /// to change it otherwise is cancelled. Whether anything of the stack may be there.
+    ///
+    /// # Errors
+    ///
+    /// When what is recorded cannot be read, or runs cannot be created.
+    pub(in crate::controllers) async fn begin(&self, services: &Services, stack: &Stack) -> Result<bool, ApiError> {
+        // What was decided about an earlier stack of the same name says nothing of this one.
+        let (begun, waiting) = (of_stack(&self.begun, stack), of_stack(&self.waiting, stack));
+        let begun: BTreeSet<&str> = begun.iter().map(|run| run.workspace.as_str()).collect();
+        let mut workspaces: BTreeSet<String> = live_workspaces(stack).map(str::to_owned).collect();
+        // The status may be older than what is recorded: a run that was put down has not told of its last calls. While all
+        // that it tells of is destroyed, nothing is to be found out.
+        if workspaces.is_empty() || !workspaces.iter().all(|workspace| begun.contains(workspace.as_str())) {
+            workspaces.extend(recorded_in(services, stack).await?);
+        }
+        // Where it is refused it keeps no other workspace waiting.
+        let mut failed = FirstError::default();
+        for workspace in &workspaces {
+            for run in &waiting {
+                if run.workspace == *workspace {
+                    failed.note(cancel(services, stack, run).await);
+                }
+            }
+            if !begun.contains(workspace.as_str()) {
+                failed.note(start_destroy(services, stack, workspace).await);
+            }
+        }
+        failed.told()?;
+        Ok(!workspaces.is_empty())
+    }
+}
+
+/// Those of the runs that are a stack's.
+fn of_stack<'a>(runs: &'a HashMap<String, Vec<OfRun>>, stack: &Stack) -> Vec<&'a OfRun> {
+    runs.get(&stack.name_any()).into_iter().flatten().filter(|run| run.is_of(stack)).collect()
+}
+
+/// Cancels a run of a stack, unless it is gone.
+async fn cancel(services: &Services, stack: &Stack, of: &OfRun) -> Result<(), ApiError> {
+    let (runs, namespace) = (services.lookup.api::<Run>()?, stack.namespace().unwrap_or_default());
+    if let Some(run) = runs.get_opt(&namespace, &of.name).await?.filter(|run| run.uid() == of.uid) {
+        update_same(&runs, &run, |run| run.spec.cancel = true).await?;
+    }
+    Ok(())
+}
+
+/// Has a stack destroyed wherever it is deployed, as `Destruction::begin` does. Whether anything of it may be there.
+///
+/// # Errors
+///
+/// When runs cannot be read or created.
+pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    Destruction::of(services, &namespace, &super::of_stack(stack)).await?.begin(services, stack).await
+}
+
+async fn start_destroy(services: &Services, stack: &Stack, workspace: &str) -> Result<(), ApiError> {
+    let run = run_of(stack, workspace, Operation::Destroy);
+    let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
+    let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
+    let message = format!("run {} destroys it in workspace {workspace}", run.name_any());
+    services.recorder.record(stack, Kind::Normal, "Destroying", message);
+    Ok(())
+}
+
+/// Who deleted a stack, or what takes it along. Of its namespace nobody tells.
+///
+/// # Errors
+///
+/// When that cannot be read.
+async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project = services.lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
+    let organization = services.lookup.api::<Organization>()?.get_opt("", &namespace).await?;
+    let of_stack = stack.status.as_ref().map(|status| status.deleted_by.clone());
+    let of_project = project.and_then(|project| project.status).map(|status| status.deleted_by);
+    let of_organization = organization.and_then(|organization| organization.status).map(|status| status.deleted_by);
+    Ok([of_stack, of_project, of_organization].into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use stoa_types::delivery::RunPhase;
+
+    use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[tokio::test]
+    async fn runs_of_one_stack_say_nothing_of_another() {
+        let world = World::with_runner(runner::unreachable()).await;
+        world.create("Stack", "api", json!({"project": "web"})).await;
+        let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
+        let deployed = json!([{"workspace": "dev", "resources": 1}]);
+        for name in ["web", "api"] {
+            let deploy = |stack: &mut Stack| {
+                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+            };
+            stacks.update_status_with("shop", name, deploy).await.unwrap();
+        }
+        for (name, operation) in [("change", "Apply"), ("down", "Destroy")] {
+            world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
+        }
+        let wait = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::AwaitingApproval;
+        runs.update_status_with("shop", "change", wait).await.unwrap();
+
+        let destruction = Destruction::of(&world.services, "shop", &ListOptions::default()).await.unwrap();
+        let begin = async |name: &str| {
+            let stack = stacks.get("shop", name).await.unwrap();
+            assert!(destruction.begin(&world.services, &stack).await.unwrap(), "something of {name} is there");
+            let all = runs.list(Some("shop"), "").await.unwrap();
+            let destroyed = all.into_iter().filter(|run| run.spec.operation == Operation::Destroy);
+            let mut destroyed: Vec<String> = destroyed.map(|run| run.spec.stack).collect();
+            destroyed.sort();
+            (destroyed, runs.get("shop", "change").await.unwrap().spec.cancel)
+        };
+        let both = vec!["api".to_owned(), "web".to_owned()];
+        assert_eq!(begin("api").await, (both.clone(), false));
+        assert_eq!(begin("web").await, (both, true), "what has begun goes on, and nothing is in its way");
+    }
+}
