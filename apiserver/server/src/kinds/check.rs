@@ -69,12 +69,11 @@ pub(crate) fn account(path: &str, subject: &Subject, errors: &mut Vec<FieldError
         return;
     }
     let namespace = subject.namespace.as_deref().unwrap_or_default();
-    let complaints: [(_, _, fn(&str) -> Vec<String>); 2] =
-        [("name", subject.name.as_str(), content::dns_subdomain), ("namespace", namespace, content::dns_label)];
+    let name = subject.name.as_str();
+    let parts = [("name", name, content::dns_subdomain(name)), ("namespace", namespace, content::dns_label(namespace))];
     // What is empty is told to be required.
-    for (field, text, complaints) in complaints.into_iter().filter(|(_, text, _)| !text.is_empty()) {
-        errors
-            .extend(complaints(text).into_iter().map(|why| FieldError::invalid(format!("{path}.{field}"), text, why)));
+    for (field, text, complaints) in parts.into_iter().filter(|(_, text, _)| !text.is_empty()) {
+        errors.extend(complaints.into_iter().map(|why| FieldError::invalid(format!("{path}.{field}"), text, why)));
     }
 }
 

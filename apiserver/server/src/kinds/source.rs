@@ -122,18 +122,27 @@ fn leads(source: &Source) -> (SourceProvider, &str, &str, Option<&PullRequestPla
     (*provider, remote, reference, pull_requests.as_ref())
 }
 
-/// What was found in a source: commits and pull requests; and who set where it leads.
-fn observed(source: &Source) -> ([Option<&str>; 3], &[ChangedBy], &[ObservedVersion], &[PlannedPullRequest]) {
+/// What was found in a source, and who set where it leads.
+#[derive(PartialEq)]
+struct Observed<'s> {
+    commit: Option<&'s str>,
+    merges_known_at: Option<&'s str>,
+    versions: &'s [ObservedVersion],
+    pull_requests: &'s [PlannedPullRequest],
+    set_by: Option<&'s str>,
+    changed_by: &'s [ChangedBy],
+}
+
+fn observed(source: &Source) -> Observed<'_> {
     let status = source.status.as_ref();
-    let commit = status.and_then(|status| status.observed_commit.as_deref());
-    let known = status.and_then(|status| status.merges_known_at.as_deref());
-    let set_by = status.map(|status| status.set_by.as_str()).filter(|set_by| !set_by.is_empty());
-    (
-        [commit, known, set_by],
-        status.map_or(&[], |status| &status.changed_by),
-        status.map_or(&[], |status| &status.versions),
-        status.map_or(&[], |status| &status.pull_requests),
-    )
+    Observed {
+        commit: status.and_then(|status| status.observed_commit.as_deref()),
+        merges_known_at: status.and_then(|status| status.merges_known_at.as_deref()),
+        versions: status.map_or(&[], |status| &status.versions),
+        pull_requests: status.map_or(&[], |status| &status.pull_requests),
+        set_by: status.map(|status| status.set_by.as_str()).filter(|set_by| !set_by.is_empty()),
+        changed_by: status.map_or(&[], |status| &status.changed_by),
+    }
 }
 
 #[async_trait]

@@ -103,10 +103,10 @@ async fn without(bench: Bench, path: &str) -> (Bench, impl FnOnce()) {
     let blob = bench.git(&["rev-parse", &format!("main:{path}")]);
     let object = bench.repository().join("objects").join(&blob[..2]).join(&blob[2..]);
     let aside = bench.repository().join("aside");
-    std::fs::rename(&object, &aside).unwrap();
+    std::fs::rename(&object, &aside).expect("it is there");
     let bench = bench.run();
     bench.wait(|status| status.error.as_ref().is_some_and(|error| error.contains(&blob))).await;
-    (bench, move || std::fs::rename(&aside, &object).unwrap())
+    (bench, move || std::fs::rename(&aside, &object).expect("it is there"))
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ pub(super) struct Reader {
 }
 
 enum Hand {
-    Process(Errand),
+    Process(Box<Errand>),
     #[cfg(test)]
     Here,
 }
@@ -78,7 +78,7 @@ impl Readers {
                     let message = "no process can be started that reads the source; try again";
                     Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
                 })?;
-                (Hand::Process(errand), Some(*errands.limits()))
+                (Hand::Process(Box::new(errand)), Some(*errands.limits()))
             }
             #[cfg(test)]
             Way::Here => (Hand::Here, None),

@@ -10,9 +10,9 @@ impl Bed {
     async fn planned(&self) -> u64 {
         self.push("better", "2");
         let number = self.forge.open("shop/config", "better", "main", None);
-        self.look().await;
-        self.make(&self.plan().await, &["a"]).await;
-        self.look().await;
+        Box::pin(self.look()).await;
+        Box::pin(self.make(&self.plan().await, &["a"])).await;
+        Box::pin(self.look()).await;
         number
     }
 

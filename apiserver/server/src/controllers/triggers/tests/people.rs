@@ -41,14 +41,14 @@ impl World {
     /// Somebody deletes the last run.
     async fn delete_last(&self) {
         let (runs, last) = (self.runs.registry.api::<Run>(), self.last().await.name_any());
-        runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
         runs.delete("shop", &last, &Default::default()).await.unwrap();
+        runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
     }
 
     /// The last run succeeds, which is noted.
     async fn succeed(&self) {
-        self.end(&self.last().await, RunPhase::Succeeded).await;
-        self.look().await;
+        Box::pin(self.end(&self.last().await, RunPhase::Succeeded)).await;
+        Box::pin(self.look()).await;
     }
 }
 
