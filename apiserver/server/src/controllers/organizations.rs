@@ -3,7 +3,10 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use kube::ResourceExt as _;
-use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_machinery::{
+    ApiError,
+    registry::{ListOptions, is_undecodable},
+};
 use stoa_types::{DeletionPolicy, Organization, Run, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -128,7 +131,12 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
             if stacks::has_policy(stored, policy) {
                 continue;
             }
-            if let Some(Some(stack)) = failed.note(stacks.get_opt(&name, stored.name()).await) {
+            let found = match stacks.get_opt(&name, stored.name()).await {
+                // Nobody can write it, and what it says is left to its namespace.
+                Err(error) if is_undecodable(&error) => continue,
+                found => failed.note(found),
+            };
+            if let Some(Some(stack)) = found {
                 failed.note(stacks::set_policy(services, &stack, policy).await);
             }
         }

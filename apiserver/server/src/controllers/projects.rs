@@ -97,7 +97,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
             continue;
         }
         // Read anew only where it is written: there may be thousands.
-        let Some(stack) = api.get_opt(&namespace, stored.name()).await? else { continue };
+        let Some(Some(stack)) = failed.note(api.get_opt(&namespace, stored.name()).await) else { continue };
         let follows =
             may_follow && (policy != DeletionPolicy::Refuse || live::may_be_live(&services.lookup, &stack).await?);
         if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {

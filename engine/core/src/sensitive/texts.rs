@@ -15,6 +15,9 @@ use serde_json::Value;
 pub(super) const SEARCHED: usize = 4;
 /// So few are searched for one after the other, which takes less time than to look at each place.
 const FEW: usize = if cfg!(test) { 8 } else { 64 };
+/// So many bytes of places and texts that begin alike are compared for one text. Long ones of one letter would take hours; beyond
+/// that it counts as having one of them.
+const COMPARED: usize = if cfg!(test) { 1 << 22 } else { 1 << 30 };
 
 /// Texts, and how they are searched for. Clones share both until one of them gets another text.
 #[derive(Clone, Default)]
@@ -121,11 +124,21 @@ fn has_one_of(text: &str, shortest: &[Arc<str>]) -> bool {
     if shortest.len() <= FEW {
         return shortest.iter().any(|sensitive| text.contains(&**sensitive));
     }
-    // Between one that the rest begins with and the rest itself there could only be others that begin with it.
+    let mut compared = 0;
     text.char_indices().map(|(at, _)| &text[at..]).any(|rest| {
-        let last = last_up_to(rest, shortest);
-        last.is_some_and(|last| rest.starts_with(&*shortest[last]))
+        // Between one that the rest begins with and the rest itself there could only be others that begin with it.
+        let next = last_up_to(rest, shortest).map_or(0, |last| last + 1);
+        let (before, after) = shortest.split_at(next);
+        let is_there = before.last().is_some_and(|last| rest.starts_with(&**last));
+        compared +=
+            [before.last(), after.first()].into_iter().flatten().map(|other| common(rest, other)).sum::<usize>();
+        is_there || compared > COMPARED
     })
+}
+
+/// How many bytes two texts begin with alike.
+fn common(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }
 
 /// Where the last of the texts, which are in order, is that does not come behind this one.
@@ -136,11 +149,18 @@ fn last_up_to(text: &str, texts: &[Arc<str>]) -> Option<usize> {
 /// The message with `mask` in the place of each of the texts, which are in order, whether they overlap there or not.
 fn without(message: &str, texts: &[Arc<str>], mask: &str) -> String {
     let beginnings = beginnings(texts);
-    let longest_at = |at: usize| {
+    let mut compared = 0;
+    let mut longest_at = |at: usize| {
         let rest = &message[at..];
         // Whatever the rest begins with, this one begins with too.
-        let mut last = last_up_to(rest, texts)?;
-        let common = rest.bytes().zip(texts[last].bytes()).take_while(|(one, other)| one == other).count();
+        let before = last_up_to(rest, texts);
+        let next = before.map_or(0, |last| last + 1);
+        let common = before.map_or(0, |last| common(rest, &texts[last]));
+        compared += common + texts.get(next).map_or(0, |next| self::common(rest, next));
+        if compared > COMPARED {
+            return Some(at..message.len());
+        }
+        let mut last = before?;
         while texts[last].len() > common {
             last = beginnings[last]?;
         }
@@ -237,6 +257,18 @@ mod tests {
             (0..20_u8).map(|at| (at..at + 4).map(|letter| (b'a' + letter) as char).collect()).collect();
         let message = "<abcdefghijklmnopqrstuvw>";
         assert_eq!(texts(overlapping.iter().map(String::as_str)).masked(message, MASK), "<(sensitive)>");
+    }
+
+    #[test]
+    fn what_takes_too_long_to_compare_counts_as_sensitive() {
+        let few: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
+        let long = format!("{}b", "a".repeat(5_000));
+        let texts = texts(few.iter().map(String::as_str).chain([long.as_str()]));
+        assert!(texts.are_in(&"a".repeat(10_000)), "each place has 5,000 bytes in common");
+        assert!(!texts.are_in(&"c".repeat(100_000)) && !texts.are_in(&"a".repeat(12)));
+        let message = format!("before {}", "a".repeat(10_000));
+        let masked = texts.masked(&message, "***");
+        assert!(masked.starts_with("before a") && masked.ends_with("***") && masked.len() < 2_000, "{}", masked.len());
     }
 
     #[test]

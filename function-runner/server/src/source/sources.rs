@@ -48,6 +48,20 @@ pub(super) const READS: usize = 4;
 /// How long a place is kept for whoever waited for it and begins anew: a process starts meanwhile, and no server is waited for.
 const RESERVED: Duration = Duration::from_secs(1);
 
+/// How long who had a place that lapsed waits for another with a process at hand.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The place that was reserved, or one that is free in time.
+async fn place_within(longest: Duration, reserved: &Reserved, places: Arc<Semaphore>) -> Option<Place> {
+    if let Some(place) = reserved.take() {
+        return Some(place);
+    }
+    if longest.is_zero() {
+        return places.try_acquire_owned().ok();
+    }
+    tokio::time::timeout(longest, places.acquire_owned()).await.ok()?.ok()
+}
+
 /// A place that whoever waited for it has not used yet. It lapses, so that nobody has one who waits for others.
 #[derive(Clone, Debug, Default)]
 struct Reserved(Arc<Mutex<Option<Place>>>);
@@ -154,6 +168,7 @@ impl Sources {
     ) -> Result<(Content, Place), Failure> {
         let request = at(commit, path)?;
         let mut reserved = Reserved::default();
+        let mut longest = Duration::ZERO;
         loop {
             let (request, places, of_visit) = (request.clone(), Arc::clone(&self.places), reserved.clone());
             let read = self.with_cache(source, move |visit: &mut Visit| {
@@ -161,8 +176,7 @@ impl Sources {
                 async move {
                     visit.ask(Question::Fetch(request.commit.clone())).await?;
                     // Only now, so that nobody has a place who waits for a server or for another's fetch.
-                    let place = reserved.take().or_else(|| places.try_acquire_owned().ok());
-                    let Some(place) = place else { return Ok(None) };
+                    let Some(place) = place_within(longest, &reserved, places).await else { return Ok(None) };
                     Ok::<_, Failure>(Some((visit.ask(Question::Read(request)).await?, place)))
                 }
                 .boxed()
@@ -174,6 +188,8 @@ impl Sources {
                 None => {
                     let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes the semaphore");
                     reserved = Reserved::of(place);
+                    // It may lapse while others have the cache or the processes: then the next is waited for right there.
+                    longest = AGAIN;
                 }
             }
         }
