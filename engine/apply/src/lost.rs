@@ -334,7 +334,7 @@ fn names_another(one: &ResourceId, other: &ResourceId) -> bool {
 }
 
 /// Whether a resource wants the object that a record is of.
-pub(crate) fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
+fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
     wanted_object(clusters, wanted).is_some_and(|wanted| object(clusters, record) == Some(wanted))
 }
 
@@ -402,7 +402,7 @@ pub(crate) fn object<'a>(clusters: &'a Clusters, record: &'a StateResource) -> O
 }
 
 /// Whether two records are of one object.
-pub(crate) fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
+fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
     object(clusters, a).is_some_and(|a| object(clusters, b) == Some(a))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
     DigestKeys, FieldPath, Ignored, Problem, Resource, ResourceId, Schema, Sensitive, Spec, StateResource,
@@ -114,8 +114,9 @@ impl Values {
 
     /// The texts in all Secrets that are wanted, and in those that were seen live, of which a call may have set some elsewhere
     /// before.
-    pub(crate) fn secrets(&self) -> MutexGuard<'_, Sensitive> {
-        self.secrets.lock()
+    pub(crate) fn secrets(&self) -> Sensitive {
+        // A copy, which shares the texts: to look for them may take long, and others settle meanwhile.
+        self.secrets.lock().clone()
     }
 
     /// Takes in the texts of a live Secret, which may have some that the Spec does not say. What is recorded of one has none.

@@ -24,9 +24,9 @@ struct Left {
 }
 
 impl Content {
-    /// The file of an object.
-    pub(crate) fn of(desired: &Resource, ignored: Ignored, owner: &Owner) -> Result<Self, RuntimeError> {
-        let anew = manifest::render(&Manifest::of(desired, owner)?.object)?;
+    /// The file of an object, which is what is desired with the mark of its owner.
+    pub(crate) fn of(desired: &Resource, object: &Map<String, Value>, ignored: Ignored) -> Result<Self, RuntimeError> {
+        let anew = manifest::render(object)?;
         let left = (!ignored.is_empty()).then(|| Box::new(Left { desired: desired.clone(), ignored }));
         Ok(Self { anew, left })
     }

@@ -351,7 +351,7 @@ impl Runtime for GitOpsRuntime {
         let desired = self.with_ignored(request.desired, &ignored).await?;
         let Manifest { object, reference } = Manifest::of(&desired, &self.run.owner)?;
         let former = self.former_path(&reference);
-        let content = Content::of(&desired, ignored, &self.run.owner)?;
+        let content = Content::of(&desired, &object, ignored)?;
         let from = taken_from(request.desired).map(str::to_owned);
         self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from }));
         if let Some(former) = former {

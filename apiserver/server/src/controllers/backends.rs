@@ -89,7 +89,11 @@ impl Probes {
         let before = self.0.lock().remove(name).filter(|before| before.of == of);
         let mut task = before.map_or_else(|| AbortOnDropHandle::new(tokio::spawn(begin())), |before| before.task);
         match tokio::time::timeout(PATIENCE, &mut task).await {
-            Ok(found) => found.unwrap_or_else(|error| Err(DocumentError::Unavailable(error.into()))),
+            Ok(found) => found.unwrap_or_else(|error| {
+                // What it panicked with is for the log alone.
+                tracing::error!(name, error = &error as &dyn std::error::Error, "a probe of a backend broke off");
+                Err(DocumentError::Unavailable("the server failed to look at it; its log says why".into()))
+            }),
             Err(_) => {
                 self.0.lock().insert(name.to_owned(), Probe { of, task });
                 Err(DocumentError::Unavailable(format!("there was no answer in {PATIENCE:?}").into()))

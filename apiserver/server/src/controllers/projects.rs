@@ -98,8 +98,12 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         }
         // Read anew only where it is written: there may be thousands.
         let Some(Some(stack)) = failed.note(api.get_opt(&namespace, stored.name()).await) else { continue };
-        let follows =
-            may_follow && (policy != DeletionPolicy::Refuse || live::may_be_live(&services.lookup, &stack).await?);
+        let follows = if may_follow && policy == DeletionPolicy::Refuse {
+            let Some(is_live) = failed.note(live::may_be_live(&services.lookup, &stack).await) else { continue };
+            is_live
+        } else {
+            may_follow
+        };
         if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {
             continue;
         }

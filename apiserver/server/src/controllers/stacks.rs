@@ -177,7 +177,7 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
 }
 
 /// Whether no other stack of the same name is known to be what a run was for.
-fn is_of(run: &Run, stack: &Stack) -> bool {
+pub(super) fn is_of(run: &Run, stack: &Stack) -> bool {
     status(run).stack_uid.is_none_or(|of| Some(of) == stack.metadata.uid)
 }
 

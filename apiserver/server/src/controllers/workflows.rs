@@ -47,7 +47,7 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
-    finalizers::let_go,
+    finalizers::{let_go, update_same},
     needed,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
@@ -443,8 +443,7 @@ async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowS
         }
         is_active = true;
         if !run.spec.cancel {
-            let (namespace, name) = queue::key_of(&run);
-            match runs.update_with(&namespace, &name, |run: &mut Run| run.spec.cancel = true).await.map(drop) {
+            match update_same(&runs, &run, |run| run.spec.cancel = true).await.map(drop) {
                 Err(error) if error.code() == 404 => {}
                 // One that cannot be cancelled keeps no other from being.
                 canceled => {

@@ -132,7 +132,11 @@ impl Backends {
             Place::Directory(path) => {
                 let path = path.clone();
                 let opened = tokio::task::spawn_blocking(move || LocalDocuments::open(path)).await;
-                Arc::new(opened.map_err(|error| DocumentError::Unavailable(error.into()))??)
+                let opened = opened.map_err(|error| {
+                    tracing::error!(name, error = &error as &dyn std::error::Error, "opening a directory broke off");
+                    DocumentError::Unavailable("the server failed to open it; its log says why".into())
+                })?;
+                Arc::new(opened?)
             }
             Place::Bucket(location, namespace, name) => {
                 let keys = SecretKeys {

@@ -13,7 +13,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Stack, Workspace};
 
-use super::{Subresources, document, failure, format::bad_parameter, kept::Place, parameter, wants_json};
+use super::{Subresources, document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
 use crate::{aside::aside, runs::state::State};
 
 /// What is recorded.
@@ -44,7 +44,7 @@ impl SubresourceHandler for StackState {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
         let services = self.subresources.services()?;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
-        let workspace = workspace(&stack, parameter(&call.query, "workspace"))?;
+        let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();
         let state = State::load(&*services.log, &uid, &workspace, None).await.map_err(failure)?;
         let place = Place { namespace: call.namespace.clone(), stack_uid: uid };

@@ -50,7 +50,7 @@ const TIME: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(3);
 /// How many deliveries ask the cluster for a Secret, or for a look, at once.
 const AT_ONCE: usize = 64;
-/// How many connections there may be that have proved nothing yet. Each has the buffers of TLS and HTTP, and nothing of a body
+/// How many connections there may be that have proved nothing yet, or wait for one of those places. Each has the buffers of TLS and HTTP, and nothing of a body
 /// is kept.
 const MOST_WAITING: usize = 512;
 /// The largest delivery: GitHub's largest.

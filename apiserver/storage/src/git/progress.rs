@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
-
 use tokio::time::Instant;
 
 use super::GitError;

@@ -26,8 +26,9 @@ pub(super) fn explain(err: &git2::Error, source: &Source) -> Failure {
 /// An error of what is here. It can be had again, unless it is more than there is room for.
 pub(super) fn here(err: &git2::Error) -> Failure {
     if is_too_large(err) {
-        let message = "takes more memory or larger files to fetch and read than a source may have";
-        return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, format!("the repository {message}"));
+        let message = "the repository takes more memory to fetch and read than --source-memory-mib of the function-runner \
+                       says, or larger files than a source may have";
+        return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message);
     }
     Failure::internal(err)
 }

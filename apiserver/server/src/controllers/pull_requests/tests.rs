@@ -553,19 +553,26 @@ async fn comment_names_no_run_that_could_not_be_created() {
     assert!(comments[0].contains("nowhere") && !comments[0].contains("kubectl"), "{comments:?}");
 }
 
+impl Bed {
+    /// Two pull requests whose plans are made; they are not listed again meanwhile.
+    async fn with_two_plans() -> Self {
+        let bed = Self::new().await;
+        bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
+        for (branch, content) in [("first", "2"), ("second", "3")] {
+            bed.push(branch, content);
+            bed.forge.open("shop/config", branch, "main", None);
+        }
+        bed.look().await;
+        for run in bed.plans().await {
+            bed.make(&run, &["a"]).await;
+        }
+        bed
+    }
+}
+
 #[tokio::test]
 async fn what_the_server_does_not_take_of_one_pull_request_is_put_off_and_holds_up_no_other() {
-    let bed = Bed::new().await;
-    // It is not listed again meanwhile.
-    bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
-    for (branch, content) in [("first", "2"), ("second", "3")] {
-        bed.push(branch, content);
-        bed.forge.open("shop/config", branch, "main", None);
-    }
-    bed.look().await;
-    for run in bed.plans().await {
-        bed.make(&run, &["a"]).await;
-    }
+    let bed = Bed::with_two_plans().await;
     // The latest is told first: one call asks what was said, and one says it.
     bed.forge.refuse_next(422, "0");
     bed.forge.refuse_next(422, "0");

@@ -36,8 +36,7 @@ pub(super) async fn behind(
     let mut people = deciders.last.clone();
     people.extend(deciders.after(&seen_in(stack, workspace)));
     let mut runs = stacks::runs_of(services, stack).await?;
-    let is_of_stack = |run: &Run| status(run).stack_uid.is_none_or(|uid| Some(&uid) == stack.metadata.uid.as_ref());
-    runs.retain(|run| is_triggered(run) && run.spec.workspace == workspace && is_of_stack(run));
+    runs.retain(|run| is_triggered(run) && run.spec.workspace == workspace && stacks::is_of(run, stack));
     runs.sort_by_key(|run| Reverse(queued_at(run)));
     let settled = runs.iter().position(|run| is_settled(run, &status(run))).unwrap_or(runs.len());
     for run in &runs[..settled] {

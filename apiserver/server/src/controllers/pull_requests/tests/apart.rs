@@ -11,16 +11,7 @@ const LONG: Duration = Duration::from_secs(15);
 impl Bed {
     /// Two pull requests whose plans are made and not told.
     async fn untold() -> Self {
-        let bed = Self::new().await;
-        bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
-        for (branch, content) in [("first", "2"), ("second", "3")] {
-            bed.push(branch, content);
-            bed.forge.open("shop/config", branch, "main", None);
-        }
-        bed.look().await;
-        for run in bed.plans().await {
-            bed.make(&run, &["a"]).await;
-        }
+        let bed = Self::with_two_plans().await;
         bed.look_only().await;
         bed
     }
@@ -100,13 +91,18 @@ async fn look_waits_for_the_turn_of_its_namespace() {
     while let Some(turn) = of_shop.take().now_or_never() {
         taken.push(turn);
     }
-    let looking = tokio::spawn(look(bed.runs.services.clone(), bed.known.clone(), turns.of("shop"), key()));
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(bed.forge.requests().is_empty(), "those of others keep it from asking");
+    let mut looking = Box::pin(look(bed.runs.services.clone(), bed.known.clone(), turns.of("shop"), key()));
+    // All that it does before it waits is done in so many turns of the runtime.
+    for _ in 0..1_000 {
+        assert!(futures_util::poll!(looking.as_mut()).is_pending(), "those of others keep it from asking");
+        tokio::task::yield_now().await;
+    }
+    let looking = tokio::spawn(looking);
     // Whose pull requests are not planned any more waits for nobody.
     bed.change_source(|source| source.spec.pull_requests = None).await;
     let last = look(bed.runs.services.clone(), bed.known.clone(), turns.of("shop"), key());
     tokio::time::timeout(LONG, last).await.expect("it asks nobody").unwrap();
+    assert!(!looking.is_finished() && bed.forge.requests().is_empty(), "it waits on");
     taken.clear();
     tokio::time::timeout(LONG, looking).await.expect("it is its turn").unwrap().unwrap();
     assert!(bed.forge.requests().is_empty(), "the source is read when it is");
