@@ -95,14 +95,20 @@ async fn is_being_made(lookup: &Lookup, stack: &Stack, deployment: &Deployment) 
     Ok(used.any(|of| of.resources > 0 || of.last_run.as_ref() != Some(name)))
 }
 
-/// Requires what it takes to destroy a stack wherever it is deployed: whoever has that done by a deletion needs no less.
+/// Requires what it takes to destroy a stack wherever it is deployed, which [`used_by`] told: whoever has that done by a
+/// deletion needs no less.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-pub(crate) async fn require_destroy(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+pub(crate) async fn require_destroy(
+    lookup: &Lookup,
+    context: &RequestContext,
+    stack: &Stack,
+    used: &[&Deployment],
+) -> Result<(), ApiError> {
     require_verb(context, &stack.namespace().unwrap_or_default(), &stack.name_any()).await?;
-    for deployment in used_by(lookup, stack).await? {
+    for deployment in used {
         workspace::require_use(lookup, context, &deployment.workspace).await?;
     }
     Ok(())

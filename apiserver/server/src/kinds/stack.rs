@@ -22,7 +22,7 @@ use stoa_types::{
 
 use super::{
     access, check,
-    live::{self, may_be_live, require_destroy},
+    live::{self, require_destroy, used_by},
     lookup::Lookup,
     trigger,
 };
@@ -303,8 +303,11 @@ impl Strategy for StackStrategy {
                     trigger::require(&self.lookup, context, new).await?;
                 }
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) && may_be_live(&self.lookup, old).await? {
-                    require_destroy(&self.lookup, context, old).await?;
+                if destroys(new) && !destroys(old) {
+                    let used = used_by(&self.lookup, old).await?;
+                    if !used.is_empty() {
+                        require_destroy(&self.lookup, context, old, &used).await?;
+                    }
                 }
                 if is_written(new, old) {
                     self.require_project_access(context, new, self.project(new).await?).await?;
@@ -326,7 +329,11 @@ impl Strategy for StackStrategy {
                     access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
                 }
                 let policy = stack.spec.deletion_policy;
-                if policy == DeletionPolicy::Orphan || !may_be_live(&self.lookup, stack).await? {
+                if policy == DeletionPolicy::Orphan {
+                    return Ok(());
+                }
+                let used = used_by(&self.lookup, stack).await?;
+                if used.is_empty() {
                     return Ok(());
                 }
                 if policy == DeletionPolicy::Refuse {
@@ -337,7 +344,7 @@ impl Strategy for StackStrategy {
                     );
                     return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
                 }
-                let decided = require_destroy(&self.lookup, context, stack).await;
+                let decided = require_destroy(&self.lookup, context, stack, &used).await;
                 cluster::unless_emptied(&*self.cluster, &stack.namespace().unwrap_or_default(), decided).await
             }
         }
@@ -402,7 +409,7 @@ async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool)
     };
     let seeming = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), seems_user).await?;
     for stack in &seeming {
-        let used = live::used_by(lookup, stack).await?;
+        let used = used_by(lookup, stack).await?;
         let Some(of) = used.into_iter().find(|of| workspaces.contains(&of.workspace)) else { continue };
         let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
         let workspace = &of.workspace;

@@ -770,6 +770,55 @@ async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
     }
 }
 
+/// Gives leave to destroy a stack, and ends a run when it is asked for that.
+#[derive(Debug)]
+struct EndsRun(Arc<Registry>, &'static str);
+
+#[async_trait]
+impl Authorizer for EndsRun {
+    async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+        use stoa_types::{Run, delivery::RunPhase};
+        let decision = Allow(vec!["create stacks/destroy web-dev"]).authorize(user, attributes).await?;
+        if attributes.subresource == "destroy" {
+            let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
+            self.0.api::<Run>().update_status_with("shop", self.1, end).await?;
+        }
+        Ok(decision)
+    }
+}
+
+#[tokio::test]
+async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it() {
+    use stoa_types::{DeletionPolicy, Run, Stack, delivery::RunPhase};
+    let world = World::with_stack().await;
+    let stacks = world.registry.api::<Stack>();
+    for (name, policy) in [("web-dev-1", DeletionPolicy::Destroy), ("web-dev-2", DeletionPolicy::Refuse)] {
+        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = policy).await.unwrap();
+        let spec = json!({ "stack": "web-dev", "workspace": "dev", "operation": "Apply" });
+        let run = json!({ "metadata": { "name": name }, "spec": spec });
+        world.make("delivery.stoa.dev/v1alpha1", "Run", "shop", run).await.unwrap();
+        let begin = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Applying;
+        world.registry.api::<Run>().update_status_with("shop", name, begin).await.unwrap();
+        let deployed = json!([{ "workspace": "dev", "resources": 0, "phase": "Applying", "lastRun": name }]);
+        let begin = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        stacks.update_status_with("shop", "web-dev", begin).await.unwrap();
+        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+        let mut dry = RequestContext::new(user, Arc::new(EndsRun(world.registry.clone(), name)));
+        dry.dry_run = true;
+        let asked = stacks.clone().with_context(dry);
+        let refused = if policy == DeletionPolicy::Destroy {
+            asked.delete("shop", "web-dev", &Default::default()).await.unwrap_err()
+        } else {
+            let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+            asked.update_with("shop", "web-dev", destroy).await.unwrap_err()
+        };
+        // Whether it is live is not asked once more after that.
+        assert!(refused.message().contains("workspaces.platform.stoa.dev \"dev\" is forbidden"), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn columns_have_the_types_of_what_they_show() {
     let world = World::new().await;
