@@ -25,15 +25,6 @@ pub(super) const BATCH: usize = 50;
 /// What has not ended, of runs and of workflows.
 pub(super) const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Canceled";
 
-/// Whether a run names this one as the Preview whose plan it carries out.
-///
-/// # Errors
-///
-/// When runs cannot be read.
-pub(super) async fn is_to_be_carried_out(lookup: &Lookup, preview: &Run) -> Result<bool, ApiError> {
-    Ok(!to_be_carried_out(lookup, &[preview]).await?.is_empty())
-}
-
 /// The keys of those of these runs that others name as the Previews whose plans they carry out.
 ///
 /// # Errors

@@ -10,6 +10,7 @@
 //! A run that gets nowhere, since a cluster, a Backend or a Git server does not answer, gives its place to others for as long as it is not
 //! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
 
+mod kept;
 mod panics;
 mod places;
 mod waiting;
@@ -45,7 +46,6 @@ use self::{
 };
 use super::{
     finalizers::let_go,
-    needed,
     queue::{self, ObjectKey},
 };
 use crate::runs::{
@@ -60,8 +60,6 @@ use crate::runs::{
 const TAKE_UP: Duration = Duration::from_secs(1);
 /// The shortest and longest wait before another look whether a pull request was merged: a twentieth of the time that it waits.
 const MERGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(60);
-/// How long after its time a Preview is kept on, and looked at again, whose plan another run is to carry out.
-const NEEDED: Duration = Duration::from_secs(10);
 /// How often ended runs are looked at whose time to be kept is running.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -573,12 +571,13 @@ impl Scheduler {
 
     /// Looks at what was put off.
     async fn sweep(&mut self) {
+        let Ok(runs) = self.services.lookup.api::<Run>() else { return };
         let now = Instant::now();
+        let mut over = Vec::new();
         let due = self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone());
         // Wherever they are, they end in time.
         let overdue = self.stuck.iter().filter(|(uid, _)| self.is_overdue(uid)).map(|(_, stuck)| stuck.key.clone());
         for key in due.chain(overdue).collect::<HashSet<_>>() {
-            let Ok(runs) = self.services.lookup.api::<Run>() else { return };
             // Nothing else may tell of one that cannot be read now.
             let Ok(found) = runs.get_opt(&key.0, &key.1).await else { continue };
             self.later.remove(&key);
@@ -602,14 +601,9 @@ impl Scheduler {
                 self.later.insert(key, now + wait);
                 continue;
             }
-            if needed::is_to_be_carried_out(&self.services.lookup, &run).await.unwrap_or(true) {
-                self.later.insert(key, now + NEEDED);
-                continue;
-            }
-            if let Err(error) = runs.delete(&key.0, &key.1, &queue::as_read(&run)).await {
-                self.complain::<()>(&run, Err(error));
-            }
+            over.push(run);
         }
+        self.remove(over).await;
     }
 
     /// Removes what is kept beside an ended run, then lets it go.
