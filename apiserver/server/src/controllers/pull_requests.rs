@@ -2,7 +2,8 @@
 //!
 //! The plans of a pull request are Runs, one for each stack and workspace, whose names follow from what is planned: the
 //! pull request, its commit, and how the stack is rendered. So whoever goes on after a crash creates the same again, and
-//! finds them. They are deleted once they are of an older commit, the pull request is closed, or a run has followed its merge.
+//! finds them. They are deleted once they are of an older commit, the pull request is closed, or a run has followed its merge,
+//! but as long as somebody carries them out who named them.
 //! Only so many are made at once ([`plans::There::has_room`]). What was told of them is in the source's status, as a digest, so
 //! that nothing is told twice.
 //!
@@ -47,6 +48,8 @@ use crate::runs::{Services, readiness};
 const MOST: usize = 100;
 /// How many sources are looked at at once: all, since a look waits for the turn of its namespace.
 const AT_ONCE: usize = usize::MAX;
+/// How long after the last look it is looked again whether plans are still carried out that nobody else needs.
+const NEEDED: Duration = Duration::from_mins(1);
 /// How long to wait for what may pass by itself.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -155,11 +158,11 @@ async fn look(services: Services, known: Known, turns: TurnsOf, key: ObjectKey) 
         (Some(source), Some(plans)) => (source, plans),
         (found, _) => {
             known.forget(&key);
-            remove(&services, plans_of(&services, &key).await?.iter()).await?;
+            let is_any_needed = remove(&services, plans_of(&services, &key).await?.iter()).await?;
             if let Some(source) = &found {
                 clear(&services, source).await?;
             }
-            return Ok(None);
+            return Ok(is_any_needed.then_some(NEEDED));
         }
     };
     let client = match known.client(&services, &key, &source, &plans).await {

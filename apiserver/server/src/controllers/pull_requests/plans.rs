@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     controllers::{
+        needed,
         queue::{self, FirstError, ObjectKey},
         stacks,
     },
@@ -171,16 +172,24 @@ pub(super) async fn plans_of(services: &Services, (namespace, name): &ObjectKey)
     Ok(runs.into_iter().filter(is_plan).collect())
 }
 
-/// Deletes runs, which cancels them first.
-pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>) -> Result<(), ApiError> {
+/// Deletes runs, which cancels them first, but those whose plans somebody carries out who named them; whether any of them stays.
+pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>) -> Result<bool, ApiError> {
     let api = services.lookup.api::<Run>()?;
-    for run in runs.filter(|run| run.metadata.deletion_timestamp.is_none()) {
-        let (namespace, name) = queue::key_of(run);
-        match api.delete(&namespace, &name, &Default::default()).await {
-            Ok(_) => {}
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+    let runs: Vec<&Run> = runs.filter(|run| run.metadata.deletion_timestamp.is_none()).collect();
+    let mut is_any_needed = false;
+    for batch in runs.chunks(needed::BATCH) {
+        let needed = needed::to_be_carried_out(&services.lookup, batch).await?;
+        for key in batch.iter().map(|run| queue::key_of(*run)) {
+            if needed.contains(&key) {
+                is_any_needed = true;
+                continue;
+            }
+            match api.delete(&key.0, &key.1, &Default::default()).await {
+                Ok(_) => {}
+                Err(error) if error.code() == 404 => {}
+                Err(error) => return Err(error),
+            }
         }
     }
-    Ok(())
+    Ok(is_any_needed)
 }

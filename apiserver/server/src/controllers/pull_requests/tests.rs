@@ -418,6 +418,36 @@ async fn strangers_have_nothing_planned_unless_the_source_says_so() {
 }
 
 #[tokio::test]
+async fn plan_that_somebody_carries_out_by_its_name_stays_until_that_has_ended() {
+    let bed = Bed::new().await;
+    bed.push("better", "2");
+    bed.forge.open("shop/config", "better", "main", None);
+    bed.look().await;
+    let plan = bed.plan().await;
+    bed.make(&plan, &["a"]).await;
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": plan.name_any()});
+    bed.runs.create("Run", "by-hand", spec).await;
+    let runs = bed.runs.registry.api::<Run>();
+    let is_going = async || {
+        let plan = runs.get("shop", &plan.name_any()).await.unwrap();
+        plan.metadata.deletion_timestamp.is_some()
+    };
+    bed.push("better", "3");
+    bed.look().await;
+    assert!(!is_going().await, "it is of an older commit");
+    bed.change_source(|source| source.spec.pull_requests = None).await;
+    assert_eq!(bed.look_again().await, Some(NEEDED));
+    assert!(!is_going().await, "no pull requests are planned any more");
+    let plans = bed.plans().await;
+    let left = plans.iter().filter(|run| run.metadata.deletion_timestamp.is_none());
+    assert_eq!(left.count(), 1, "others go");
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Canceled;
+    runs.update_status_with("shop", "by-hand", end).await.unwrap();
+    assert_eq!(bed.look_again().await, None);
+    assert!(is_going().await);
+}
+
+#[tokio::test]
 async fn plan_that_cannot_be_made_is_told() {
     let bed = Bed::new().await;
     let head = bed.push("broken", "2");
