@@ -440,7 +440,9 @@ async fn preview(
             continue;
         }
         if let RuntimeError::Going(namespace) = &error {
-            let why = format!("namespace {} is being deleted", namespace.name);
+            let is_one_of_several = looked.clusters.names().len() > 1;
+            let cluster = if is_one_of_several { format!(" in cluster {}", namespace.cluster) } else { String::new() };
+            let why = format!("namespace {}{cluster} is being deleted", namespace.name);
             let place = (looked.clusters.server(&namespace.cluster), namespace.name.clone());
             if looked.refresh || namespaces.contains(&place) {
                 previews.insert(id, Preview::Unverified(why));

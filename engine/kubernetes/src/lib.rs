@@ -21,6 +21,7 @@ mod held;
 mod kinds;
 mod kstatus;
 mod lists;
+mod namespaces;
 mod object;
 mod policy;
 mod read;
@@ -35,7 +36,7 @@ mod under_way;
 mod watch;
 mod write;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -50,6 +51,7 @@ use stoa_runtime::{
 use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
 pub use crate::connections::Connections;
+use crate::namespaces::Namespaces;
 pub use crate::object::ObjectName;
 use crate::policy::KindPolicies;
 #[cfg(feature = "fuzzing")]
@@ -68,11 +70,7 @@ pub struct KubernetesRuntime {
     owner: Owner,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
-    /// Namespaces that were asked for and are not there, by cluster. A server looks twice before it
-    /// says so, which for a stack of hundreds of objects in a new namespace takes seconds.
-    missing: Mutex<HashSet<(usize, String)>>,
-    /// Namespaces that are being deleted and take nothing new, by cluster: nothing more is asked about in them.
-    going: Mutex<HashSet<(usize, String)>>,
+    namespaces: Namespaces,
     /// For objects whose resources do not say when they are healthy.
     policies: KindPolicies,
     /// What goes with what is deleted and cannot be seen.
@@ -117,8 +115,8 @@ impl KubernetesRuntime {
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
         let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())))
             .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
-        let (applied, missing, going, policies, unlisted) = Default::default();
-        Self { clusters, names, owner, applied, missing, going, policies, unlisted }
+        let (applied, namespaces, policies, unlisted) = Default::default();
+        Self { clusters, names, owner, applied, namespaces, policies, unlisted }
     }
 
     /// Goes by these health policies for objects whose resources have none of their own.
@@ -189,31 +187,6 @@ impl KubernetesRuntime {
             (Some(desired), _) => self.desired_target(desired),
             (None, Some(prior)) => self.prior_target(prior),
             (None, None) => Err(invalid("a read names a resource", "id")),
-        }
-    }
-
-    fn is_missing(&self, cluster: usize, namespace: &str) -> bool {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.contains(&(cluster, namespace.to_owned()))
-    }
-
-    fn set_missing(&self, cluster: usize, namespace: &str) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
-    }
-
-    fn takes_nothing_new(&self, cluster: usize, namespace: &str) -> bool {
-        let going = self.going.lock().unwrap_or_else(PoisonError::into_inner);
-        going.contains(&(cluster, namespace.to_owned()))
-    }
-
-    fn set_going(&self, cluster: usize, namespace: &str) {
-        self.going.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
-    }
-
-    /// A namespace is there, whatever was heard of it before.
-    fn set_there(&self, cluster: usize, namespace: &str) {
-        for gone in [&self.missing, &self.going] {
-            gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&(cluster, namespace.to_owned()));
         }
     }
 

@@ -366,6 +366,10 @@ impl Kept {
         if path == "/readyz" {
             return document(200, &json!({}));
         }
+        let namespace = path.strip_prefix("/api/v1/namespaces/").filter(|name| !name.contains('/'));
+        if let (&Method::GET, Some(name)) = (request.method(), namespace) {
+            return self.namespace(name);
+        }
         if self.is_retired {
             return failure(404, json!({}));
         }
@@ -443,6 +447,18 @@ impl Kept {
             }
             _ => self.watch(namespace, only.as_deref(), asks("resourceVersion").unwrap_or_default()),
         }
+    }
+
+    /// A namespace: each is there, and may be on its way out.
+    fn namespace(&mut self, name: &str) -> Answer {
+        self.asked.push(format!("GET namespace {name}"));
+        if let Some((_, code)) = self.refused.iter().find(|(part, _)| *part == format!("GET namespace {name}")) {
+            return failure(*code, json!({}));
+        }
+        let is_going = self.terminating.as_deref() == Some(name);
+        let time = is_going.then_some("2026-01-01T00:00:00Z");
+        let metadata = json!({"name": name, "deletionTimestamp": time});
+        document(200, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     }
 
     fn watch(&mut self, namespace: &str, name: Option<&str>, since: &str) -> Answer {

@@ -100,11 +100,19 @@ pub(crate) async fn preview(
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
     let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
-    // What is there may be changed until it goes, too.
-    if is_new && runtime.takes_nothing_new(index, namespace) {
+    // What is there could be changed until it goes, too, so that nobody says so.
+    let is_asked_for = !is_new && !namespace.is_empty();
+    let goes = runtime.namespaces.is_going(index, namespace)
+        || (is_asked_for
+            && runtime
+                .namespaces
+                .look(index, cluster, namespace)
+                .await
+                .map_err(|err| err.into_runtime(&cluster.name, &sensitive))?);
+    if goes {
         return Err(going(cluster, namespace));
     }
-    if runtime.is_missing(index, namespace) {
+    if runtime.namespaces.is_missing(index, namespace) {
         let wanted = sent(&runtime.owner, &request.desired.attributes);
         return match check_fields(cluster, &path, wanted).await {
             Ok(()) => Ok(unverified()),
@@ -139,11 +147,11 @@ pub(crate) async fn preview(
             Box::pin(preview(runtime, request, is_new)).await
         }
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
-            runtime.set_missing(index, namespace);
+            runtime.namespaces.set_missing(index, namespace);
             Ok(unverified())
         }
         Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
-            runtime.set_going(index, namespace);
+            runtime.namespaces.set_going(index, namespace);
             Err(going(cluster, namespace))
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
@@ -182,7 +190,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
         note_defined(cluster, &object);
     }
     if target.gvk.is("", "Namespace") {
-        runtime.set_there(index, &target.name);
+        runtime.namespaces.set_there(index, &target.name);
     }
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);

@@ -304,7 +304,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// What [`apply`](Self::apply) would be refused for. [`RuntimeError::Going`] names the namespace of the resource: that is
-    /// being deleted, and nothing new can be in it.
+    /// being deleted, so that nothing new can be in it, and what is there goes with it.
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,

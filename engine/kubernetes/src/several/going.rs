@@ -2,9 +2,13 @@
 
 use stoa_engine::problem::reason;
 use stoa_runtime::conformance::delete;
-use stoa_runtime::{ApplyRequest, Deleted, Preview, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, RuntimeError};
 
 use super::*;
+
+/// What is told of what would be written in namespace `shop` of cluster `main`.
+const REFUSED: &str =
+    "namespace shop in cluster main is being deleted, and the Spec does not make it anew; plan again once it is gone";
 
 #[tokio::test(start_paused = true)]
 async fn what_is_being_deleted_is_made_anew_once_it_is_gone() {
@@ -113,8 +117,7 @@ async fn nothing_is_planned_to_be_made_in_a_namespace_that_is_being_deleted() {
     deployment.main.terminate("shop");
     let Err(PlanError::Problems(problems)) = deployment.plan(&wanted).await else { panic!("there is a plan") };
     let told: Vec<_> = problems.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
-    let why = "namespace shop is being deleted, and the Spec does not make it anew; plan again once it is gone";
-    assert_eq!(told, [(reason::REJECTED, why)]);
+    assert_eq!(told, [(reason::REJECTED, REFUSED)]);
     // Nor is it where a plan comes before that.
     let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
     assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Failed)]);
@@ -136,8 +139,29 @@ async fn a_namespace_that_is_being_deleted_is_asked_once_whether_it_takes_someth
     // The first is asked about, though perhaps twice, and the other is not any more.
     let asked = deployment.main.asked();
     assert!(!asked.is_empty() && asked.iter().all(|asked| asked == "PREVIEW shop/widgets/api"), "{asked:?}");
-    // What is there may still be changed.
+    // Nor is what is there, which would go with it.
     let (wanted, live) = (in_cluster("", "web", "b", false), deployment.main.object("shop", "web").unwrap());
-    let changed = runtime.preview(&ApplyRequest::new(&wanted, None), live.as_object()).await.unwrap();
-    assert!(matches!(changed, Preview::Changed(_)), "{changed:?}");
+    let refused = runtime.preview(&ApplyRequest::new(&wanted, None), live.as_object()).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::Going(namespace) if namespace.name == "shop"), "{refused:?}");
+    assert!(deployment.main.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_planned_to_be_changed_in_a_namespace_that_is_being_deleted() {
+    let both = |value: &str| spec(["web", "api"].map(|name| in_cluster("", name, value, false)).into());
+    let deployment = Deployment::new();
+    deployment.brings(&both("a")).await;
+    deployment.main.terminate("shop");
+    // What stays as it is is not written.
+    assert!(deployment.plan(&both("a")).await.unwrap().plan.is_unchanged());
+    deployment.main.asked();
+    let Err(PlanError::Problems(problems)) = deployment.plan(&both("b")).await else { panic!("there is a plan") };
+    let told: Vec<_> = problems.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
+    assert_eq!(told, [(reason::REJECTED, REFUSED); 2]);
+    let asked = deployment.main.asked();
+    assert_eq!(asked.iter().filter(|asked| *asked == "GET namespace shop").count(), 1, "{asked:?}");
+    assert!(!asked.iter().any(|asked| asked.starts_with("PREVIEW")), "{asked:?}");
+    // What nobody lets us look at is as before.
+    deployment.main.refuse("GET namespace shop", 403);
+    assert!(deployment.plan(&both("b")).await.is_ok());
 }
