@@ -453,8 +453,11 @@ impl Caller {
         ready: &'a Ready,
         prior: Option<&'a StateResource>,
     ) -> ApplyRequest<'a> {
+        // What is made anew in the place of another has nothing of what was compared.
+        let is_shown = planned.unverified.is_none() && planned.action != Action::Replace;
         ApplyRequest {
             adopt: planned.action == Action::Adopt,
+            changes: is_shown.then_some(&*planned.changes),
             // What is replaced is gone by now, but for what the plan found where it is made anew.
             create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
             // What could not be asked about says nothing of other managers.

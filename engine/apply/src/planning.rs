@@ -490,6 +490,7 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
+        RuntimeError::Stale(_) => (reason::STALE_PLAN, None),
         RuntimeError::Unavailable { .. }
         | RuntimeError::Unread { .. }
         | RuntimeError::GivenUp { .. }

@@ -33,6 +33,7 @@ pub mod owner;
 pub mod path;
 pub mod plan;
 pub mod planner;
+pub mod premises;
 pub mod problem;
 pub mod pruned;
 pub mod reference;

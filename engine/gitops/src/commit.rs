@@ -16,6 +16,7 @@ use crate::content::Content;
 use crate::held;
 use crate::manifest;
 use crate::place::{Advance, Place, found};
+use crate::premise::{Premise, There};
 
 /// What becomes of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub(crate) struct Write {
     pub(crate) former: Option<String>,
     /// The deployment from which it may be taken over.
     pub(crate) from: Option<String>,
+    /// What the plan found.
+    pub(crate) premise: Option<Premise>,
 }
 
 impl Write {
@@ -47,9 +50,40 @@ impl Write {
         path: &str,
         owner: &Owner,
     ) -> Result<Cow<'_, [u8]>, RuntimeError> {
-        let object_at = |path: &str| object_in(repository, path, &tree.get_path(Path::new(path)).ok()?);
-        let former = || self.former.as_deref().and_then(object_at).filter(|object| owner.has(object));
-        self.content.beside(|| object_at(path).or_else(former), owner)
+        let found = || match self.there(repository, tree, path, owner) {
+            There::Object(object) => Some(object),
+            There::Spoilt => self.former_in(repository, tree, owner),
+            There::Nothing => None,
+        };
+        self.content.beside(found, owner)
+    }
+
+    /// What is where the file is to be, or was formerly.
+    fn there(&self, repository: &Repository, tree: &Tree<'_>, path: &str, owner: &Owner) -> There {
+        match tree.get_path(Path::new(path)) {
+            Ok(entry) => object_in(repository, path, &entry).map_or(There::Spoilt, There::Object),
+            Err(_) => self.former_in(repository, tree, owner).map_or(There::Nothing, There::Object),
+        }
+    }
+
+    fn former_in(&self, repository: &Repository, tree: &Tree<'_>, owner: &Owner) -> Option<Map<String, Value>> {
+        let path = self.former.as_deref()?;
+        let object = object_in(repository, path, &tree.get_path(Path::new(path)).ok()?)?;
+        owner.has(&object).then_some(object)
+    }
+
+    /// What others changed since the plan was made, where the file is to hold these bytes: the end of a sentence.
+    fn broken(
+        &self,
+        repository: &Repository,
+        tree: &Tree<'_>,
+        path: &str,
+        owner: &Owner,
+        bytes: &[u8],
+    ) -> Result<Option<String>, RuntimeError> {
+        let Some(premise) = &self.premise else { return Ok(None) };
+        let wanted = manifest::parse(path, bytes)?;
+        Ok(premise.broken(&self.there(repository, tree, path, owner), &wanted))
     }
 }
 
@@ -72,6 +106,9 @@ const WORKSPACE: &str = "Stoa-Workspace";
 pub(crate) const RUN: &str = "Stoa-Run";
 pub(crate) const RUN_NAME: &str = "Stoa-Run-Name";
 
+/// How many files are named that are not what the plan found.
+const NAMED: usize = 5;
+
 /// How often somebody else may come first before it is given up for now.
 pub(crate) const RACES: u32 = 20;
 
@@ -85,8 +122,9 @@ pub(crate) const HISTORY: usize = 2_000;
 /// # Errors
 ///
 /// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
-/// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Unavailable`] when the grant
-/// was over before the branch was moved.
+/// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Stale`] when a file is not what
+/// the plan found, wherever the branch is by then; [`RuntimeError::Unavailable`] when the grant was over before the branch was
+/// moved.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
@@ -156,6 +194,8 @@ pub(crate) struct Draft<'c> {
     pub(crate) others: BTreeSet<&'c str>,
     /// A file is another deployment's, or files of others would go with one in the end.
     pub(crate) refused: Option<RuntimeError>,
+    /// Files that are not what the plan found, a sentence without its end each.
+    pub(crate) stale: Vec<String>,
     /// This path leads through a file, or to a folder.
     pub(crate) blocked: Option<String>,
 }
@@ -179,6 +219,15 @@ impl FileChange {
 }
 
 impl Draft<'_> {
+    /// Refuses to write what was planned on other files than there are.
+    pub(crate) fn stale(&self) -> Option<RuntimeError> {
+        let more = self.stale.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let named = self.stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let message = || format!("since the plan was made, {named}{more}; nothing was written, plan again");
+        (!self.stale.is_empty()).then(|| RuntimeError::Stale(message()))
+    }
+
     /// How many files change in which way, as words.
     fn counts(&self) -> String {
         let all = [FileChange::Created, FileChange::Updated, FileChange::Deleted];
@@ -269,6 +318,13 @@ pub(crate) fn draft<'c>(
                 {
                     draft.refused.get_or_insert(error);
                 }
+                match write.broken(repository, base, path, &run.owner, &bytes) {
+                    Ok(None) => {}
+                    Ok(Some(how)) => draft.stale.push(format!("{path} {how}")),
+                    Err(error) => {
+                        draft.refused.get_or_insert(error);
+                    }
+                }
                 if is_blocked(base, path)? {
                     draft.blocked = Some(path.clone());
                     return Ok(draft);
@@ -315,7 +371,7 @@ fn prepare(
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
-    if let Some(error) = draft.refused.take() {
+    if let Some(error) = draft.refused.take().or_else(|| draft.stale()) {
         return Ok(Preparation { prepared: Prepared::Refused(error), left });
     }
     let parents: Vec<&Commit<'_>> = parent.iter().collect();

@@ -3,8 +3,8 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `schema` whether that is what its kind has, `place` reaches the repository, `commit` writes, `proposal` asks people to, and
-//! `compliance` compares what clusters have with what is committed.
+//! holds an object and what is in it, `schema` whether that is what its kind has, `place` reaches the repository, `commit` writes, `premise` says whether what was planned on
+//! is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
@@ -18,6 +18,7 @@ mod content;
 mod held;
 mod manifest;
 mod place;
+mod premise;
 mod proposal;
 mod schema;
 
@@ -42,6 +43,7 @@ pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
 use crate::manifest::Manifest;
 use crate::place::Place;
+use crate::premise::Premise;
 pub use crate::proposal::Proposing;
 
 /// The field of a Workspace that says how changes are proposed.
@@ -353,7 +355,8 @@ impl Runtime for GitOpsRuntime {
         let former = self.former_path(&reference);
         let content = Content::of(&desired, &object, ignored)?;
         let from = taken_from(request.desired).map(str::to_owned);
-        self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from }));
+        let premise = Premise::of(request);
+        self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from, premise }));
         if let Some(former) = former {
             self.gather(former, Change::Leave);
         }

@@ -293,6 +293,11 @@ impl Branching {
         if let Some(error) = draft.refused.take() {
             return Ok(Decision::Refused(error));
         }
+        // What is proposed people look at beside what is there by then.
+        let is_proposed = self.earlier.is_some() || unmerged.has_own;
+        if let Some(error) = draft.stale().filter(|_| !is_proposed) {
+            return Ok(Decision::Refused(error));
+        }
         let Some(tree) = draft.tree else { return Ok(in_base(tip, &mut draft)) };
         if let (Some(branch), true, Some((uid, name))) = (on_branch, unmerged.has_own, &unmerged.newest)
             && *uid != run.uid

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Standing, is_marked};
 use stoa_engine::{
-    Clusters, Contents, DigestKeys, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive,
+    Clusters, Contents, DigestKeys, FieldChange, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive,
     StateResource, conflict,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
@@ -64,6 +64,9 @@ pub struct ApplyRequest<'a> {
     /// Whether the plan says that nothing is there, or will be once it has been removed to be made anew, so that what others
     /// made since then is not taken.
     pub create: bool,
+    /// The fields that the plan changes, with what it found there: all of them, and none of what is left to others. `None` where
+    /// there is no plan yet, where it could not look, or where the resource is made anew in the place of another.
+    pub changes: Option<&'a [FieldChange]>,
     /// The fields that the plan takes from other managers. `None` where there is no plan yet, or where it could not ask:
     /// then [`may_take`](stoa_engine::conflict::may_take) decides.
     pub taken: Option<&'a [FieldConflict]>,
@@ -76,7 +79,8 @@ pub struct ApplyRequest<'a> {
 impl<'a> ApplyRequest<'a> {
     /// To bring a resource to `desired`, of which `prior` is recorded, with no plan that says of whom fields are taken.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
-        Self { desired, prior, adopt: false, create: false, taken: None, sensitive: None, keys: None }
+        let (adopt, create, changes, taken, sensitive, keys) = Default::default();
+        Self { desired, prior, adopt, create, changes, taken, sensitive, keys }
     }
 
     /// To take over what is there and not recorded.
@@ -318,8 +322,9 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
     /// `request.desired` does not say that it is taken over from that one. [`RuntimeError::Conflict`] when others made it
-    /// though the plan says that it is not there, or in place of what is recorded ([`ApplyRequest::unless_late`]); what is
-    /// deferred does not look for that.
+    /// though the plan says that it is not there, or in place of what is recorded ([`ApplyRequest::unless_late`]). What is
+    /// deferred does not look for that, and [`RuntimeError::Stale`] comes of [`finish`](Self::finish) when what is there is not
+    /// what the plan found ([`ApplyRequest::changes`]).
     /// [`RuntimeError::Going`] when what is there is being deleted: the same call can be made once that is gone.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
@@ -377,6 +382,9 @@ pub enum RuntimeError {
     /// Others own what would go with the resource, or nobody knows: sentences that name some of it ([`Held::refusal`]).
     #[error("{0}")]
     HoldsOthers(String),
+    /// What is there is not what the plan found: a sentence with what others changed since. Nothing was done.
+    #[error("{0}")]
+    Stale(String),
     /// It could not be reached or was busy; trying again may help. The call may have been made.
     #[error("{message}")]
     Unavailable {

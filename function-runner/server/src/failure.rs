@@ -158,6 +158,7 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
         RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
+        RuntimeError::Stale(_) => (reason::STALE_PLAN, None),
         RuntimeError::Unavailable { .. }
         | RuntimeError::Unread { .. }
         | RuntimeError::GivenUp { .. }

@@ -1,6 +1,7 @@
 //! Who else writes to the repository meanwhile.
 
 use futures_util::future::join_all;
+use stoa_engine::FieldChange;
 use stoa_engine::ignore::IGNORE_FIELDS;
 
 use super::*;
@@ -75,6 +76,130 @@ async fn what_is_left_to_others_is_written_as_they_have_it_by_then() {
         apply(&again, &desired).await;
         assert_eq!(finish(&again).await, commit);
         assert!(file().contains("image: v2"), "{}", file());
+    }
+}
+
+/// A plan that sets a field of `a`, which it found with a value.
+fn planned(before: &str) -> [FieldChange; 1] {
+    let (before, after) = (Some(json!(before)), Some(json!("2")));
+    [FieldChange { path: "data.a".to_owned(), before, after, drift: false }]
+}
+
+/// Applies what was planned, and what comes of it.
+async fn carry_out(
+    runtime: &GitOpsRuntime,
+    request: ApplyRequest<'_>,
+    meanwhile: impl FnOnce(),
+) -> Result<Finished, RuntimeError> {
+    runtime.apply(&request).await.unwrap();
+    meanwhile();
+    runtime.finish(&Grant::unlimited()).await
+}
+
+const FILE: &str = "dev/shop/configmap-a.yaml";
+
+#[tokio::test]
+async fn what_was_edited_since_the_plan_was_made_is_not_written_over() {
+    let mark = "metadata: {name: a, namespace: shop, annotations: {stoa.dev/owner: shop/web-dev/dev/uid-of-web-dev}}";
+    let file = |data: &str| format!("apiVersion: v1\nkind: ConfigMap\n{mark}\ndata: {data}\n");
+    for (found, told) in [
+        // As it was found, in whatever way it is written, or as it is to be.
+        (file("{a: \"1\"}"), None),
+        (format!("# by hand\n{}", file("{a: '2'}")), None),
+        (file("{a: \"3\"}"), Some("was changed by others: data.a")),
+        (file("{a: \"1\", b: \"1\"}"), Some("was changed by others: data.b")),
+        ("no object".to_owned(), Some("is no object any more")),
+    ] {
+        for bed in Bed::both() {
+            let first = bed.run("u-1");
+            let prior = apply(&first, &config_map("a", "1")).await;
+            finish(&first).await.unwrap();
+            let (desired, changes) = (config_map("a", "2"), planned("1"));
+            let request = ApplyRequest { changes: Some(&changes), ..ApplyRequest::new(&desired, Some(&prior)) };
+            let second = bed.run("u-2");
+            // Others are told of, and keep it from being written.
+            apply(&second, &config_map("b", "1")).await;
+            let done = carry_out(&second, request, || bed.push_by_somebody_else(FILE, &found)).await;
+            match told {
+                None => assert!(done.unwrap().commit.is_some()),
+                Some(told) => {
+                    let Err(RuntimeError::Stale(why)) = done else { panic!("{found}: {done:?}") };
+                    let expected = format!("since the plan was made, {FILE} {told}; nothing was written, plan again");
+                    assert_eq!((why, bed.log().len()), (expected, 2));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_came_or_went_since_the_plan_was_made_is_told() {
+    let bed = Bed::local();
+    let (desired, none): (Resource, [FieldChange; 0]) = (config_map("a", "2"), []);
+    let new = || ApplyRequest { create: true, changes: Some(&none), ..ApplyRequest::new(&desired, None) };
+    let first = bed.run("u-1");
+    apply(&first, &config_map("other", "1")).await;
+    finish(&first).await.unwrap();
+    let theirs = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n";
+    let come = carry_out(&bed.run("u-2"), new(), || bed.push_by_somebody_else(FILE, theirs)).await;
+    assert!(matches!(&come, Err(RuntimeError::Stale(why)) if why.contains("was made by others")), "{come:?}");
+
+    let changes = planned("1");
+    let request = ApplyRequest { changes: Some(&changes), ..ApplyRequest::new(&desired, None) };
+    let path = "dev/shop/configmap-gone.yaml";
+    let gone = Resource { attributes: config_map("gone", "2").attributes, ..desired.clone() };
+    let went = carry_out(&bed.run("u-3"), ApplyRequest { desired: &gone, ..request }, || {}).await;
+    let told = format!("{path} is gone");
+    assert!(matches!(&went, Err(RuntimeError::Stale(why)) if why.contains(&told)), "{went:?}");
+
+    // A second try of a run finds what the first wrote, whatever became of it since.
+    bed.push_by_somebody_else(FILE, "");
+    let third = bed.run("u-4");
+    apply(&third, &desired).await;
+    let commit = finish(&third).await.map(|commit| commit.to_string());
+    bed.push_by_somebody_else(FILE, theirs);
+    assert_eq!(carry_out(&bed.run("u-4"), new(), || {}).await.unwrap().commit, commit);
+}
+
+/// Does something before the second connection of a run is made, which is the one that pushes.
+struct BeforeThePush<F>(F, AtomicU64);
+
+impl<F> fmt::Debug for BeforeThePush<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeThePush")
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Connect for BeforeThePush<F> {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        if self.1.fetch_add(1, Ordering::Relaxed) == 1 {
+            (self.0)();
+        }
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+}
+
+#[tokio::test]
+async fn what_is_edited_between_the_look_and_the_push_is_not_written_over() {
+    for (path, is_stale) in [(FILE, true), ("README.md", false)] {
+        let bed = Arc::new(Bed::remote());
+        let first = bed.run("u-1");
+        let prior = apply(&first, &config_map("a", "1")).await;
+        finish(&first).await.unwrap();
+        let theirs = Arc::clone(&bed);
+        let edit = move || theirs.push_by_somebody_else(path, "apiVersion: v1\nkind: ConfigMap\ndata: {a: \"3\"}\n");
+        let connect = Arc::new(BeforeThePush(edit, AtomicU64::default()));
+        let second = GitOpsRuntime::new(bed.config("u-2"), connect.clone()).unwrap();
+        let (desired, changes) = (config_map("a", "2"), planned("1"));
+        let request = ApplyRequest { changes: Some(&changes), ..ApplyRequest::new(&desired, Some(&prior)) };
+        let done = carry_out(&second, request, || {}).await;
+        assert!(connect.1.load(Ordering::Relaxed) > 2, "it is tried again where the branch is by then");
+        assert_eq!(matches!(&done, Err(RuntimeError::Stale(why)) if why.contains("data.a")), is_stale, "{done:?}");
+        assert_eq!(bed.log().len(), if is_stale { 2 } else { 3 });
     }
 }
 

@@ -118,7 +118,8 @@ pub(super) async fn apply(
         return Err(proposal::settle(execution, target, state, proposal).await?);
     }
     conversation.show(execution).await?;
-    settle(execution, finished).await
+    let is_untouched = conversation.progress.done == 0;
+    settle(execution, finished, is_untouched).await
 }
 
 /// Sends a message; whether that was possible. How the runner went away otherwise, its events tell, by which that counts.
@@ -126,8 +127,8 @@ async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> bool {
     requests.send(ApplyRequest { message: Some(message) }).await.is_ok()
 }
 
-/// What the end of the conversation means for the run.
-async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<(), Halt> {
+/// What the end of the conversation means for the run. `is_untouched`: nothing was changed.
+async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched: bool) -> Result<(), Halt> {
     if !finished.gitops_commit.is_empty() {
         let commit = finished.gitops_commit.clone();
         execution.update(|status| status.gitops_commit = Some(commit.clone())).await?;
@@ -146,7 +147,9 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<()
     let list = finished.problems.iter().take(5).map(runner::describe).collect::<Vec<_>>().join("; ");
     let more = finished.problems.len().saturating_sub(5);
     let message = if more > 0 { format!("{list}; and {more} more, see runs/log") } else { list };
-    Err(Halt::failed(reason::APPLY_FAILED, message))
+    let stale = |problem: &stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::STALE_PLAN;
+    let is_stale = is_untouched && !finished.problems.is_empty() && finished.problems.iter().all(stale);
+    Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
 }
 
 /// One of the engine's words for actions, outcomes and healths.

@@ -189,3 +189,21 @@ async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
     talk.tell(failed("NotThere")).await;
     world.ended("one").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_that_holds_no_longer_when_it_is_carried_out_is_told_as_such_where_nothing_was_changed() {
+    let stale = stoa_engine::problem::reason::STALE_PLAN;
+    for ([call, outcome, end], expected) in [
+        ([intent("Delete"), result("Delete", "Skipped"), failed(stale)], reason::PLAN_STALE),
+        ([intent("Delete"), result("Delete", "Done"), failed(stale)], reason::APPLY_FAILED),
+        ([intent("Delete"), result("Delete", "Skipped"), failed("Conflict")], reason::APPLY_FAILED),
+    ] {
+        let (address, mut conversations) = Scripted::start(&[A]).await;
+        let world = World::with_runner(runner::at(address)).await.controlled();
+        let mut talk = world.calls("one", &mut conversations, call).await;
+        talk.ask(outcome).await;
+        talk.tell(end).await;
+        let ended = world.ended("one").await;
+        assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, expected));
+    }
+}

@@ -1,0 +1,94 @@
+//! What a plan found where it has a file written, and whether that is still there when it is.
+
+use serde_json::{Map, Value};
+use stoa_engine::diff::{Comparison, against_preview};
+use stoa_engine::object::is_going;
+use stoa_engine::resolve::Resolved;
+use stoa_engine::{DigestKeys, FieldChange, ResourceId, ResourceType, premises};
+use stoa_runtime::ApplyRequest;
+
+/// How many fields of a file are named.
+const NAMED: usize = 5;
+
+/// What a plan found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Premise {
+    /// Nothing.
+    Absent,
+    /// An object, of which it changes fields.
+    Object(Box<Changed>),
+}
+
+/// What a plan changes of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Changed {
+    id: ResourceId,
+    changes: Vec<FieldChange>,
+    /// What is recorded, by which items of lists may be told apart.
+    prior: Option<Map<String, Value>>,
+}
+
+/// What is where a file is to be written.
+#[derive(Debug)]
+pub(crate) enum There {
+    Nothing,
+    /// A file that is none of an object.
+    Spoilt,
+    Object(Map<String, Value>),
+}
+
+impl Premise {
+    /// What the plan found that this is asked for by, where there is one that says so.
+    pub(crate) fn of(request: &ApplyRequest<'_>) -> Option<Self> {
+        let changes = request.changes?;
+        if request.create {
+            return Some(Self::Absent);
+        }
+        let prior = request.prior.map(|prior| prior.attributes.clone());
+        Some(Self::Object(Box::new(Changed { id: request.desired.id.clone(), changes: changes.to_vec(), prior })))
+    }
+
+    /// What others changed since, where a file is to hold `wanted`: the end of a sentence that begins with its path.
+    pub(crate) fn broken(&self, there: &There, wanted: &Map<String, Value>) -> Option<String> {
+        match (self, there) {
+            (Self::Absent, There::Nothing) => None,
+            // As good as gone, for a plan.
+            (Self::Absent, There::Object(live)) if is_going(live) => None,
+            (Self::Absent, There::Spoilt | There::Object(_)) => Some("was made by others".to_owned()),
+            (Self::Object(_), There::Nothing) => Some("is gone".to_owned()),
+            (Self::Object(planned), There::Spoilt) => {
+                // Unless it was no object either.
+                let was_read = planned.changes.iter().any(|change| change.before.is_some());
+                was_read.then(|| "is no object any more".to_owned())
+            }
+            (Self::Object(planned), There::Object(live)) => {
+                let moved = premises::moved(&planned.changes, &planned.now(live, wanted));
+                let more = moved.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named: Vec<&str> = moved.iter().take(NAMED).map(String::as_str).collect();
+                (!moved.is_empty()).then(|| format!("was changed by others: {}{more}", named.join(", ")))
+            }
+        }
+    }
+}
+
+impl Changed {
+    /// What would be changed as it is now.
+    fn now(&self, live: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<FieldChange> {
+        let desired = Resolved::plain(wanted);
+        // Nothing sensitive is in a repository, so that no digest of it is made.
+        let keys = DigestKeys::new(&[0; 32], &[]);
+        let comparison = Comparison {
+            id: &self.id,
+            kind: ResourceType::Kubernetes,
+            prior: self.prior.as_ref(),
+            records: &[],
+            unsure: false,
+            desired: &desired,
+            live,
+            keys: &keys,
+            schema: None,
+        };
+        against_preview(&comparison, wanted)
+    }
+}
