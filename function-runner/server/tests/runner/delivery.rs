@@ -51,6 +51,22 @@ impl Scene {
         walk.map(|oid| oid.unwrap().to_string()).collect()
     }
 
+    /// Has somebody change a file on the branch, who replaces a text in it.
+    fn edit(&self, path: &str, from: &str, to: &str) {
+        let repository = git2::Repository::open_bare(&self.deploy).unwrap();
+        let parent = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+        let tree = parent.tree().unwrap();
+        let entry = tree.get_path(std::path::Path::new(path)).unwrap();
+        let text = String::from_utf8(repository.find_blob(entry.id()).unwrap().content().to_vec()).unwrap();
+        assert!(text.contains(from), "{text}");
+        let blob = repository.blob(text.replace(from, to).as_bytes()).unwrap();
+        let mut update = git2::build::TreeUpdateBuilder::new();
+        update.upsert(path, blob, git2::FileMode::Blob);
+        let tree = repository.find_tree(update.create_updated(&repository, &tree).unwrap()).unwrap();
+        let bob = git2::Signature::now("Bob", "bob@example.com").unwrap();
+        repository.commit(Some("refs/heads/main"), &bob, &bob, "by hand", &tree, &[&parent]).unwrap();
+    }
+
     /// The text of all files on the branch.
     pub(crate) fn delivered(&self) -> Vec<String> {
         let repository = git2::Repository::open_bare(&self.deploy).unwrap();
@@ -122,6 +138,32 @@ async fn a_stack_is_delivered_changed_and_destroyed() {
     assert!(scene.caller.apply(&Spec::default(), &plan).await.finished().succeeded);
     assert!(scene.caller.state.is_empty(), "{:?}", scene.caller.state);
     assert!(!scene.delivered().iter().any(|text| text.contains("kind: Deployment")));
+}
+
+#[tokio::test]
+async fn what_was_edited_since_the_plan_was_made_refuses_all_of_it() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    assert!(scene.caller.apply(&spec, &plan).await.finished().succeeded);
+    scene.caller.next_run("web-dev-2");
+    let changed = scene.spec(2).await;
+    let plan = scene.caller.plan(&changed, false).await.unwrap();
+    scene.edit("dev/shop/deployment-web.yaml", "replicas: 1", "replicas: 5");
+    let applied = scene.caller.apply(&changed, &plan).await;
+    let finished = applied.finished();
+    let told: Vec<_> = finished.problems.iter().map(|it| (it.reason.as_str(), it.message.as_str())).collect();
+    let why = "since the plan was made, dev/shop/deployment-web.yaml was changed by others: spec.replicas; nothing was \
+               written, plan again";
+    assert_eq!(told, [("StalePlan", why)]);
+    assert!(!finished.succeeded && scene.commits().len() == 2, "{applied:?}");
+    assert!(scene.delivered().iter().any(|text| text.contains("replicas: 5")));
+
+    // What is planned anew is what is there, and is carried out.
+    scene.caller.next_run("web-dev-3");
+    let plan = scene.caller.plan(&changed, false).await.unwrap();
+    assert!(scene.caller.apply(&changed, &plan).await.finished().succeeded);
+    assert!(scene.delivered().iter().any(|text| text.contains("replicas: 2")));
 }
 
 #[tokio::test]
