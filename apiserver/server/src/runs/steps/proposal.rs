@@ -63,6 +63,10 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
     if found.state != "Open" {
         let now = Time(execution.services.now());
         execution.note(format!("pull request {} is {}", pull.number, found.state.to_lowercase()));
+        // Nobody is waited for any more, and what was merged may be live.
+        if found.state == "Merged" && deployment::is_noted(&target.stack, &execution.run) {
+            deployment::note(execution, &target.stack, RunPhase::Applying, None).await?;
+        }
         execution.update(|status| end(status, &now)).await?;
         reached("merge-noted");
     }

@@ -106,6 +106,8 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
     proposed.set(Ok(pull("Merged", "c1")));
     let second = next(&mut conversations).await;
     assert_eq!(second.start.target.as_ref().unwrap().pull_request, 7);
+    let under_way = (Some("one".to_owned()), Some(RunPhase::Applying));
+    assert_eq!(world.deployment().await, under_way, "nobody is waited for any more");
     second.carry_out(&[A]).await;
     let ended = world.ended("one").await;
     assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
