@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::dependencies::written;
+use crate::plan::FieldChange;
 use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
