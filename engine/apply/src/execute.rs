@@ -17,7 +17,7 @@ use futures_util::{
 };
 use stoa_engine::{
     Action, DigestKeys, Plan, PlannedAction, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource,
-    owner::LeftAlone, problem::reason, state::Place,
+    owner::LeftAlone, problem::reason, record::Place,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use stoa_engine::{
     Action, Health, ResourceId, ResourceOutcome,
     document::{self, Document, DocumentError},
-    state::{Intent, Record},
+    record::{Intent, Record},
 };
 use stoa_machinery::{
     Key, Version,
@@ -441,7 +441,7 @@ pub(crate) fn halt(error: &LogError) -> Halt {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use stoa_engine::state::Place;
+    use stoa_engine::record::Place;
     use stoa_machinery::log::MemoryLog;
     use stoa_storage::documents::LocalDocuments;
 
