@@ -342,7 +342,7 @@ mod tests {
     use stoa_machinery::{Key, log, registry::DeleteOptions};
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
 
     /// A world in which the stack goes, and is destroyed before where it is deployed. A run that is to change it waits.
     async fn going() -> World {
@@ -357,10 +357,7 @@ mod tests {
     }
 
     async fn deploy(world: &World, resources: u64) {
-        let deployed = json!([{"workspace": "dev", "resources": resources}]);
-        let set = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let set = deploying(json!([{"workspace": "dev", "resources": resources}]));
         world.registry.api::<Stack>().update_status_with("shop", "web", set).await.unwrap();
     }
 

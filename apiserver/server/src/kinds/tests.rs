@@ -13,7 +13,7 @@ use stoa_machinery::{
     strategy::Strategy as _,
 };
 
-use super::{core, lookup::Lookup, register};
+use super::{core, lookup::Lookup, register, testing::deploying};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
 mod access;
@@ -209,12 +209,7 @@ async fn workspace_stays_with_the_backend_that_has_what_it_needs() {
     let world = World::with_stack().await;
     let workspaces = world.registry.api::<Workspace>();
     let moved = |workspace: &mut Workspace| workspace.spec.backend.name = "elsewhere".to_owned();
-    let live = |resources: u64| {
-        let deployed = json!([{ "workspace": "dev", "resources": resources }]);
-        move |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        }
-    };
+    let live = |resources: u64| deploying(json!([{ "workspace": "dev", "resources": resources }]));
     let stacks = world.registry.api::<Stack>();
     stacks.update_status_with("shop", "web-dev", live(1)).await.unwrap();
     for policy in [DeletionPolicy::Refuse, DeletionPolicy::Orphan] {

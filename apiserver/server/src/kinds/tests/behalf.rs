@@ -64,10 +64,7 @@ async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
     use stoa_types::{DeletionPolicy, Project, Stack};
     const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
-    let deployed = json!([{ "workspace": "dev", "resources": 1 }]);
-    let deploy = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     world.registry.api::<Stack>().update_status_with("shop", "web-dev", deploy).await.unwrap();
     let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
     let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;

@@ -44,10 +44,7 @@ async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
     ] {
         let set = |run: &mut Run| run.status.get_or_insert_default().phase = of_run;
         world.registry.api::<Run>().update_status_with("shop", "web-dev-1", set).await.unwrap();
-        let deployed = json!([{ "workspace": "dev", "resources": 0, "phase": phase, "lastRun": "web-dev-1" }]);
-        let at = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let at = deploying(json!([{ "workspace": "dev", "resources": 0, "phase": phase, "lastRun": "web-dev-1" }]));
         world.registry.api::<Stack>().update_status_with("shop", "web-dev", at).await.unwrap();
         let refused = [
             stacks.delete("shop", "web-dev", &Default::default()).await.err(),

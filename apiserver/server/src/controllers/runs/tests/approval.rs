@@ -304,11 +304,8 @@ fn set_phase(run: &mut Run, phase: RunPhase) {
 async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_is_rejected() {
     let world = World::new().await;
     let stacks = world.registry.api::<Stack>();
-    let deployed = json!([{"workspace": "dev", "resources": 1}]);
     let stack = stacks
-        .update_status_with("shop", "web", |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        })
+        .update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}])))
         .await
         .unwrap();
     world.apply("change").await;
