@@ -485,18 +485,6 @@ pub(crate) fn problem(id: &ResourceId, error: &RuntimeError, sensitive: &Sensiti
 
 /// What a runtime says is wrong.
 pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
-    let (why, field) = match error {
-        RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
-        RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
-        RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
-        RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
-        RuntimeError::Stale(_) => (reason::STALE_PLAN, None),
-        RuntimeError::Unavailable { .. }
-        | RuntimeError::Unread { .. }
-        | RuntimeError::GivenUp { .. }
-        | RuntimeError::Limited { .. } => (reason::UNAVAILABLE, None),
-        RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
-        RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
-    };
-    Problem::new(why, sensitive.redact(&error.to_string())).at(field.unwrap_or_default())
+    let problem = error.problem();
+    Problem { message: sensitive.redact(&problem.message), ..problem }
 }

@@ -20,8 +20,8 @@ use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Standing, is_marked};
 use stoa_engine::{
-    Clusters, Contents, DigestKeys, FieldChange, FieldConflict, Held, Owner, Resource, ResourceId, Schemas, Sensitive,
-    StateResource, conflict,
+    Clusters, Contents, DigestKeys, FieldChange, FieldConflict, Held, Owner, Problem, Resource, ResourceId, Schemas,
+    Sensitive, StateResource, conflict, problem::reason,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
@@ -449,6 +449,24 @@ impl RuntimeError {
             Self::Unavailable { message } => Self::Unread { message },
             other => other,
         }
+    }
+
+    /// What is wrong, without saying for which resource. Its message is this error's, from which whoever knows texts that are
+    /// sensitive takes them.
+    pub fn problem(&self) -> Problem {
+        let (why, field) = match self {
+            Self::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
+            Self::Conflict(_) | Self::Going(_) => (reason::CONFLICT, None),
+            Self::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
+            Self::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
+            Self::Stale(_) => (reason::STALE_PLAN, None),
+            Self::Unavailable { .. } | Self::Unread { .. } | Self::GivenUp { .. } | Self::Limited { .. } => {
+                (reason::UNAVAILABLE, None)
+            }
+            Self::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
+            Self::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
+        };
+        Problem::new(why, self.to_string()).at(field.unwrap_or_default())
     }
 
     /// Whether the call may have been made all the same.

@@ -10,6 +10,8 @@ use stoa_proto::Problem;
 use stoa_runtime::RuntimeError;
 use tonic::{Code, Status};
 
+use crate::convert;
+
 /// CamelCase words for what goes wrong outside the engine; the engine has its own.
 pub(crate) mod reason {
     // Of manifests, of clusters and of files it is the same fault as of a Spec.
@@ -83,7 +85,7 @@ impl Failure {
     /// What a runtime says of a workspace or a cluster as a whole.
     pub(crate) fn runtime(err: &RuntimeError) -> Self {
         let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };
-        Self::of(code, vec![runtime_problem(err)])
+        Self::of(code, vec![convert::problem(err.problem())])
     }
 
     /// The code, and everything that is wrong.
@@ -148,25 +150,6 @@ fn cut(mut text: String, longest: usize) -> String {
 /// A problem of nothing in particular.
 pub(crate) fn problem(reason: &str, message: impl Into<String>) -> Problem {
     Problem { reason: reason.to_owned(), message: message.into(), ..Problem::default() }
-}
-
-/// What a runtime refuses, without saying for which resource.
-pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
-    use stoa_engine::problem::reason;
-    let (reason, field) = match err {
-        RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
-        RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
-        RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
-        RuntimeError::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
-        RuntimeError::Stale(_) => (reason::STALE_PLAN, None),
-        RuntimeError::Unavailable { .. }
-        | RuntimeError::Unread { .. }
-        | RuntimeError::GivenUp { .. }
-        | RuntimeError::Limited { .. } => (reason::UNAVAILABLE, None),
-        RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind".to_owned())),
-        RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
-    };
-    Problem { field: field.unwrap_or_default(), ..problem(reason, err.to_string()) }
 }
 
 /// Bytes in whole GiB, or else in MiB.

@@ -190,7 +190,7 @@ mod tests {
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::controllers::runs::tests::World;
+    use crate::{controllers::runs::tests::World, kinds::testing::deploying};
 
     /// A world in which an organization with this policy goes, and its stacks have another: the first run of one is under way,
     /// and nothing of the other is live.
@@ -207,10 +207,7 @@ mod tests {
         world.create("Run", "first", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
         let set = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Generating;
         world.registry.api::<Run>().update_status_with("shop", "first", set).await.unwrap();
-        let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]);
-        let begin = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let begin = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]));
         stacks.update_status_with("shop", "web", begin).await.unwrap();
         organizations.delete("", "shop", &DeleteOptions::default()).await.unwrap();
         world

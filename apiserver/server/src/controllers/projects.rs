@@ -134,6 +134,7 @@ mod tests {
     use super::*;
     use crate::{
         controllers::runs::tests::World,
+        kinds::testing::deploying,
         runs::{journal::tests::Narrow, runner},
     };
 
@@ -147,10 +148,7 @@ mod tests {
             let world = World::with_secrets().await;
             world.create_in("", "Namespace", "shop", json!({})).await;
             let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
-            let deployed = json!([{"workspace": "dev", "resources": 1}]);
-            let deploy = |stack: &mut Stack| {
-                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-            };
+            let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
             stacks.update_status_with("shop", "web", deploy).await.unwrap();
             stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = of_stack).await.unwrap();
             let set = |project: &mut Project| project.spec.deletion_policy = of_project;
@@ -176,10 +174,8 @@ mod tests {
             let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
             // One is going already, and what the first run of the other makes it has not told.
             stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
-            let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]);
-            let begin = |stack: &mut Stack| {
-                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-            };
+            let begin =
+                deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]));
             stacks.update_status_with("shop", "api", begin).await.unwrap();
             projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = policy).await.unwrap();
             projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();

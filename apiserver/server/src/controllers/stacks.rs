@@ -35,6 +35,7 @@ use crate::{
     events::Kind,
     kinds::{
         lookup::{Kind as ServedKind, Lookup},
+        run_parts::{OfRunSpec, OfRunStatus},
         stack::is_deployed,
     },
     runs::{
@@ -95,18 +96,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
-}
-
-/// What of a run says for whose deletion it counts: this is read with every change of it.
-#[derive(Deserialize)]
-struct OfRunSpec {
-    stack: String,
-}
-
-#[derive(Deserialize)]
-struct OfRunStatus {
-    #[serde(default)]
-    phase: RunPhase,
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
@@ -353,7 +342,7 @@ mod tests {
     use stoa_machinery::{Key, log, registry::DeleteOptions};
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
 
     /// A world in which the stack goes, and is destroyed before where it is deployed. A run that is to change it waits.
     async fn going() -> World {
@@ -368,10 +357,7 @@ mod tests {
     }
 
     async fn deploy(world: &World, resources: u64) {
-        let deployed = json!([{"workspace": "dev", "resources": resources}]);
-        let set = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let set = deploying(json!([{"workspace": "dev", "resources": resources}]));
         world.registry.api::<Stack>().update_status_with("shop", "web", set).await.unwrap();
     }
 

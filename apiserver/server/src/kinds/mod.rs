@@ -21,8 +21,11 @@ pub(crate) mod records;
 pub(crate) mod release;
 pub(crate) mod resource;
 pub(crate) mod run;
+pub(crate) mod run_parts;
 pub(crate) mod source;
 pub(crate) mod stack;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod trigger;
 pub(crate) mod workflow;
 pub(crate) mod workspace;

@@ -37,7 +37,7 @@ use super::*;
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     events::Recorder,
-    kinds::{self, lookup::Lookup},
+    kinds::{self, lookup::Lookup, testing::deploying},
     runs::{backends::Backends, runner},
     sealing,
     subresources::Subresources,
@@ -307,10 +307,7 @@ async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
     world.apply("one").await;
     world.registry.api::<stoa_types::Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
     say_begun(&world, "one").await;
-    let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]);
-    let begin = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let begin = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]));
     world.registry.api::<Stack>().update_status_with("shop", "web", begin).await.unwrap();
     let world = world.controlled();
     assert_eq!(why(&world.ended("one").await.conditions), reason::REFERENCE_NOT_FOUND);
@@ -321,10 +318,7 @@ async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
 async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the_deployment() {
     let world = World::new().await;
     let stacks = world.registry.api::<Stack>();
-    let deployed = json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]);
-    let healthy = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let healthy = deploying(json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]));
     let before = stacks.update_status_with("shop", "web", healthy).await.unwrap();
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 7});
     let uid = before.metadata.uid.clone();
@@ -380,11 +374,8 @@ async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
 async fn destroy_that_failed_is_not_started_again_at_once() {
     let world = World::new().await;
     let stacks = world.registry.api::<Stack>();
-    let deployed = json!([{"workspace": "dev", "resources": 1}]);
     let stack = stacks
-        .update_status_with("shop", "web", |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        })
+        .update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}])))
         .await
         .unwrap();
     let destroys = || async {

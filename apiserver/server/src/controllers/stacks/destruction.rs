@@ -186,7 +186,7 @@ mod tests {
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
 
     #[tokio::test]
     async fn runs_of_one_stack_say_nothing_of_another() {
@@ -195,9 +195,7 @@ mod tests {
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deployed = json!([{"workspace": "dev", "resources": 1}]);
         for name in ["web", "api"] {
-            let deploy = |stack: &mut Stack| {
-                stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-            };
+            let deploy = deploying(deployed.clone());
             stacks.update_status_with("shop", name, deploy).await.unwrap();
         }
         for (name, operation) in [("change", "Apply"), ("down", "Destroy")] {

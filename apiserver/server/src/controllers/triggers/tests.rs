@@ -3,20 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::Mutex;
 use serde_json::Value;
 use stoa_machinery::{
     Object, Registry,
     admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
 };
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
-use stoa_types::Condition;
+use stoa_types::{Condition, Source, common::condition, delivery::RunPhase};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-use super::*;
+use super::{start::NAMES, *};
 use crate::{
     controllers::runs::tests::World as Runs,
-    runs::runner::testing::{Answer, Answers},
+    kinds::{check::set_condition, testing::deploying},
+    runs::runner::{
+        self,
+        testing::{Answer, Answers},
+    },
 };
 
 mod people;
@@ -103,7 +109,7 @@ struct Looker {
 impl Default for Looker {
     fn default() -> Self {
         let (poke, poked) = Poke::new();
-        Self { memory: Arc::new(Memory { poke, ..Memory::default() }), poked: poked.into() }
+        Self { memory: Arc::new(Memory::new(poke)), poked: poked.into() }
     }
 }
 
@@ -431,10 +437,7 @@ async fn what_failed_is_not_started_again_until_something_changes() {
     assert_eq!(world.look().await.unwrap().reason, reason::RUN_FAILED);
     assert_eq!(world.started().await, [""; 0]);
     // A person who tries it again, with more luck.
-    let deployed = json!([{"workspace": "dev", "phase": "Succeeded", "commit": "a".repeat(40)}]);
-    let mended = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let mended = deploying(json!([{"workspace": "dev", "phase": "Succeeded", "commit": "a".repeat(40)}]));
     world.runs.registry.api::<Stack>().update_status_with("shop", "web", mended).await.unwrap();
     assert_eq!(world.look().await.unwrap().reason, reason::STARTED);
     world.push("b", "2").await;
@@ -514,10 +517,7 @@ async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() 
     assert_eq!(look().await, (8, None));
     fail(reason::SOURCE_UNREACHABLE).await;
     assert_eq!(look().await, (8, Some(60)));
-    let deployed = json!([{"workspace": "dev", "phase": "Succeeded", "commit": "c".repeat(40)}]);
-    let mended = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let mended = deploying(json!([{"workspace": "dev", "phase": "Succeeded", "commit": "c".repeat(40)}]));
     world.runs.registry.api::<Stack>().update_status_with("shop", "web", mended).await.unwrap();
     at(1_000_000);
     assert_eq!(look().await, (8, None));

@@ -129,10 +129,7 @@ async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave
     let world = World::with_stack().await;
     let none = Default::default();
     let set = |policy: DeletionPolicy| move |stack: &mut Stack| stack.spec.deletion_policy = policy;
-    let deployed = json!([{ "workspace": "dev", "resources": 1 }]);
-    let deploy = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     let all = world.registry.api::<Stack>();
     all.update_status_with("shop", "web-dev", deploy).await.unwrap();
     all.update_with("shop", "web-dev", set(DeletionPolicy::Destroy)).await.unwrap();

@@ -36,9 +36,7 @@ async fn who_may_destroy_all_stacks_is_asked_about_once_and_otherwise_about_each
     for name in ["a", "b", "c"] {
         let stack = json!({ "metadata": { "name": name }, "spec": { "project": "web", "workspaces": ["dev"] } });
         world.make(config, "Stack", "bank", stack).await.unwrap();
-        let deploy = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let deploy = deploying(deployed.clone());
         world.registry.api::<Stack>().update_status_with("bank", name, deploy).await.unwrap();
     }
     let deleted = async |allowed: &[&'static str], is_project: bool| {
@@ -82,10 +80,7 @@ async fn who_has_an_organization_destroy_its_stacks_may_destroy_them() {
     let refuse = |organization: &mut Organization| organization.spec.deletion_policy = DeletionPolicy::Refuse;
     // Nothing is live yet.
     organizations(&[]).update_with("", "bank", destroy).await.unwrap();
-    let deployed = json!([{ "workspace": "dev", "resources": 1 }]);
-    let deploy = |stack: &mut Stack| {
-        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-    };
+    let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     world.registry.api::<Stack>().update_status_with("bank", "web", deploy).await.unwrap();
     for count in 0..ALL.len() {
         let error = organizations(&ALL[..count]).delete("", "bank", &Default::default()).await.unwrap_err();

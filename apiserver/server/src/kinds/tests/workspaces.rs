@@ -13,10 +13,7 @@ use crate::kinds::workspace::WorkspaceStrategy;
 impl World {
     /// So many resources of the stack are live in the workspace.
     async fn deploy(&self, resources: u64) {
-        let deployed = json!([{ "workspace": "dev", "resources": resources }]);
-        let set = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
+        let set = deploying(json!([{ "workspace": "dev", "resources": resources }]));
         self.registry.api::<Stack>().update_status_with("shop", "web-dev", set).await.unwrap();
     }
 

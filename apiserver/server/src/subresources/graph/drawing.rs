@@ -31,15 +31,9 @@ enum Part<'a> {
 pub(super) fn dot(graph: &Graph) -> String {
     let title = dot_text(&title(graph));
     let mut out = format!("digraph {title} {{\n  label={title};\n  rankdir=LR;\n  node [shape=box];\n");
-    let mut depth = 1;
-    for part in parts(graph) {
-        if matches!(part, Part::Close) {
-            depth -= 1;
-        }
-        let indent = "  ".repeat(depth);
+    for (indent, part) in indented(graph) {
         let _ = match part {
             Part::Open(number, level, name) => {
-                depth += 1;
                 let label = dot_text(&format!("{level} {name}"));
                 writeln!(out, "{indent}subgraph cluster_{number} {{\n{indent}  label={label};")
             }
@@ -65,15 +59,9 @@ pub(super) fn mermaid(graph: &Graph) -> String {
     for (name, colour) in [FAILED, PROGRESSING, UNKNOWN] {
         let _ = writeln!(out, "  classDef {name} stroke:{colour}");
     }
-    let mut depth = 1;
-    for part in parts(graph) {
-        if matches!(part, Part::Close) {
-            depth -= 1;
-        }
-        let indent = "  ".repeat(depth);
+    for (indent, part) in indented(graph) {
         let _ = match part {
             Part::Open(number, level, name) => {
-                depth += 1;
                 let label = mermaid_escaped(&format!("{level} {name}"));
                 writeln!(out, "{indent}subgraph g{number}[\"{label}\"]")
             }
@@ -119,6 +107,21 @@ fn parts(graph: &Graph) -> Vec<Part<'_>> {
     }
     parts.extend(within.iter().map(|_| Part::Close));
     parts
+}
+
+/// The same, each with what its lines begin with.
+fn indented(graph: &Graph) -> impl Iterator<Item = (String, Part<'_>)> {
+    let mut depth = 1;
+    parts(graph).into_iter().map(move |part| {
+        if matches!(part, Part::Close) {
+            depth -= 1;
+        }
+        let indent = "  ".repeat(depth);
+        if matches!(part, Part::Open(..)) {
+            depth += 1;
+        }
+        (indent, part)
+    })
 }
 
 /// The edges by the numbers of their nodes.

@@ -1,0 +1,213 @@
+//! What is wrong with objects, field by field, and which columns they have.
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_wrong_with_an_object_is_told_field_by_field() {
+    let world = World::new().await;
+    let config = "config.stoa.dev/v1alpha1";
+    let cases = [
+        (
+            config,
+            "Organization",
+            "",
+            json!({ "metadata": { "name": "kube-x" }, "spec": { "owners": [{ "kind": "Robot", "name": "" }] } }),
+        ),
+        (config, "Organization", "", json!({ "metadata": { "name": "a.b" }, "spec": {} })),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "https://ann:secret@git.example.com/x.git", "pollInterval": "soon" } }),
+        ),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "/srv/config.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "", "namespace": "x" } } } }),
+        ),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "git@git.example.com:shop/config.git", "pullRequests": { "provider": "Gitea", "url": "HTTP://localhost:3000" } } }),
+        ),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s".repeat(64) }, "spec": { "remote": "https://git.example.com/config.git", "pullRequests": { "provider": "GitHub" } } }),
+        ),
+        (
+            config,
+            "Project",
+            "shop",
+            json!({ "metadata": { "name": "p" }, "spec": { "source": { "name": "" }, "path": "../up" } }),
+        ),
+        (
+            config,
+            "Stack",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "workspaces": ["a", "a"], "driftInterval": "1s", "trigger": "Apply" } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a" }, { "name": "a", "inCluster": true }] } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] },
+                "gitops": { "repository": "file:///deploy.git" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] }, "healthPolicies": [
+                { "apiVersion": "example.com/v1", "kind": "Widget", "current": "status.phase == 'Running'" },
+                { "apiVersion": "example.com/v2", "kind": "Widget", "current": " ", "failed": "request.name" },
+                { "apiVersion": "", "kind": "", "current": "status.", "inProgress": "true" },
+                { "apiVersion": "example.com", "kind": "Widget", "current": "true" },
+            ] } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "local": { "directory": "a/../b" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "s3": { "bucket": "A", "prefix": "/a/../b", "region": "here?", "endpoint": "http://s3.example.com/docs" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "a.b", "credentialsSecretRef": { "name": "s3" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "docs", "endpoint": "https://docs.oss-cn-hangzhou.aliyuncs.com", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "docs", "endpoint": "http://127.0.0.1:9000", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "Local", "s3": { "bucket": "docs" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "s3": { "bucket": "docs", "endpoint": "https://ann:secret@s3.example.com", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
+    ];
+    let mut told = Vec::new();
+    for (api_version, kind, namespace, object) in cases {
+        let error = world.make(api_version, kind, namespace, object).await.unwrap_err();
+        assert_eq!(error.code(), 422, "{kind}: {error}");
+        assert!(!error.message().contains("secret@"), "a password must not be repeated: {error}");
+        told.extend(causes(&error).into_iter().map(|cause| format!("{kind} {cause}")));
+    }
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    Organization metadata.name: Invalid value: "kube-x": the name is reserved
+    Organization spec.owners[0].name: Required value
+    Organization spec.owners[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"
+    Organization metadata.name: Invalid value: "a.b": must be usable as the name of a namespace: at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    Source spec.remote: Forbidden: the address must not contain a password; use secretRef
+    Source spec.pollInterval: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m
+    Source spec.pullRequests.url: Required value: the repository's address names no server; name its URL
+    Source spec.pullRequests.secretRef.name: Required value
+    Source spec.pullRequests.secretRef.namespace: Forbidden: the Secret must be in the object's own namespace
+    Source spec.pullRequests.url: Forbidden: must be https
+    Source metadata.name: Invalid value: "ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss": must be no more than 63 characters where pullRequests is set
+    Source spec.remote: Forbidden: the repository's address does not end in <owner>/<name>, which spec.pullRequests needs
+    Project spec.source.name: Required value
+    Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
+    Stack spec.workspaces[1]: Duplicate value: "a"
+    Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
+    Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
+    Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
+    Workspace spec.gitops: Forbidden: may not be set together with kubernetes: a workspace leads to clusters or to a repository
+    Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
+    Workspace spec.healthPolicies[1].current: Required value: an expression in CEL
+    Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')
+     | request.name
+     | ^
+    Workspace spec.healthPolicies[2].apiVersion: Required value
+    Workspace spec.healthPolicies[2].kind: Required value
+    Workspace spec.healthPolicies[2].current: Invalid value: "status.": compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'
+     | status.
+     | .......^
+    Workspace spec.healthPolicies[3].apiVersion: Invalid value: "example.com": must be <group>/<version>, or <version> for kinds without a group
+    Backend spec.s3: Required value: the bucket, when type is S3 or OSS
+    Backend spec.local: Forbidden: may only be set when type is Local
+    Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'
+    Backend spec.s3.bucket: Invalid value: "A": must be 3 to 63 characters of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit
+    Backend spec.s3.prefix: Invalid value: "/a/../b": must be segments of letters, digits, '-', '_' and '.' with '/' in between, none beginning with '.'
+    Backend spec.s3.region: Invalid value: "here?": must be made of a-z, 0-9 and '-'
+    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must not have a path, as the bucket and the prefix are set apart
+    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must be https, unless it is a loopback address
+    Backend spec.s3.credentialsSecretRef: Required value
+    Backend spec.s3.region: Required value: either this or endpoint
+    Backend spec.s3.bucket: Invalid value: "a.b": must not contain '.' when type is OSS
+    Backend spec.s3.credentialsSecretRef.namespace: Required value
+    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must be without the bucket, which goes before the host unless addressing is CustomDomain
+    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an address, as the bucket goes before the host unless addressing is CustomDomain
+    Backend spec.s3: Forbidden: may only be set when type is S3 or OSS
+    Backend spec.s3.endpoint: Forbidden: must not contain credentials; use credentialsSecretRef
+    "#);
+}
+
+#[tokio::test]
+async fn names_that_make_no_label_are_refused() {
+    let world = World::new().await;
+    let name = "n".repeat(64);
+    let expected = format!("metadata.name: Invalid value: \"{name}\": must be no more than 63 characters");
+    let kinds = [
+        ("config.stoa.dev/v1alpha1", "Project", "shop", json!({ "source": { "name": "main" }, "path": "p" })),
+        ("config.stoa.dev/v1alpha1", "Stack", "shop", json!({ "project": "p" })),
+        ("platform.stoa.dev/v1alpha1", "Workspace", "", json!({ "backend": { "name": "b" } })),
+        ("platform.stoa.dev/v1alpha1", "Backend", "", json!({ "type": "Local", "local": { "directory": "d" } })),
+    ];
+    for (api_version, kind, namespace, spec) in kinds {
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        let error = world.make(api_version, kind, namespace, object).await.unwrap_err();
+        assert_eq!(error.code(), 422, "{kind}: {error}");
+        assert!(causes(&error).contains(&expected), "{kind}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn columns_have_the_types_of_what_they_show() {
+    let world = World::new().await;
+    let mut checked = 0;
+    for store in world.registry.stores() {
+        let definition = store.definition();
+        for column in &definition.columns {
+            let stoa_machinery::definition::Cell::Path(path) = column.cell else { continue };
+            let mut schema = &*definition.schema;
+            for field in path {
+                schema = &schema["properties"][field];
+            }
+            assert_eq!(schema["type"], column.kind, "{} {}", definition.plural, column.name);
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
