@@ -35,6 +35,7 @@ mod chain;
 mod connection;
 mod deadline;
 mod debug;
+mod exposition;
 mod extension;
 mod gather;
 mod health;
