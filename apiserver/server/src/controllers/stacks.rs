@@ -94,7 +94,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), key)).await;
 }
 
 /// What of a run says for whose deletion it counts: this is read with every change of it.
