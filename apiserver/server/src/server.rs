@@ -191,6 +191,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .address(parts.address)
         .limits(parts.limits)
         .profiling(parts.profiling)
+        // Standalone it is a kube-apiserver to its clients, and otherwise an extension of one.
+        .lists_paths(!parts.namespaces.are_own())
         .health(health)
         .metrics(metrics.clone())
         .version(version());

@@ -127,9 +127,15 @@ pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
     response
 }
 
+/// Marks the answer to a path that nothing is known of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnknownPath;
+
 /// 404 in plain text, for paths that nothing is known of.
 pub fn page_not_found() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "404 page not found\n")
+    let mut response = text(StatusCode::NOT_FOUND, "404 page not found\n");
+    response.extensions_mut().insert(UnknownPath);
+    response
 }
 
 /// An answer in plain text, which no browser shall take for anything else; such as `http.Error` of Go writes it.
