@@ -53,15 +53,6 @@ func unusedAllowances(results []*result) []string {
 
 // What may differ, and why. A/ is k8s.io/apiserver/pkg, K/ is k8s.io/kubernetes, N/ is Go's net/http.
 func init() {
-	index := "the reference answers paths that it does not know with its index (A/server/routes/index.go, which a server that is nobody's delegate " +
-		"falls back to); kube-apiserver answers in plain text (A/util/notfoundhandler), and so does the subject"
-	allow(`paths: (/api(/.*)?|/apis/other.*|/unknown/?|/favicon.ico|//apis|/apis/\./wardle.example.com) \(direct\)`, index)
-	allow(`methods: \w+ /unknown \(direct\)`, index)
-	allow(`almost paths: \w+ with (api for apis|a group in capitals) \(direct\)`, index)
-	allow(`discovery: /api .* \(direct\)`, index)
-	allow(`server: /(livez/|livez/unknown|unknown as admin) \(direct\)`, index)
-	allow(`paths: /apis/wardle.example.com/v1alpha1/watch \(direct\)`,
-		"a path that cannot be read is a 500 in A/endpoints/filters/requestinfo.go, and here a path that nothing is known of")
 	allow(`discovery: /apis (of an unknown version or plain|in YAML|in anything) \(direct\)`,
 		"the reference leaves apiVersion out and adds serverAddressByClientCIDRs; kube-apiserver, which aggregates, does neither "+
 			"(k8s.io/kube-aggregator/pkg/apiserver/handler_apis.go)")
@@ -70,7 +61,6 @@ func init() {
 	allow(`openapi: /openapi/v3/unknown .* \(direct\)`, "the reference answers a version that it does not have with 200 and nothing (HandleGroupVersion in k8s.io/kube-openapi/pkg/handler3/handler.go); "+
 		"kube-apiserver with 404 (handleGroupVersion in k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator/aggregator.go), as does the subject")
 	allow(`openapi: /openapi/(v2|v3/apis(/.*)?), its media types \(direct\)`, protobufs)
-	allow(`server: metrics as application/vnd.google.protobuf;.*;encoding=delimited;.* \(direct\)`, "metrics are text alone (apiserver/machinery/README.md)")
 	allow(`create: (the name .*|a bad name to generate) \((direct|front)\)`,
 		"the reference's storage takes any name that can be a part of a path; names here are DNS subdomains, as those of most of kube-apiserver's kinds "+
 			"(ValidateNameFunc in K/pkg/apis/core/validation)")
@@ -84,11 +74,6 @@ func init() {
 		"so that it refuses tests that hold (lazyNode.equal in gopkg.in/evanphx/json-patch.v4/patch.go; ARCHITECTURE.md)")
 	allow(`order: a form that there is not, after a create \((direct|front)\)`,
 		"the reference writes first and refuses the form of its answer then (A/endpoints/handlers/response.go); here what cannot be answered is not done")
-	allow(`watch: initial events as a table.* \((direct|front)\)`, "the reference writes the time of a bookmark, which has none, as one of the year 1 (defaultTableConvertor in A/registry/rest/table.go); "+
-		"here what is not there is null, as of custom resources (ConvertToTable in k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor)")
-	allow(`watch: as metadata lists \((direct|front)\)`,
-		"the reference ends such a watch without an event, as it cannot make a list of one (A/endpoints/handlers/response.go); here it tells metadata")
-	allow(`authentication: a token \((direct|front)\)`, "no warning tells of a blank too many before a token, which is not believed either way (AuthenticateRequest in A/authentication/request/bearertoken/bearertoken.go)")
 	allow(`websocket: (no origin|the origin (null|%zz|localhost|https://localhost:x)|two subprotocols) \((direct|front)\)`, "the reference's refusal is written past the server, without any of its headers (newServerConn in golang.org/x/net/websocket/server.go)")
 	numbers := "both refuse; the reference keeps a number as it was written (literalStore in sigs.k8s.io/json/internal/golang/encoding/json/decode.go), and the subject as it was read"
 	allow(`bodies: a generation that is a (huge exponent|large number|number with an exponent) \((direct|front)\)`, numbers)
@@ -128,5 +113,4 @@ func allowWire() {
 	wire(`a request whose head breaks off`, "the reference calls it a bad request (conn.serve in N/server.go); RFC 9112 8 lets a server respond or not, and nobody is there any more to be told")
 	wire(`a create that asks first`, "the reference tells the client to go on twice, once as kube-apiserver and once for itself (N/httputil.ReverseProxy)")
 	wire(`a query of (300|900) KiB`, "the target of a request has 64 KiB at most in the subject, as its HTTP library has it; RFC 9110 4.1 asks for 8 KB")
-	wire(`an asterisk to get|a tunnel`, "the reference answers paths that it does not know with its index (A/server/routes/index.go)")
 }

@@ -134,6 +134,7 @@ pub mod options;
 #[cfg(test)]
 mod oracle;
 pub mod profile;
+mod protobuf;
 pub mod registry;
 pub mod request;
 mod row;

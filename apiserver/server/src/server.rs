@@ -107,14 +107,14 @@ struct Leader {
 
 impl Work for Leader {
     async fn lead(&self, term: Term) -> anyhow::Result<()> {
-        let Services { log, recorder, lookup, .. } = &self.services;
+        let Services { log, recorder, lookup, queues, .. } = &self.services;
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
         controllers::start(&self.services, &term.end, &mut tasks);
         tasks.spawn(notifications::run(self.services.clone(), self.notifications.clone(), term.clone()));
         if self.own_namespaces {
-            let namespaces = controllers::namespaces::run(self.registry.clone(), lookup.clone(), term.end.clone());
-            tasks.spawn(namespaces);
+            let (registry, queues) = (self.registry.clone(), queues.clone());
+            tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
             tasks.spawn(controllers::events::run(lookup.clone(), term.end.clone()));
         }
         let pushes = self.pushes.clone();
@@ -178,6 +178,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         clock: Arc::new(stoa_storage::SystemClock),
         max_runs: parts.runs.max_concurrent_runs.into(),
         run_lease: parts.runs.lease(),
+        queues: controllers::queue::Metrics::new(&metrics)?,
     };
     subresources.set(services.clone());
 
@@ -190,6 +191,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .address(parts.address)
         .limits(parts.limits)
         .profiling(parts.profiling)
+        // Standalone it is a kube-apiserver to its clients, and otherwise an extension of one.
+        .lists_paths(!parts.namespaces.are_own())
         .health(health)
         .metrics(metrics.clone())
         .version(version());

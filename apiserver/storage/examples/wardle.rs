@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use stoa_machinery::{
-    ResourceDefinition, Strategy,
+    Object, ResourceDefinition, Strategy,
     definition::{Cell, Column},
     log::{Log, MemoryLog},
     options::RecommendedOptions,
@@ -130,6 +130,14 @@ where
 /// What Kubernetes says of the column that a kind has when it declares none.
 const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
+/// When an object was created, as Go's default table has it: what was never created, such as a bookmark, was in the year 1.
+fn created_at(object: &Object) -> Value {
+    match object.meta_str("creationTimestamp") {
+        "" => "0001-01-01T00:00:00Z".into(),
+        time => time.into(),
+    }
+}
+
 /// Serves what the conformance program compares.
 #[derive(Parser)]
 struct Options {
@@ -192,7 +200,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let server = ExtensionServer::connect(&options.server).await?;
-    let columns = [Column::new("Created At", Cell::Path(&["metadata", "creationTimestamp"]), CREATED_AT).kind("date")];
+    let columns = [Column::new("Created At", Cell::Compute(created_at), CREATED_AT).kind("date")];
     let registry = server
         .registry(options.storage.open().await?)
         .register(ResourceDefinition::of::<Flunder>().columns(&columns), FlunderStrategy)

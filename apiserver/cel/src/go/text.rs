@@ -45,7 +45,7 @@ pub fn is_printable(c: char) -> bool {
 }
 
 /// A number with the least digits that tell it, as `strconv.FormatFloat(number, 'g', -1, 64)` writes it: `1.5`, `1e+06`.
-pub(crate) fn shortest(number: f64) -> String {
+pub fn shortest(number: f64) -> String {
     if number.is_nan() || number.is_infinite() {
         return not_finite(number).to_owned();
     }

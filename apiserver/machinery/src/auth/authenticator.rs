@@ -171,6 +171,14 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
+/// Whether a token stands behind two blanks, which makes it none: what is between them counts for the token.
+pub(crate) fn has_blank_before_token(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::AUTHORIZATION).map_or(&[][..], http::HeaderValue::as_bytes);
+    let value = String::from_utf8_lossy(value);
+    let scheme = value.trim().split_once("  ").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,5 +245,20 @@ mod tests {
         assert_eq!(check(b"Bearer "), None);
         assert_eq!(check(b"Basic abc"), None);
         assert_eq!(check(b"Bearer"), None);
+        assert_eq!(check(b"Bearer  abc"), None);
+    }
+
+    #[test]
+    fn token_behind_two_blanks_is_told_from_none() {
+        for (value, expected) in [
+            ("Bearer  abc", true),
+            (" bearer   abc", true),
+            ("Bearer abc  d", false),
+            ("Bearer  ", false),
+            ("Basic  abc", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+            assert_eq!(has_blank_before_token(&headers), expected, "{value:?}");
+        }
     }
 }

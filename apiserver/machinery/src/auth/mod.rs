@@ -30,6 +30,7 @@ pub(crate) mod service_account;
 mod token_review;
 
 pub use access_review::{DecisionsKept, SubjectAccessReviewer};
+pub(crate) use authenticator::has_blank_before_token;
 pub use authenticator::{
     ANONYMOUS, AUTHENTICATED, AuthenticationError, Authenticator, Credentials, OrAnonymous, UNAUTHENTICATED, Union,
 };

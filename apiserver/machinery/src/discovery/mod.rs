@@ -82,7 +82,11 @@ impl Discovery {
         };
         Some(match self.legacy.get(path) {
             None if depth == 2 && self.has_group_of(path) => Err(response::generic(StatusCode::NOT_FOUND)),
-            None => Ok(document::not_found()),
+            None => {
+                let mut unknown = document::not_found();
+                unknown.extensions_mut().insert(response::UnknownPath);
+                Ok(unknown)
+            }
             Some(_) if method != Method::GET => Err(response::generic(StatusCode::METHOD_NOT_ALLOWED)),
             Some(legacy) => self.respond_found(path, legacy, depth == 0, headers),
         })

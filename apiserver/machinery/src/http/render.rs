@@ -104,7 +104,7 @@ fn go_package(definition: &ResourceDefinition) -> &str {
 
 /// One object in a form. A table's columns are left out without `headers`.
 ///
-/// [`Form::PartialList`] gives the metadata of the object, which is what watches of lists send.
+/// [`Form::PartialList`] gives the metadata of the object, of which a list has many.
 pub(crate) fn write_object(
     out: &mut Vec<u8>,
     definition: &ResourceDefinition,

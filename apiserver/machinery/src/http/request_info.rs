@@ -123,6 +123,20 @@ impl RequestInfo {
         }
     }
 
+    /// Whether a verb stands in the path and no resource after it, as in `/apis/G/V/watch`.
+    pub(crate) fn lacks_resource(&self) -> bool {
+        if self.is_resource_request {
+            return false;
+        }
+        let mut parts = self.path.trim_matches('/').split('/');
+        let before = match parts.next() {
+            Some("api") => 1,
+            Some("apis") => 2,
+            _ => return false,
+        };
+        parts.nth(before).is_some_and(is_verb_prefix) && parts.next().is_none()
+    }
+
     /// The verb that stands in the path before the resource: `watch` or `proxy`.
     pub(crate) fn verb_in_path(&self) -> Option<&str> {
         let mut parts = self.path.trim_matches('/').split('/');
@@ -293,6 +307,22 @@ mod tests {
             "/apis/g.io/v1/namespaces/shop%2Fstacks/web",
             "get group=g.io version=v1 ns=shop resource=stacks subresource= name=web",
         );
+    }
+
+    #[test]
+    fn verb_in_a_path_has_a_resource_after_it() {
+        for (path, lacks) in [
+            ("/apis/g.io/v1/watch", true),
+            ("/apis/g.io/v1/proxy/", true),
+            ("/api/v1/watch", true),
+            ("/apis/g.io/v1/watch/stacks", false),
+            ("/apis/g.io/watch", false),
+            ("/apis/g.io/v1", false),
+            ("/other/v1/watch", false),
+        ] {
+            let info = RequestInfo::new(&Method::GET, &path.parse().unwrap());
+            assert_eq!(info.lacks_resource(), lacks, "{path}");
+        }
     }
 
     #[test]

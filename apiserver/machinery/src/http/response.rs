@@ -127,9 +127,15 @@ pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
     response
 }
 
+/// Marks the answer to a path that nothing is known of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnknownPath;
+
 /// 404 in plain text, for paths that nothing is known of.
 pub fn page_not_found() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "404 page not found\n")
+    let mut response = text(StatusCode::NOT_FOUND, "404 page not found\n");
+    response.extensions_mut().insert(UnknownPath);
+    response
 }
 
 /// An answer in plain text, which no browser shall take for anything else; such as `http.Error` of Go writes it.
@@ -168,7 +174,7 @@ pub(crate) fn finish(response: &mut Response<Body>, audit_id: Option<HeaderValue
         .unwrap_or_else(|| HeaderValue::from_str(&Uuid::new_v4().to_string()).expect("a UUID is a header value"));
     headers.entry(AUDIT_ID).or_insert(audit_id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    for warning in warnings(context.take_warnings()) {
+    for warning in warnings(&context.take_warnings()) {
         headers.append(header::WARNING, warning);
     }
 }
@@ -178,22 +184,41 @@ const WARNING_CHARS: usize = 4 * 1024;
 /// What each is cut to.
 const CUT_WARNING_CHARS: usize = 256;
 
-/// `Warning` headers, each text once, bounded as `k8s.io/apiserver/pkg/endpoints/filters` bounds them.
-fn warnings(texts: Vec<String>) -> Vec<HeaderValue> {
+/// `Warning` headers, each text once, bounded as `k8s.io/apiserver/pkg/endpoints/filters` bounds them: all of them are cut
+/// once they are too long together, and from then on the one that passes the limit is the last.
+fn warnings(texts: &[String]) -> Vec<HeaderValue> {
     let mut seen = HashSet::new();
-    let mut unique = texts;
-    unique.retain(|text| !text.is_empty() && !text.chars().any(char::is_control) && seen.insert(text.clone()));
-    if unique.iter().map(|text| text.chars().count()).sum::<usize>() > WARNING_CHARS {
-        let mut left = WARNING_CHARS;
-        unique.retain_mut(|text| {
-            *text = text.chars().take(CUT_WARNING_CHARS).collect();
-            let fits = left > 0;
-            left = left.saturating_sub(text.chars().count());
-            fits
-        });
+    let unique: Vec<&str> =
+        texts.iter().map(String::as_str).filter(|text| !text.is_empty() && seen.insert(*text)).collect();
+    let (mut told, mut chars) = (Vec::new(), 0);
+    let too_many = unique.iter().position(|text| {
+        let Some(header) = warning(text) else { return false };
+        chars += text.chars().count();
+        told.push(header);
+        chars > WARNING_CHARS
+    });
+    let Some(over) = too_many else { return told };
+    (told, chars) = (Vec::new(), 0);
+    for (place, text) in unique.into_iter().enumerate() {
+        if place > over && chars >= WARNING_CHARS {
+            break;
+        }
+        let cut: String = text.chars().take(CUT_WARNING_CHARS).collect();
+        if let Some(header) = warning(&cut) {
+            chars += cut.chars().count();
+            told.push(header);
+        }
     }
-    let quoted = unique.iter().map(|text| format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
-    quoted.filter_map(|text| HeaderValue::from_bytes(text.as_bytes()).ok()).collect()
+    told
+}
+
+/// One header; a text with control characters has none.
+fn warning(text: &str) -> Option<HeaderValue> {
+    if text.chars().any(char::is_control) {
+        return None;
+    }
+    let quoted = format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
 #[cfg(test)]
@@ -217,22 +242,41 @@ mod tests {
     #[test]
     fn warnings_are_quoted_and_given_once() {
         let texts = ["unknown field \"spec.x\"", "a\\b", "unknown field \"spec.x\"", "", "line\nbreak"];
-        let headers = warnings(texts.map(str::to_owned).to_vec());
+        let headers = warnings(&texts.map(str::to_owned));
         assert_eq!(headers, [r#"299 - "unknown field \"spec.x\"""#, r#"299 - "a\\b""#]);
     }
 
     /// To compare each with each would take minutes.
     #[test]
     fn each_of_very_many_warnings_is_looked_at_once() {
-        let texts = (0..200_000).chain(0..200_000).map(|n| format!("{n:0>300}")).collect();
-        assert_eq!(warnings(texts).len(), WARNING_CHARS / CUT_WARNING_CHARS);
+        let texts: Vec<_> = (0..200_000).chain(0..200_000).map(|n| format!("{n:0>300}")).collect();
+        assert_eq!(warnings(&texts).len(), WARNING_CHARS / CUT_WARNING_CHARS);
     }
 
     #[test]
     fn too_many_warnings_are_cut() {
         let texts: Vec<_> = (0..40).map(|n| format!("{n}{}", "x".repeat(1000))).collect();
-        let headers = warnings(texts);
+        let headers = warnings(&texts);
         assert_eq!(headers.len(), WARNING_CHARS / CUT_WARNING_CHARS);
         assert!(headers.iter().all(|header| header.len() == CUT_WARNING_CHARS + r#"299 - """#.len()));
+    }
+
+    #[test]
+    fn the_warning_that_is_too_much_is_told_and_none_after_it() {
+        let texts = |lengths: &[usize]| -> Vec<String> {
+            let long = lengths.iter().enumerate();
+            long.map(|(n, length)| format!("{n:0>2}{}", "\u{e9}".repeat(length - 2))).collect()
+        };
+        let full = [256; 16];
+        assert_eq!(warnings(&texts(&full)).len(), 16, "they fit");
+        // What was told before is told again, cut, and then what there is no room for.
+        assert_eq!(warnings(&texts(&[&full[..], &[3, 3]].concat())).len(), 17);
+        assert_eq!(warnings(&texts(&[&[4000][..], &full].concat())).len(), 16);
+        assert_eq!(warnings(&texts(&[4097])).len(), 1);
+        // A text that is cut before its control character has one no more.
+        let broken = format!("{}\n", "x".repeat(300));
+        assert_eq!(warnings(std::slice::from_ref(&broken)).len(), 0);
+        let cut = warnings(&[broken, "y".repeat(4097)]);
+        assert_eq!(cut, ["x", "y"].map(|c| format!("299 - \"{}\"", c.repeat(256))));
     }
 }

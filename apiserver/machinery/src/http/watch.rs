@@ -89,14 +89,14 @@ impl hyper::body::Body for Watch {
                     this.waits(cx.waker());
                     break;
                 }
-                Poll::Ready(Some(event)) => {
+                Poll::Ready(Some(event)) if this.encoder.tells(&event) => {
                     lines.push(&mut this.encoder, &event);
                     if matches!(event, Event::Error(_)) {
                         this.events = None;
                         break;
                     }
                 }
-                Poll::Ready(None) => {
+                Poll::Ready(_) => {
                     this.events = None;
                     break;
                 }
@@ -172,6 +172,12 @@ impl Encoder {
     /// Begins a watch in a form.
     pub(crate) fn new(definition: Arc<ResourceDefinition>, form: Form, now: fn() -> Timestamp) -> Self {
         Self { definition, form, now, headers: true }
+    }
+
+    /// Whether there is a way to tell of an event. One object is no list, and upstream ends a watch that asks for one with its
+    /// first event, unless that is an error.
+    pub(crate) fn tells(&self, event: &Event) -> bool {
+        !matches!(self.form, Form::PartialList(_)) || matches!(event, Event::Error(_))
     }
 
     /// An event and a line's end, encoded once for all watches that say it alike.

@@ -113,7 +113,7 @@ impl Frames {
                 event = events.next() => event,
                 over = &mut over => break over,
             };
-            let Some(event) = event else { break Over::Stopped };
+            let Some(event) = event.filter(|event| encoder.tells(event)) else { break Over::Stopped };
             let mut frame = Vec::new();
             encoder.write(&mut frame, &event);
             let text = Utf8Bytes::try_from(bytes::Bytes::from(frame)).expect("events are encoded as JSON");

@@ -162,8 +162,9 @@ impl Call<'_> {
         self.record_change(body);
         let Configuration { object, duplicates } = Configuration::parse(body)?;
         let applied = format!("{}/{}", object.namespace(), object.name());
+        let owners = registry::managed_fields_of(&object).cloned();
         let finish = |mut merged: Object| {
-            let settled = self.written_as().decoder.settle(&mut merged);
+            let settled = self.settle_applied(&mut merged, owners.as_ref());
             settled.map_err(|misfit| self.unconverted(&applied, &misfit))?;
             duplicates.check(&context)?;
             ensure_namespace(self.namespace, &mut merged)?;
@@ -175,6 +176,17 @@ impl Call<'_> {
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
         self.answer(written(created), form, &stored)
+    }
+
+    /// Brings an object that a configuration was merged into to its type. What the configuration says of owners is read with
+    /// it, as upstream, though nothing comes of that.
+    fn settle_applied(&self, merged: &mut Object, owners: Option<&Value>) -> Result<StrictErrors, Misfit> {
+        let decoder = &self.written_as().decoder;
+        let Some(owners) = owners else { return decoder.settle(merged) };
+        let tracked = merged.metadata_mut().insert(registry::MANAGED_FIELDS.to_owned(), owners.clone());
+        let settled = decoder.settle(merged);
+        registry::put_managed_fields(merged, tracked);
+        settled
     }
 
     /// 500 with no reason, as upstream, about a value that merging takes and its type does not.

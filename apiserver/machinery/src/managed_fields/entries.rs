@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use stoa_cel::go::time;
 
 use super::{set::Set, value};
 use crate::status::quote;
@@ -108,6 +109,20 @@ pub(super) fn is_reset(entries: Option<&Value>) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a value has the types of an entry, whatever it says.
+///
+/// Follows `GetManagedFields` in `k8s.io/apimachinery/pkg/apis/meta/v1/unstructured`, which takes any `fieldsV1`.
+pub(super) fn is_entry(value: &Value) -> bool {
+    let Some(entry) = value.as_object() else { return false };
+    let is_text = |name: &str| matches!(entry.get(name), None | Some(Value::Null | Value::String(_)));
+    let is_time = match entry.get("time") {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => time::parse(text).is_ok(),
+        Some(_) => false,
+    };
+    is_time && ["manager", "operation", "apiVersion", "fieldsType", "subresource"].into_iter().all(is_text)
 }
 
 /// Reads `managedFields`; absent is nobody.

@@ -256,9 +256,9 @@ impl FieldManager {
                 .track(&Map::new(), &live, managers, BEFORE, options.now)
                 .map_err(|error| broken(format!("failed to create manager for existing fields: {error}")))?;
         }
-        // A list of anything but maps is none to upstream; what is wrong with it is found further on.
-        let entries = configuration.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS)?.as_array());
-        if entries.is_some_and(|entries| entries.iter().all(Value::is_object)) {
+        // A list of anything but entries is none to upstream; what is wrong with it is found further on.
+        let written = configuration.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS)?.as_array());
+        if written.is_some_and(|written| written.iter().all(entries::is_entry)) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_values(configuration, &live)?;

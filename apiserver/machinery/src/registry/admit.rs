@@ -17,7 +17,7 @@ use crate::{
     status::ApiError,
 };
 
-pub(super) const MANAGED_FIELDS: &str = "managedFields";
+pub(crate) const MANAGED_FIELDS: &str = "managedFields";
 
 /// A write about to be admitted.
 #[derive(Clone, Copy, Debug)]
@@ -189,12 +189,12 @@ impl Store {
 }
 
 /// The `managedFields` of an object.
-pub(super) fn managed_fields_of(object: &Object) -> Option<&Value> {
+pub(crate) fn managed_fields_of(object: &Object) -> Option<&Value> {
     object.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS))
 }
 
 /// Puts `managedFields` into an object in the place of what it has.
-pub(super) fn put_managed_fields(object: &mut Object, managed_fields: Option<Value>) {
+pub(crate) fn put_managed_fields(object: &mut Object, managed_fields: Option<Value>) {
     let metadata = object.metadata_mut();
     match managed_fields {
         Some(entries) => metadata.insert(MANAGED_FIELDS.to_owned(), entries),

@@ -36,7 +36,7 @@ mod values;
 
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use admit::Written;
+pub(crate) use admit::{MANAGED_FIELDS, Written, managed_fields_of, put_managed_fields};
 pub use answer::CreateHandler;
 pub use api::Api;
 pub use builder::{BuildError, RegistryBuilder};

@@ -40,7 +40,7 @@ use crate::{
     audit::{self, Auditor, NotStored, Recorded, Trail},
     auth::{
         ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, Impersonation, PeerCertificates, chain,
-        clear_standard_headers, forbidden,
+        clear_standard_headers, forbidden, has_blank_before_token,
     },
     http::{Body, RequestInfo, body, negotiate, query::Query, response},
     request::{Outlasting, RequestContext, UserInfo},
@@ -51,6 +51,9 @@ use crate::{
 const MAX_AUDIT_ID: usize = 1024;
 /// How much of it is logged, as upstream.
 const LOGGED_AUDIT_ID: usize = 64;
+/// What a client is warned of that has two blanks before its token.
+const BLANK_TOKEN: &str =
+    r#"299 - "the provided Authorization header contains extra space before the bearer token, and is ignored""#;
 /// What a client hears whose request caused a panic.
 const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
 
@@ -85,6 +88,8 @@ pub(crate) struct Chain {
     pub(crate) outlasting: Outlasting,
     /// Whether profiles are served.
     pub(crate) profiling: bool,
+    /// Whether whoever asks for a path that there is not is told of those that there are.
+    pub(crate) lists_paths: bool,
 }
 
 /// A request on its way through the filters.
@@ -116,6 +121,9 @@ impl Chain {
     ) -> Response<Body> {
         let (mut parts, incoming) = request.into_parts();
         let info = RequestInfo::new(&parts.method, &parts.uri);
+        if info.lacks_resource() {
+            return unreadable(&parts.method, &parts.uri, audit_id(&mut parts.headers));
+        }
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let long_running = is_long_running(&info, &query);
         let lines = Lines::wanted(&query, &parts.headers);
@@ -181,6 +189,9 @@ impl Chain {
         let headers = response.headers_mut();
         headers.insert(response::AUDIT_ID, audit_id);
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        if record.blank_token {
+            headers.append(header::WARNING, HeaderValue::from_static(BLANK_TOKEN));
+        }
         let code = response.status();
         let took = record.received().elapsed();
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
@@ -191,7 +202,7 @@ impl Chain {
             // A Status says more than its code; other objects count only where they are asked for, documents never.
             let keeps = match failure {
                 Some(_) => false,
-                None if long_running => false,
+                None if long_running || response.extensions().get::<response::UnknownPath>().is_some() => false,
                 None => {
                     let failed = code.is_client_error() || code.is_server_error();
                     trail.wants_response() && answers_objects || method == Method::DELETE || failed
@@ -221,7 +232,7 @@ impl Chain {
         trail: &Mutex<Option<Arc<Trail>>>,
     ) -> Result<Response<Body>, ApiError> {
         let Passing { info, long_running, mut request, audit_id, received, lines, end } = passing;
-        let mut user = match self.authenticate(connection, &mut request).await {
+        let mut user = match self.authenticate(connection, &mut request, record).await {
             Ok(user) => user,
             Err(error) => {
                 let of = (&info, request.uri(), request.headers());
@@ -236,7 +247,7 @@ impl Chain {
                 let of = (&info, request.uri(), request.headers());
                 match Trail::begin(auditor, recorded(connection, of, &user, &audit_id, received)) {
                     Ok(begun) => begun,
-                    Err(NotStored) => return Ok(internal_error(&request, "failed to store audit event")),
+                    Err(NotStored) => return Ok(internal_error(request.uri(), "failed to store audit event")),
                 }
             }
         };
@@ -275,7 +286,7 @@ impl Chain {
                 let error = forbidden(&user, &info.attributes(), &reason);
                 return Ok(in_lines(refusal(&error, request.headers()), lines).await);
             }
-            Err(error) => return Ok(internal_error(&request, error.message())),
+            Err(error) => return Ok(internal_error(request.uri(), error.message())),
         }
         if let Some(trail) = &begun {
             trail.prepare(request.headers_mut());
@@ -286,7 +297,13 @@ impl Chain {
         if let Some(end) = end {
             context.end_by(end.into());
         }
-        Ok(self.dispatch(info, context, request, begun.as_ref()).await)
+        let answer = self.dispatch(info, context, request, begun.as_ref()).await;
+        if self.lists_paths && answer.extensions().get::<response::UnknownPath>().is_some() {
+            let mut index = self.index(StatusCode::NOT_FOUND);
+            index.extensions_mut().insert(response::UnknownPath);
+            return Ok(index);
+        }
+        Ok(answer)
     }
 
     /// What is recorded of a request that fails before it is known who sent it.
@@ -301,7 +318,12 @@ impl Chain {
         audit::of_unknown_sender(auditor, recorded(connection, of, &UserInfo::default(), audit_id, received))
     }
 
-    async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
+    async fn authenticate(
+        &self,
+        connection: &Connection,
+        request: &mut Request<Body>,
+        record: &mut Record,
+    ) -> Result<UserInfo, ApiError> {
         let began = Instant::now();
         let credentials = Credentials { headers: request.headers(), certificates: connection.certificates.as_ref() };
         let found = self.authenticator.authenticate(credentials).await;
@@ -313,6 +335,7 @@ impl Chain {
         self.metrics.authenticated(outcome, began.elapsed());
         // Strangers may not keep an HTTP/2 connection, which is cheap to hold and dear to serve.
         let known = outcome.is_ok_and(|user| user.name != ANONYMOUS);
+        record.blank_token = !known && has_blank_before_token(request.headers());
         if !known && request.version() == Version::HTTP_2 {
             connection.close.cancel();
         }
@@ -367,7 +390,7 @@ impl Chain {
                     let status = Statusz { version: &self.version, started: self.metrics.started, paths: self.paths() };
                     return or_failure(status.respond(request.headers()), request.headers());
                 }
-                "/" | "/index.html" => return self.index(),
+                "/" | "/index.html" => return self.index(StatusCode::OK),
                 path => {
                     if let Some(below) = path.strip_prefix("/version")
                         && (below.is_empty() || below.starts_with('/'))
@@ -412,12 +435,13 @@ impl Chain {
     }
 
     /// What the server has at its root: the paths that it serves.
-    fn index(&self) -> Response<Body> {
+    fn index(&self, code: StatusCode) -> Response<Body> {
         let mut paths = self.paths();
         paths.push("/statusz".to_owned());
         paths.sort();
         let text = serde_json::to_vec_pretty(&serde_json::json!({ "paths": paths })).expect("texts serialize");
         let mut response = Response::new(body::full(Bytes::from(text)));
+        *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
@@ -492,11 +516,22 @@ async fn in_lines(answer: Response<Body>, lines: Option<Lines>) -> Response<Body
 /// The answer when the server itself fails before it knows whether the request is allowed.
 ///
 /// Follows `InternalError` in `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters`.
-fn internal_error(request: &Request<Body>, why: &str) -> Response<Body> {
-    let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+fn internal_error(uri: &Uri, why: &str) -> Response<Body> {
+    let target = uri.path_and_query().map_or("", PathAndQuery::as_str);
     let text = format!("Internal Server Error: {}: {why}\n", quote(target));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     response::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
+/// The answer to a path that names no resource where there has to be one. No filter sees such a request.
+///
+/// Follows `WithRequestInfo` in `k8s.io/apiserver/pkg/endpoints/filters`.
+fn unreadable(method: &Method, uri: &Uri, audit_id: HeaderValue) -> Response<Body> {
+    let target = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let why = format!("failed to create RequestInfo: unable to determine kind and namespace from url, {target}");
+    let mut response = internal_error(uri, &why);
+    response.headers_mut().insert(response::AUDIT_ID, audit_id);
+    if method == Method::HEAD { without_body(response) } else { response }
 }
 
 /// An answer's head alone, with the length of what would follow where that is known.

@@ -102,6 +102,7 @@ impl ExtensionServer {
             .address(self.address)
             .limits(self.limits.clone())
             .profiling(self.profiling)
+            .lists_paths(true)
             .metrics(self.metrics.clone());
         match &self.auditor {
             Some(auditor) => builder.auditor(auditor.clone()),

@@ -6,17 +6,17 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use prometheus::{
-    Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, TextEncoder, core::Collector,
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, core::Collector,
     process_collector::ProcessCollector, proto::MetricFamily,
 };
 
+use super::exposition::Format;
 use crate::{
-    document,
-    http::{Body, body, encoding, negotiate},
+    http::{Body, body, encoding},
     metrics::{Families, alpha, beta, stable},
     request::UserInfo,
 };
@@ -33,10 +33,6 @@ const WITHOUT_SHORTEST: &[f64] = DURATION_BUCKETS.split_at(2).1;
 const WATCH_LIST_BUCKETS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 const FILTER_BUCKETS: [f64; 13] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0];
-/// The ways to escape names of metrics that are known.
-const ESCAPINGS: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
-/// How metrics are encoded in protobuf.
-const PROTOBUF_ENCODINGS: [&str; 3] = ["delimited", "text", "compact-text"];
 /// How many resources appear in labels at most; a server has far fewer.
 const MOST_RESOURCES: usize = 2000;
 
@@ -259,21 +255,14 @@ impl Metrics {
         })
     }
 
-    /// Metrics in Prometheus' text format.
+    /// Metrics in the format that is asked for.
     pub(super) fn written(&self, families: &[MetricFamily], request: &HeaderMap) -> Response<Body> {
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(families, &mut text) {
-            tracing::error!(%error, "metrics do not encode");
-            let mut response = Response::new(body::full("metrics do not encode\n"));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            return response;
-        }
+        let format = Format::wanted(request);
+        let plain = format.encode(families);
         let gzip = encoding::prefers_gzip(request);
-        let mut response = Response::new(body::full(if gzip { encoding::gzip(&text) } else { text.into() }));
+        let mut response = Response::new(body::full(if gzip { encoding::gzip(&plain) } else { plain.into() }));
         let headers = response.headers_mut();
-        let content_type = format!("text/plain; version=0.0.4; charset=utf-8; escaping={}", escaping(request));
-        let content_type = HeaderValue::try_from(content_type).expect("its parts are ASCII");
-        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert(header::CONTENT_TYPE, format.content_type());
         headers.insert(PROCESS_START_TIME, self.started.as_second().into());
         if gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -340,25 +329,6 @@ impl Metrics {
         known.insert(resource.clone());
         true
     }
-}
-
-/// How names are to be escaped, as `Negotiate` of `github.com/prometheus/common/expfmt` reads it. No name here needs that,
-/// so that all ways come to the same text.
-fn escaping(request: &HeaderMap) -> &'static str {
-    let mut chosen = "underscores";
-    for clause in negotiate::clauses(document::accept(request)) {
-        let asked = clause.param("escaping");
-        chosen = ESCAPINGS.into_iter().find(|known| asked == Some(*known)).unwrap_or(chosen);
-        // Where upstream finds its format: text of this version, or protobuf, which text is the answer to here.
-        let of_text = clause.names("text", "plain") && clause.param("version").is_none_or(|version| version == "0.0.4");
-        let of_protobuf = clause.names("application", "vnd.google.protobuf")
-            && clause.param("proto") == Some("io.prometheus.client.MetricFamily")
-            && clause.param("encoding").is_some_and(|encoding| PROTOBUF_ENCODINGS.contains(&encoding));
-        if of_text || of_protobuf {
-            break;
-        }
-    }
-    chosen
 }
 
 /// When the process started: what its metric says too.

@@ -35,6 +35,7 @@ mod chain;
 mod connection;
 mod deadline;
 mod debug;
+mod exposition;
 mod extension;
 mod gather;
 mod health;
@@ -178,6 +179,7 @@ pub struct ServerBuilder {
     health: Arc<Health>,
     reloads: Vec<Arc<dyn Reload>>,
     profiling: bool,
+    lists_paths: bool,
 }
 
 impl ServerBuilder {
@@ -239,6 +241,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Whether whoever asks for a path that there is not is told (404) of those that there are, as by Go's extension servers. By
+    /// default the answer is kube-apiserver's, plain text that says no more than that.
+    #[must_use]
+    pub fn lists_paths(mut self, lists: bool) -> Self {
+        self.lists_paths = lists;
+        self
+    }
+
     /// Binds the address. Connections wait until [`Server::run`].
     ///
     /// # Errors
@@ -266,6 +276,7 @@ impl ServerBuilder {
             handler: self.handler,
             outlasting: Outlasting::default(),
             profiling: self.profiling,
+            lists_paths: self.lists_paths,
         };
         Ok(Server { listener, address, tls, chain: Arc::new(chain), limits: self.limits, reloads })
     }
@@ -303,6 +314,7 @@ impl Server {
             health: Arc::default(),
             reloads: Vec::new(),
             profiling: true,
+            lists_paths: false,
         }
     }
 

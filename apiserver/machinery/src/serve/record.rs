@@ -46,6 +46,8 @@ pub(crate) struct Record {
     pub(crate) ending: Option<Ending>,
     /// How long it waited for others.
     pub(crate) waits: Arc<Waits>,
+    /// Whether the client showed a token that counts for none, as a blank too many stands before it.
+    pub(crate) blank_token: bool,
     events: Option<Events>,
 }
 
@@ -97,6 +99,7 @@ impl Record {
             permit: None,
             ending: None,
             waits: Arc::default(),
+            blank_token: false,
             events: None,
         }
     }

@@ -31,7 +31,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(backends) = services.lookup.api::<Backend>() else { return };
     let triggers = vec![Trigger::on(&backends, |b| vec![queue::key_of(b)])];
     let probes = Probes::default();
-    queue::drive_some("backends", AT_ONCE, triggers, end, |key| look(services.clone(), probes.clone(), key)).await;
+    queue::drive_some(services.queues.of("backends"), AT_ONCE, triggers, end, |key| {
+        look(services.clone(), probes.clone(), key)
+    })
+    .await;
 }
 
 async fn look(services: Services, probes: Probes, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {

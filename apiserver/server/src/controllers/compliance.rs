@@ -81,7 +81,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     ];
     let turns = Arc::new(Turns::new(ASKING));
     let look = |key| look(services.clone(), by_workspace.clone(), turns.clone(), key);
-    queue::drive_some("compliance", AT_ONCE, triggers, end, look).await;
+    queue::drive_some(services.queues.of("compliance"), AT_ONCE, triggers, end, look).await;
 }
 
 async fn look(

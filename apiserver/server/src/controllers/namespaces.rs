@@ -30,7 +30,7 @@ pub(crate) const FINALIZER: &str = "stoa.dev/namespace-content";
 /// How often to look whether a namespace is empty: each look reads all that is in it.
 const WAIT: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(30);
 
-pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, end: CancellationToken) {
+pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, queues: queue::Metrics, end: CancellationToken) {
     let Ok(namespaces) = lookup.api::<Namespace>() else { return };
     for name in BUILT_IN {
         let mut namespace = Namespace::default();
@@ -42,7 +42,7 @@ pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, end: Cancellati
         }
     }
     let triggers = vec![Trigger::on(&namespaces, |n| vec![queue::key_of(n)])];
-    queue::drive("namespaces", triggers, end, |key| look(registry.clone(), lookup.clone(), key)).await;
+    queue::drive(queues.of("namespaces"), triggers, end, |key| look(registry.clone(), lookup.clone(), key)).await;
 }
 
 async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {

@@ -43,7 +43,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         stacks::of_runs_waited_for::<Organization>(&services.lookup, &runs, of_namespace).within(GATHER),
     ];
     let pauses = Pauses::default();
-    queue::drive("organizations", triggers, end, |key| look(services.clone(), pauses.clone(), key)).await;
+    queue::drive(services.queues.of("organizations"), triggers, end, |key| look(services.clone(), pauses.clone(), key))
+        .await;
 }
 
 async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {

@@ -49,7 +49,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];
-    queue::drive("projects", triggers, end, |key| look(services.clone(), by_project.clone(), key)).await;
+    queue::drive(services.queues.of("projects"), triggers, end, |key| look(services.clone(), by_project.clone(), key))
+        .await;
 }
 
 async fn look(

@@ -85,8 +85,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let look = |key: ObjectKey| look(services.clone(), known.clone(), looks.of(&key.0), key);
     let tell = |key: ObjectKey| teller::look(services.clone(), known.clone(), tales.of(&key.0), key);
     tokio::select! {
-        () = queue::drive_some("pull-requests", AT_ONCE, triggers, end.clone(), look) => {}
-        () = queue::drive_some("pull-requests-told", AT_ONCE, vec![poked], end, tell) => {}
+        () = queue::drive_some(services.queues.of("pull-requests"), AT_ONCE, triggers, end.clone(), look) => {}
+        () = queue::drive_some(services.queues.of("pull-requests-told"), AT_ONCE, vec![poked], end, tell) => {}
     }
 }
 

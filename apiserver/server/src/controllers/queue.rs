@@ -29,6 +29,10 @@ use tokio_util::{
 use super::groups::{Member, Part};
 use crate::kinds::lookup::Kind;
 
+mod metrics;
+
+pub(crate) use metrics::{Counted, Metrics};
+
 /// The shortest and longest wait after a failure.
 const BACKOFF: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 /// The longest wait after a failure to read what is stored: nothing but a repair ends that, which makes what is repaired due.
@@ -185,14 +189,19 @@ impl Trigger {
 }
 
 /// The keys that are due or will be, each once, at the earliest time that was asked for.
-#[derive(Default)]
 struct Due {
     queue: DelayQueue<ObjectKey>,
     places: HashMap<ObjectKey, delay_queue::Key>,
+    counted: Counted,
 }
 
 impl Due {
+    fn new(counted: Counted) -> Self {
+        Self { queue: DelayQueue::new(), places: HashMap::new(), counted }
+    }
+
     fn add(&mut self, key: ObjectKey, at: Instant) {
+        self.counted.due(&key, at);
         match self.places.get(&key) {
             Some(place) if self.queue.deadline(place) <= at => {}
             Some(place) => self.queue.reset_at(place, at),
@@ -216,19 +225,19 @@ impl Due {
 /// Looks at every key that is due until the token ends, at one after the other. `look` returns when it wants to look
 /// again.
 pub(crate) async fn drive<F>(
-    name: &'static str,
+    counted: Counted,
     triggers: Vec<Trigger>,
     end: CancellationToken,
     look: impl Fn(ObjectKey) -> F,
 ) where
     F: Future<Output = Result<Option<Duration>, ApiError>>,
 {
-    drive_some(name, 1, triggers, end, look).await;
+    drive_some(counted, 1, triggers, end, look).await;
 }
 
 /// The same for looks that wait for somebody else: at so many keys at once, though never twice at one.
 pub(crate) async fn drive_some<F>(
-    name: &'static str,
+    counted: Counted,
     at_once: usize,
     triggers: Vec<Trigger>,
     end: CancellationToken,
@@ -238,7 +247,7 @@ pub(crate) async fn drive_some<F>(
 {
     let streams = triggers.into_iter().map(|trigger| trigger.keys.map(move |keys| (keys, trigger.within)));
     let mut triggers = stream::select_all(streams.map(|stream| stream.boxed()));
-    let mut due = Due::default();
+    let mut due = Due::new(counted);
     let mut failures: HashMap<ObjectKey, u32> = HashMap::new();
     let mut looking: HashSet<ObjectKey> = HashSet::new();
     // Due while they were looked at.
@@ -259,6 +268,7 @@ pub(crate) async fn drive_some<F>(
                 if looking.contains(&key) {
                     again.insert(key);
                 } else {
+                    due.counted.begun(&key, Instant::now());
                     looking.insert(key.clone());
                     let look = look(key.clone());
                     looks.push(async move { (key, look.await) });
@@ -266,6 +276,7 @@ pub(crate) async fn drive_some<F>(
                 continue;
             }
         };
+        due.counted.ended(&key, Instant::now());
         looking.remove(&key);
         if again.remove(&key) {
             due.add(key.clone(), Instant::now());
@@ -274,6 +285,7 @@ pub(crate) async fn drive_some<F>(
             Ok(later) => {
                 failures.remove(&key);
                 if let Some(wait) = later {
+                    due.counted.retried();
                     due.add(key, Instant::now() + wait);
                 }
             }
@@ -281,7 +293,9 @@ pub(crate) async fn drive_some<F>(
                 let count = failures.entry(key.clone()).or_insert(0);
                 *count = count.saturating_add(1);
                 let wait = wait_after(*count, &error);
-                tracing::warn!(controller = name, namespace = key.0, object = key.1, %error, ?wait, "will try again");
+                let (namespace, object) = (&key.0, &key.1);
+                tracing::warn!(controller = due.counted.name(), namespace, object, %error, ?wait, "will try again");
+                due.counted.retried();
                 due.add(key, Instant::now() + wait);
             }
         }
@@ -297,10 +311,15 @@ fn wait_after(failures: u32, error: &ApiError) -> Duration {
 #[cfg(test)]
 mod tests {
     use serde::de::IgnoredAny;
+    use stoa_machinery::metrics::Families;
     use stoa_types::Project;
 
     use super::*;
     use crate::{controllers::runs::tests::World, runs::runner};
+
+    fn counted() -> Counted {
+        Metrics::new(&Families::default()).unwrap().of("test")
+    }
 
     #[test]
     fn places_say_which_object_is_there() {
@@ -331,7 +350,7 @@ mod tests {
     #[tokio::test]
     async fn keys_are_due_once_and_at_the_earliest_time() {
         let key = |name: &str| ("shop".to_owned(), name.to_owned());
-        let (mut due, start) = (Due::default(), Instant::now());
+        let (mut due, start) = (Due::new(counted()), Instant::now());
         for (name, wait) in [("web", 80), ("web", 1), ("web", 60), ("api", 40)] {
             due.add(key(name), start + Duration::from_millis(wait));
         }
@@ -389,7 +408,7 @@ mod tests {
         let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
         let end = CancellationToken::new();
         let trigger = Trigger::new(tokio_stream::wrappers::UnboundedReceiverStream::new(keys).boxed());
-        let driven = tokio::spawn(drive_some("test", 2, vec![trigger], end.clone(), move |key: ObjectKey| {
+        let driven = tokio::spawn(drive_some(counted(), 2, vec![trigger], end.clone(), move |key: ObjectKey| {
             let looked = looked.clone();
             async move {
                 looked.send(key.1.clone()).unwrap();
@@ -433,7 +452,7 @@ mod tests {
         let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
         let end = CancellationToken::new();
         let trigger = Trigger::new(tokio_stream::wrappers::UnboundedReceiverStream::new(keys).boxed());
-        let driven = tokio::spawn(drive("test", vec![trigger], end.clone(), move |_| {
+        let driven = tokio::spawn(drive(counted(), vec![trigger], end.clone(), move |_| {
             looked.send(Instant::now()).unwrap();
             std::future::ready(Err(undecodable()))
         }));

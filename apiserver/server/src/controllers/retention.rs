@@ -63,7 +63,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             .within(GATHER),
     ];
     let pauses = Pauses::default();
-    queue::drive("retention", triggers, end, |key| look(services.clone(), pauses.clone(), key)).await;
+    queue::drive(services.queues.of("retention"), triggers, end, |key| look(services.clone(), pauses.clone(), key))
+        .await;
 }
 
 /// What of a workspace says what is kept.

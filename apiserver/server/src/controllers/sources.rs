@@ -133,7 +133,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
     ];
     let look = |key| look(services.clone(), wanted.clone(), looked.clone(), turns.clone(), key);
-    queue::drive_some("sources", AT_ONCE, triggers, end, look).await;
+    queue::drive_some(services.queues.of("sources"), AT_ONCE, triggers, end, look).await;
 }
 
 /// A version that stacks of a project want, which the remote has to be asked for.

@@ -95,7 +95,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), key)).await;
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds

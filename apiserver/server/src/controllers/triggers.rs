@@ -86,7 +86,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::on_change(&projects, move |p: &Member<Value, IgnoredAny>| of_project.members(&p.key())),
     ];
     let look = |key| look(services.clone(), memory.clone(), key);
-    queue::drive_some("triggers", AT_ONCE, triggers, end, look).await;
+    queue::drive_some(services.queues.of("triggers"), AT_ONCE, triggers, end, look).await;
 }
 
 /// What of a stack says whether there is anything to look at.

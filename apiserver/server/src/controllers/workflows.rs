@@ -78,7 +78,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             labels.get(labels::WORKFLOW).map(|name| (namespace.clone(), name.clone())).into_iter().collect()
         }),
     ];
-    queue::drive_some("workflows", AT_ONCE, triggers, end, |key| look(services.clone(), memory.clone(), key)).await;
+    queue::drive_some(services.queues.of("workflows"), AT_ONCE, triggers, end, |key| {
+        look(services.clone(), memory.clone(), key)
+    })
+    .await;
 }
 
 /// What of a run says whose it is: this is read with every change of every run.

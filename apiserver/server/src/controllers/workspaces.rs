@@ -44,7 +44,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
     ];
-    queue::drive("workspaces", triggers, end, |key| look(services.clone(), by_workspace.clone(), key)).await;
+    queue::drive(services.queues.of("workspaces"), triggers, end, |key| {
+        look(services.clone(), by_workspace.clone(), key)
+    })
+    .await;
 }
 
 async fn look(

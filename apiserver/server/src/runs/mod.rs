@@ -45,7 +45,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
+use crate::{cluster::Cluster, controllers, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -75,6 +75,8 @@ pub(crate) struct Services {
     pub(crate) max_runs: usize,
     /// How long the lease of a run lasts without renewal.
     pub(crate) run_lease: Duration,
+    /// What is counted of the queues of controllers.
+    pub(crate) queues: controllers::queue::Metrics,
 }
 
 impl Services {

@@ -395,6 +395,27 @@ async fn what_is_wrong_with_metadata_that_is_applied_is_told() {
         "failed to create typed patch object (/a; test.dev/v1, Kind=Gadget): .metadata.managedFields: expected list, \
          got &{x}",
     );
+    // What is no entry is none, and read with the rest.
+    let fields = async |entry: Value| apply(json!({"name": "a", "managedFields": [entry]})).await;
+    let entry = json!({"time": "2020-01-02T03:04:05Z", "manager": "m", "operation": null, "fieldsV1": 1});
+    fields(entry).await.assert_status(400, "BadRequest", "metadata.managedFields must be nil");
+    fields(json!({"manager": 1})).await.assert_status_without_reason(
+        500,
+        "failed to create typed patch object (/a; test.dev/v1, Kind=Gadget): .metadata.managedFields[0].manager: \
+         expected string, got &value.valueUnstructured{Value:1}",
+    );
+    for (time, why) in [
+        (json!("noon"), "parsing time \"noon\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"noon\" as \"2006\""),
+        (json!(5), "json: cannot unmarshal number into Go value of type string"),
+    ] {
+        fields(json!({"time": time})).await.assert_status_without_reason(
+            500,
+            &format!(
+                "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert \
+                 unstructured object to test.dev/v1, Kind=Gadget: {why}"
+            ),
+        );
+    }
     let created = apply(json!({"name": "a", "managedFields": [null], "resourceVersion": "1"})).await;
     assert_eq!((created.code, owners(&created.json()).len()), (StatusCode::CREATED, 1), "{}", created.text());
     // The namespace is that of the configuration.

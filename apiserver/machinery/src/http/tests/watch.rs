@@ -109,13 +109,16 @@ async fn initial_events_end_with_a_bookmark() {
     });
     assert_eq!(objects.next().await, Some(bookmark));
 
-    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     let mut watch = Watch::open(&server, query, partial).await;
     let kind = |event: &Value| (event["type"].clone(), event["object"]["kind"].clone());
     assert_eq!(kind(&watch.next().await.unwrap()), (json!("ADDED"), json!("PartialObjectMetadata")));
     let bookmark = watch.next().await.unwrap();
     assert_eq!(kind(&bookmark), (json!("BOOKMARK"), json!("PartialObjectMetadata")));
     assert_eq!(bookmark["object"]["metadata"]["annotations"], mark);
+
+    let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    assert_eq!(Watch::open(&server, query, list).await.next().await, None, "one object is no list");
 
     let mut watch = Watch::open(&server, &format!("{query}&includeObject=None"), TABLE).await;
     let added = watch.next().await.unwrap();

@@ -251,3 +251,18 @@ async fn the_root_lists_what_there_is() {
     assert_eq!(status["binaryVersion"], "1.36.0");
     running.end().await;
 }
+
+#[tokio::test]
+async fn a_path_that_names_no_resource_where_one_has_to_be_is_read_by_nobody() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let path = "/apis/g.io/v1/watch?a=b";
+    let answer = client.get(path).await;
+    let why = "failed to create RequestInfo: unable to determine kind and namespace from url";
+    let text = format!("Internal Server Error: \"{path}\": {why}, {path}\n");
+    assert_eq!((answer.code, &answer.text), (StatusCode::INTERNAL_SERVER_ERROR, &text));
+    assert!(answer.headers.contains_key("audit-id") && !answer.headers.contains_key("cache-control"), "{answer:?}");
+    server.end().await;
+}

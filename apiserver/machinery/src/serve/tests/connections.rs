@@ -166,3 +166,14 @@ async fn what_is_no_request_is_reset_and_the_connection_goes_on() {
     assert_eq!(reason, Some(h2::Reason::PROTOCOL_ERROR), "{refused:?}");
     assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn many_headers_are_taken_as_long_as_they_are_short() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let many = vec![("x-many", "x"); 18_000];
+    assert_eq!(client.get_with(STACKS, &many).await.code, StatusCode::OK);
+    server.end().await;
+}

@@ -52,6 +52,19 @@ async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
 }
 
 #[tokio::test]
+async fn a_blank_too_many_before_a_token_is_warned_of() {
+    let fake = FakeCluster::start(|_| true).await;
+    let server = with_tokens(&fake).start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    let answer = get(&mut client, " secret").await;
+    assert_eq!(answer.json()["user"], ANONYMOUS);
+    let warning = "the provided Authorization header contains extra space before the bearer token, and is ignored";
+    assert_eq!(answer.headers["warning"], format!("299 - \"{warning}\""));
+    assert!(!get(&mut client, "wrong").await.headers.contains_key("warning"));
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_token_for_somebody_else_is_no_token() {
     let fake = FakeCluster::start(|_| true).await;
     for (token, audiences) in [("ours", json!(["other", "stoa"])), ("theirs", json!(["other"])), ("old", Value::Null)] {

@@ -82,6 +82,11 @@ async fn flags_and_a_definition_make_a_server_whose_users_are_the_clusters() {
     assert_eq!(anonymous.code, StatusCode::FORBIDDEN, "{anonymous:?}");
     let metrics = client.get_with("/metrics", &[("Authorization", "Bearer secret")]).await.text;
     assert!(metrics.contains("apiserver_audit_event_total"), "{metrics}");
+    let index = client.get_with("/", &[("Authorization", "Bearer secret")]).await;
+    for path in ["/unknown", "/api", "/apis/other.dev/v1", "/livez/unknown"] {
+        let unknown = client.get_with(path, &[("Authorization", "Bearer secret")]).await;
+        assert_eq!((unknown.code, &unknown.text), (StatusCode::NOT_FOUND, &index.text), "{path}");
+    }
     running.end().await;
     let recorded = fs::read_to_string(folder.path().join("audit.log")).unwrap();
     assert!(recorded.contains(r#""username":"ann""#) && recorded.contains("system:anonymous"), "{recorded}");

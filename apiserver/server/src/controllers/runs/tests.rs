@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use stoa_machinery::{
     Object, Registry, RequestContext,
     log::MemoryLog,
+    metrics::Families,
     registry::{DeleteOptions, RegistryBuilder},
 };
 use stoa_storage::Clock;
@@ -116,6 +117,7 @@ impl World {
             lookup,
             max_runs: 64,
             run_lease: Duration::from_secs(30),
+            queues: queue::Metrics::new(&Families::default()).unwrap(),
         };
         subresources.set(services.clone());
         let guard = end.clone().drop_guard();

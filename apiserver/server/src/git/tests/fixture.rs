@@ -10,6 +10,7 @@ use stoa_machinery::{
     admission::Chain,
     auth::{AllowAll, Authorizer},
     log::{Key, Log, MemoryLog, Record, Version},
+    metrics::Families,
     registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, Window},
     request::UserInfo,
 };
@@ -21,7 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
-    controllers,
+    controllers::{self, queue},
     events::Recorder,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
     kinds::{
@@ -92,13 +93,19 @@ impl Fixture {
             clock: Arc::new(stoa_storage::SystemClock),
             max_runs: 64,
             run_lease: Duration::from_secs(30),
+            queues: queue::Metrics::new(&Families::default()).unwrap(),
         };
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.
         tasks.spawn(controllers::organizations::run(services.clone(), end.clone()));
         tasks.spawn(controllers::projects::run(services.clone(), end.clone()));
         tasks.spawn(controllers::stacks::run(services.clone(), end.clone()));
-        tasks.spawn(controllers::namespaces::run(registry.clone(), lookup.clone(), end.clone()));
+        tasks.spawn(controllers::namespaces::run(
+            registry.clone(),
+            lookup.clone(),
+            services.queues.clone(),
+            end.clone(),
+        ));
         // Where events about cluster-scoped objects are.
         let default = serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("a namespace");
         registry.api::<k8s_openapi::api::core::v1::Namespace>().create(&default).await.expect("created");
