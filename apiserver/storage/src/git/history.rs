@@ -107,26 +107,41 @@ pub(super) struct Appended {
     pub index: Option<Oid>,
 }
 
+/// What is at the end of a chain, so that what comes next need not read it again.
+#[derive(Debug)]
+pub(super) struct Newest {
+    end: Oid,
+    /// The newest version and its state.
+    newest: (Version, Oid),
+    /// What was read of the trees of that state.
+    state: Directory,
+    /// All versions of the index that covers the chain, and what leads to the newest of them.
+    index: Option<Directory>,
+}
+
 /// Adds a batch to the chains that end in `bases`, and joins these. The objects are added to `objects`; where there is no
 /// base, and after what is unknown, its end has an entry even when no step does. Steps that are in a chain already change
 /// nothing.
 ///
-/// What was read of the trees of the newest state is left in `newest_state`, so that the next batch need not read it again.
+/// What is at the end then is left in `known`, and taken from there if it is the end of `bases`.
 pub(super) fn append(
     repository: &Repository,
     log: &str,
     bases: &[Oid],
     batch: &Batch,
-    newest_state: &mut Option<Directory>,
+    known: &mut Option<Newest>,
     objects: &mut Objects,
 ) -> Result<Appended, git2::Error> {
-    let newest = newest_of(repository, bases)?;
-    let mut state = match newest {
-        Some((_, id)) => match newest_state.take().filter(|state| state.is(id)) {
-            Some(state) => state,
-            None => Directory::load(repository, id, NARROW)?,
-        },
-        None => Directory::new(NARROW),
+    let (newest, mut state, mut index) = match known.take().filter(|known| bases == [known.end]) {
+        Some(Newest { newest, state, index, .. }) => (Some(newest), state, index),
+        None => {
+            let newest = newest_of(repository, bases)?;
+            let state = match newest {
+                Some((_, id)) => Directory::load(repository, id, NARROW)?,
+                None => Directory::new(NARROW),
+            };
+            (newest, state, None)
+        }
     };
     let mut states = BTreeMap::new();
     if let Some((version, id)) = newest.filter(|_| bases.len() > 1) {
@@ -140,7 +155,6 @@ pub(super) fn append(
         state.put(repository, &names, file.map(Item::File), objects)?;
         states.insert(step.version, state.id(objects)?);
     }
-    *newest_state = Some(state);
     if newest.is_none() || batch.unknown.is_some() {
         let last = match states.range(..=batch.at).next_back() {
             Some((_, state)) => *state,
@@ -154,19 +168,23 @@ pub(super) fn append(
         states.insert(version, unknown);
     }
     if let ([base], true) = (bases, states.is_empty()) {
+        *known = newest.map(|newest| Newest { end: *base, newest, state, index });
         return Ok(Appended { end: *base, index: None });
     }
+    let newest = states.last_key_value().map(|(version, state)| (*version, *state));
     let states: Vec<(Names, Oid)> = states.into_iter().map(|(version, state)| (names(version), state)).collect();
-    let batch = insert(repository, None, &states, 0, objects)?;
+    let batch = insert(repository, &mut Directory::new(NARROW), &states, 0, objects)?;
     let end = commit(batch, bases, objects)?;
-    let index = match covered(repository, log)? {
-        Some((index, covered)) if bases == [covered] => {
-            let all = insert(repository, Some(versions(repository, index)?.id()), &states, 0, objects)?;
-            Some(commit(all, &[end], objects)?)
-        }
-        _ => None,
-    };
-    Ok(Appended { end, index })
+    if index.is_none()
+        && let Some((covering, covered)) = covered(repository, log)?
+        && bases == [covered]
+    {
+        index = Some(Directory::load(repository, versions(repository, covering)?.id(), NARROW)?);
+    }
+    let all = index.as_mut().map(|index| insert(repository, index, &states, 0, objects)).transpose()?;
+    let covering = all.map(|all| commit(all, &[end], objects)).transpose()?;
+    *known = newest.filter(|(_, id)| state.is(*id)).map(|newest| Newest { end, newest, state, index });
+    Ok(Appended { end, index: covering })
 }
 
 fn commit(versions: Oid, parents: &[Oid], objects: &mut Objects) -> Result<Oid, git2::Error> {
@@ -177,29 +195,26 @@ fn commit(versions: Oid, parents: &[Oid], objects: &mut Objects) -> Result<Oid, 
     objects.add(ObjectType::Commit, commit.as_bytes())
 }
 
-/// Adds states to the tree of versions, each node of which is written once. The states are in order.
+/// Adds states to a tree of versions, each node of which is written once, and keeps of it what leads to the last of them. The
+/// states are in order.
 fn insert(
     repository: &Repository,
-    node: Option<Oid>,
+    tree: &mut Directory,
     states: &[(Names, Oid)],
     depth: usize,
     objects: &mut Objects,
 ) -> Result<Oid, git2::Error> {
-    let mut directory = match node {
-        Some(node) => Directory::load(repository, node, NARROW)?,
-        None => Directory::new(NARROW),
-    };
     for group in states.chunk_by(|(a, _), (b, _)| a[depth] == b[depth]) {
         let (names, last) = group.last().expect("a chunk has an item");
         let name = names[depth].as_str();
-        let tree = if depth + 1 == names.len() {
+        let id = if depth + 1 == names.len() {
             *last
         } else {
-            insert(repository, directory.tree(name), group, depth + 1, objects)?
+            insert(repository, tree.only_child(repository, name)?, group, depth + 1, objects)?
         };
-        directory.set(name, Item::Tree(tree));
+        tree.set(name, Item::Tree(id));
     }
-    objects.add(ObjectType::Tree, directory.raw())
+    objects.add(ObjectType::Tree, tree.raw())
 }
 
 fn versions(repository: &Repository, history: Oid) -> Result<Tree<'_>, git2::Error> {

@@ -6,7 +6,7 @@ use git2::{ErrorCode, Oid, Repository, Sort};
 use stoa_machinery::log::Version;
 
 use super::{Names, commit, insert, read::newest, versions};
-use crate::git::objects::Objects;
+use crate::git::{fan_out::NARROW, objects::Objects, trees::Directory};
 
 /// Where the indexes are, each by the id of its log.
 pub(super) const VERSIONS: &str = "refs/stoa/versions";
@@ -65,6 +65,10 @@ pub(in crate::git) fn index(
     if let Some(first) = chain.first().filter(|_| all.is_none()) {
         all = Some(versions(repository, *first)?.id());
     }
+    let mut tree = match all {
+        Some(all) => Directory::load(repository, all, NARROW)?,
+        None => Directory::new(NARROW),
+    };
     for commits in chain[begun.min(chain.len())..].chunks(AT_ONCE) {
         let mut states = BTreeMap::new();
         for commit in commits {
@@ -72,7 +76,7 @@ pub(in crate::git) fn index(
         }
         let states: Vec<(Names, Oid)> = states.into_iter().collect();
         let mut objects = Objects::default();
-        all = Some(insert(repository, all, &states, 0, &mut objects)?);
+        all = Some(insert(repository, &mut tree, &states, 0, &mut objects)?);
         publish(&objects)?;
     }
     let mut objects = Objects::default();

@@ -132,6 +132,32 @@ fn a_chain_that_begins_with_steps_ends_in_them() {
 }
 
 #[test]
+fn a_chain_whose_end_is_known_goes_on_as_one_that_is_read() {
+    let (known, read) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let control = ControlRepository::open(known.path(), false).unwrap().of_log(LOG);
+    let mut past: Vec<Oid> = Vec::new();
+    // Some are in trees of versions that others are not in.
+    for (number, at) in [7, 8, 255, 256, 300, 70_000, 70_001, 70_300].into_iter().enumerate() {
+        let batch = batch(at, &[step(at, &format!("shop/{}", number % 3), (number != 4).then_some("1"))]);
+        let go_on = |control: &ControlRepository| {
+            let (_, appended) = control.commit_with_history(None, &[], &past, &batch).unwrap();
+            control.set_history(appended.end, appended.index).unwrap();
+            appended
+        };
+        let appended = go_on(&control);
+        assert_eq!(appended.index.is_some(), number > 0, "at {at}");
+        let another = ControlRepository::open(read.path(), false).unwrap().of_log(LOG);
+        assert_eq!(go_on(&another), appended, "at {at}");
+        past = vec![appended.end];
+    }
+    let repository = open(known.path()).unwrap();
+    let all = |at: u64| shown(&repository, at, "", None, 100).unwrap();
+    assert_eq!(all(299), ["shop/0@256=1", "shop/1@8=1", "shop/2@255=1"]);
+    assert_eq!(all(300), ["shop/0@256=1", "shop/2@255=1"]);
+    assert_eq!(all(70_300), ["shop/0@70001=1", "shop/1@70300=1", "shop/2@70000=1"]);
+}
+
+#[test]
 fn what_became_of_things_meanwhile_is_unknown() {
     let directory = TempDir::new().unwrap();
     let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
