@@ -8,7 +8,7 @@
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `session` goes from one failure to the next, `retry` says when that is, `project` turns records into commits, `history` keeps what was authored at
 //! every version, `push` applies what was pushed and `waiting` what could not be applied at once, `progress` is what survives a
-//! crash, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`,
+//! crash, with `invalid`, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`,
 //! `blame` and `fan_out`; `kept` keeps it open; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
@@ -18,6 +18,7 @@ mod delta;
 mod fan_out;
 mod history;
 mod ids;
+mod invalid;
 mod kept;
 mod layout;
 mod locks;
@@ -48,9 +49,9 @@ mod walk;
 use stoa_machinery::log::LogError;
 
 pub use self::{
+    invalid::InvalidFile,
     layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
     past::GitHistory,
-    progress::InvalidFile,
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
     remote::{RemoteError, RemoteOptions},

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::{
     CommitInfo, GitError, IngestError, InvalidFile, PushedFile, RemoteError,
-    progress::{Push, REASON, cut},
+    invalid::{REASON, cut},
+    progress::Push,
     project,
     repository::{Content, FileChange, LARGEST_FILE},
     session::Session,
