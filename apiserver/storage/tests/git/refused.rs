@@ -184,7 +184,8 @@ async fn what_waits_and_has_no_room_in_the_record_is_told() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     write_long_names(&clone, 1_300);
-    let waiting: Vec<String> = (0..20).map(|number| format!("things/z{number:02}.yaml")).collect();
+    let long = "\u{1}".repeat(200);
+    let waiting: Vec<String> = (0..20).map(|number| format!("things/z{long}{number:02}.yaml")).collect();
     for path in &waiting {
         clone.write(path, "needs: nothing\n");
     }
