@@ -14,7 +14,7 @@ use stoa_machinery::{
     admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},
     log::Key,
 };
-use stoa_storage::git::GitRecord;
+use stoa_storage::git::{GitRecord, InvalidFile};
 
 use super::{layout::USER, place::Place, report::REFUSED};
 use crate::cluster::Cluster;
@@ -48,14 +48,23 @@ impl InvalidFileGuard {
         if self.goes_with_its_namespace(attributes).await? {
             return Ok(());
         }
-        let commit = invalid.commit.get(..8).unwrap_or(&invalid.commit);
-        let (reason, file) = (&invalid.reason, format!("its file {path} in the control repository"));
-        let detail = if invalid.waits {
-            format!("{file} waits since commit {commit}, and is applied as soon as that is possible: {reason}")
-        } else {
-            format!("{file} is invalid since commit {commit}: {reason}; push one that is valid first")
-        };
+        let detail = detail(&path, &invalid);
         Err(ApiError::conflict(&attributes.definition.group, &attributes.definition.plural, attributes.name, detail))
+    }
+}
+
+/// Why an object whose file this is cannot be written.
+fn detail(path: &str, invalid: &InvalidFile) -> String {
+    let commit = invalid.commit.get(..8).unwrap_or(&invalid.commit);
+    let file = format!("its file {path} in the control repository");
+    let reason = match invalid.reason.as_str() {
+        InvalidFile::CUT => "too many files are refused for the reason to be kept",
+        reason => reason,
+    };
+    if invalid.waits {
+        format!("{file} waits since commit {commit}, and is applied as soon as that is possible: {reason}")
+    } else {
+        format!("{file} is invalid since commit {commit}: {reason}; push one that is valid first")
     }
 }
 
@@ -103,5 +112,23 @@ impl AdmissionPlugin for InvalidFileGuard {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_there_was_no_room_for_is_told_as_that() {
+        for (reason, told) in [
+            ("line 3: unknown field", "line 3: unknown field"),
+            (InvalidFile::CUT, "too many files are refused for the reason to be kept"),
+        ] {
+            let (reason, commit) = (reason.to_owned(), "0123456789".repeat(4));
+            let invalid = InvalidFile { reason, commit, good: None, waits: false };
+            let detail = detail("platform/workspaces/dev.yaml", &invalid);
+            assert!(detail.contains(&format!("since commit 01234567: {told}; push")), "{detail}");
+        }
     }
 }

@@ -170,9 +170,7 @@ impl Place {
             (["organizations", organization, "projects", project, "stacks"], name) => {
                 (Authored::Stack, *organization, name, *project)
             }
-            (["platform", "workspaces"], name) => (Authored::Workspace, "", name, ""),
-            (["platform", "backends"], name) => (Authored::Backend, "", name, ""),
-            (["platform", "notificationsinks"], name) => (Authored::NotificationSink, "", name, ""),
+            (["platform", plural], name) => (Authored::of_resource(PLATFORM, plural)?, "", name, ""),
             _ => return None,
         };
         let identity = Identity { kind, namespace: namespace.to_owned(), name: name.to_owned() };
@@ -183,7 +181,7 @@ impl Place {
     pub(super) fn may_be_under(folder: &str) -> bool {
         match folder.split('/').collect::<Vec<_>>().as_slice() {
             [""] | ["organizations" | "platform"] => true,
-            ["platform", plural] => ["workspaces", "backends", "notificationsinks"].contains(plural),
+            ["platform", plural] => Authored::of_resource(PLATFORM, plural).is_some(),
             ["organizations", organization] | ["organizations", organization, "sources" | "projects"] => {
                 is_part(organization)
             }

@@ -6,10 +6,11 @@
 //! The repository is bare, with everything on `main`. Each accepted write of an authored object becomes a
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
-//! `session` goes from one failure to the next, `project` turns records into commits, `history` keeps what was authored at
-//! every version, `push` applies what was pushed and `waiting` what could not be applied at once, `progress` is what survives a
-//! crash, `sync` and `remote` keep to a remote of record, `text` edits files. The others are Git: `repository`, `trees`, `walk`,
-//! `blame` and `fan_out`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
+//! `session` goes from one failure to the next, and `retry` says how long to wait between, `project` turns records into commits,
+//! `history` keeps what was authored at every version, `push` applies what was pushed and `waiting` what could not be applied at
+//! once, `progress` is what survives a crash, and `invalid` the part of it about refused files, `sync` and `remote` keep to a
+//! remote of record, `text` edits files. The others are Git: `repository`, which `kept` keeps open, `trees`, `walk`, `blame` and
+//! `fan_out`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
@@ -18,6 +19,8 @@ mod delta;
 mod fan_out;
 mod history;
 mod ids;
+mod invalid;
+mod kept;
 mod layout;
 mod locks;
 mod merge;
@@ -34,6 +37,7 @@ mod recorded;
 mod remote;
 mod repack;
 mod repository;
+mod retry;
 mod session;
 mod sync;
 mod text;
@@ -46,9 +50,9 @@ mod walk;
 use stoa_machinery::log::LogError;
 
 pub use self::{
+    invalid::InvalidFile,
     layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
     past::GitHistory,
-    progress::InvalidFile,
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
     remote::{RemoteError, RemoteOptions},

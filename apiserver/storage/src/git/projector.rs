@@ -21,6 +21,7 @@ use super::{
     remote::{RemoteError, RemoteOptions},
     repack,
     repository::MOST_ENTRIES,
+    retry,
     session::Session,
 };
 use crate::clock::{Clock, SystemClock};
@@ -33,8 +34,6 @@ const REMOTE_BATCH: usize = 4096;
 const BATCH_BYTES: usize = 64 << 20;
 /// So many races for main may be lost in a row before it is told.
 const RACES: u32 = 10;
-/// How long to wait at most before a repository with more in it than is looked at is looked at again.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
@@ -77,20 +76,6 @@ impl Default for GitOptions {
             clock: Arc::new(SystemClock),
             fence: None,
         }
-    }
-}
-
-impl GitOptions {
-    /// How long to wait after so many failures in a row before this one. A remote that is away, and what has to be seen to
-    /// by people, is asked ever less often, and by no two at the same time.
-    fn delay(&self, failures: u32, error: &GitError) -> Duration {
-        let longest = match (&self.remote, error) {
-            (Some(remote), GitError::Remote(_)) => remote.longest_retry,
-            (_, GitError::TooMuch { .. }) => LONGEST_RETRY,
-            _ => return self.retry,
-        };
-        let delay = self.retry.saturating_mul(1 << failures.min(16)).min(longest.max(self.retry));
-        delay.mul_f64(rand::random_range(0.5..=1.0))
     }
 }
 
@@ -171,6 +156,8 @@ impl GitProjector {
         let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
         let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
         let (mut failures, mut lost) = (0, 0);
+        // Where main was before a try that found too much there.
+        let mut seen = None;
         while !stop.is_cancelled() {
             let before = self.shared.status.borrow().commit.clone();
             let result = tokio::select! {
@@ -196,8 +183,24 @@ impl GitProjector {
                 self.failed(&error).await;
                 self.shared.options.delay(failures, &error)
             };
-            stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+            if !retry::is_too_much(&error) {
+                seen = None;
+                stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+                continue;
+            }
+            let (path, remote) = (&self.shared.path, &self.shared.options.remote);
+            let main = || retry::main_now(path.clone(), remote.clone());
+            let moves = retry::until_main_moves(delay, self.look_every(), &mut seen, main);
+            if stop.run_until_cancelled(moves).await == Some(true) {
+                failures = 0;
+            }
         }
+    }
+
+    /// How often main is looked at while nothing else can be done.
+    fn look_every(&self) -> Duration {
+        let options = &self.shared.options;
+        options.remote.as_ref().map_or(options.poll, |remote| remote.poll).max(options.retry)
     }
 
     /// Says why it is not getting on, and how much waits for that.
@@ -313,22 +316,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::git::Excess;
-
-    #[test]
-    fn what_people_have_to_see_to_is_tried_ever_less_often() {
-        let options = GitOptions::default();
-        let (retry, half) = (options.retry, LONGEST_RETRY / 2);
-        let error = GitError::TooMuch { commit: "c".repeat(40), excess: Excess::Entries(1) };
-        assert!((retry / 2..=retry).contains(&options.delay(0, &error)));
-        for failures in [6, 1_000] {
-            assert!((half..=LONGEST_RETRY).contains(&options.delay(failures, &error)), "{failures}");
-        }
-        assert_eq!(options.delay(1_000, &GitError::Raced), retry);
-    }
 }

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::{
     CommitInfo, GitError, IngestError, InvalidFile, PushedFile, RemoteError,
-    progress::{Push, REASON, cut},
+    invalid::{REASON, cut},
+    progress::Push,
     project,
     repository::{Content, FileChange, LARGEST_FILE},
     session::Session,
@@ -218,14 +219,15 @@ impl Session {
     ) -> Result<Option<Refused>, GitError> {
         let path = &change.path;
         let was_invalid = self.progress.invalid.contains_key(path);
-        let before = self.content(change.before).await?.map(Content::bytes);
-        let after = match change.after {
-            Some(id) => {
-                let path = path.clone();
-                self.git(move |git| git.reader()?.pushed(target, &path, Some(id))).await?
-            }
-            None => None,
-        };
+        let (name, [old, new]) = (path.clone(), [change.before, change.after]);
+        let (before, after) = self
+            .git(move |git| {
+                let reader = git.reader()?;
+                let before = old.map_or(Ok(None), |id| reader.content(id))?.map(Content::bytes);
+                let after = new.map_or(Ok(None), |id| reader.pushed(target, &name, Some(id)))?;
+                Ok((before, after))
+            })
+            .await?;
         let good = self.last_good(path, before.as_deref(), from).await?;
         // A comment was written or lines were moved: nothing that counts.
         if let (Some(before), Some(Content::Bytes(after))) = (&before, &after)
@@ -292,12 +294,6 @@ impl Session {
         }
         self.shared.ingest.valid_again(path).await?;
         Ok(self.progress.accept(path))
-    }
-
-    /// What is in a file of a commit.
-    async fn content(&self, id: Option<Oid>) -> Result<Option<Content>, GitError> {
-        let Some(id) = id else { return Ok(None) };
-        self.git(move |git| git.reader()?.content(id)).await
     }
 
     /// The file as it was last applied or written, and a commit that has it so; it was `before` in the commit `from`.

@@ -9,6 +9,10 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -83,7 +87,7 @@ pub enum RemoteError {
         /// The commit that we agreed on.
         agreed: String,
     },
-    /// What was pushed to its main is more than is looked at.
+    /// What was pushed to its main is more than is looked at, or than is fetched.
     #[error("{0}")]
     TooMuch(String),
     /// Somebody else moved a ref first.
@@ -124,12 +128,14 @@ pub(super) struct Update {
 pub(super) struct Remote {
     options: RemoteOptions,
     stop: CancellationToken,
+    /// How many objects are fetched at most.
+    most_objects: usize,
 }
 
 impl Remote {
     /// Nothing is transferred any more once `stop` is cancelled.
     pub(super) fn new(options: RemoteOptions, stop: CancellationToken) -> Self {
-        Self { options, stop }
+        Self { options, stop, most_objects: MOST_OBJECTS }
     }
 
     /// The ref that has the history of one log, which has this id.
@@ -156,10 +162,7 @@ impl Remote {
             main.then_some((MAIN, REMOTE_MAIN)).into_iter().chain(history.map(|name| (name, REMOTE_HISTORY))).collect();
         let fetched = || {
             let mut remote = repository.remote_anonymous(&self.options.url)?;
-            let told: Vec<(String, Oid)> = {
-                let connection = remote.connect_auth(Direction::Fetch, Some(session.callbacks()), None)?;
-                connection.list()?.iter().map(|head| (head.name().to_owned(), head.oid())).collect()
-            };
+            let told = list(&mut remote, &session)?;
             let told = |name: &str| told.iter().find(|(told, _)| told == name).map(|(_, id)| *id);
             let missing = |(name, _): &&(&str, &str)| told(name).is_some_and(|id| repository.find_commit(id).is_err());
             let refspecs: Vec<String> =
@@ -185,7 +188,26 @@ impl Remote {
                 history: history.map_or(Ok(None), |name| head(name, REMOTE_HISTORY))?,
             })
         };
-        fetched().map_err(|error: git2::Error| self.explain(&error, &session))
+        fetched().map_err(|error: git2::Error| match session.exceeded.load(Ordering::Relaxed) {
+            true => RemoteError::TooMuch(self.too_much()),
+            false => self.explain(&error, &session),
+        })
+    }
+
+    fn too_much(&self) -> String {
+        let url = stoa_git::without_userinfo(&self.options.url);
+        let most = format!("{} GiB or {} objects to fetch at once", MOST_BYTES >> 30, self.most_objects);
+        format!("{url} has more than {most}; nothing is taken from it until it has less")
+    }
+
+    /// Where main is. Nothing is brought here.
+    pub(super) fn main(&self, repository: &Repository) -> Result<Option<Oid>, RemoteError> {
+        let session = self.session()?;
+        // As for a fetch.
+        let _uninterrupted = profile::uninterrupted();
+        let told = repository.remote_anonymous(&self.options.url).and_then(|mut remote| list(&mut remote, &session));
+        let told = told.map_err(|error| self.explain(&error, &session))?;
+        Ok(told.into_iter().find(|(name, _)| name == MAIN).map(|(_, id)| id))
     }
 
     /// Moves refs, each provided that it still is where it was; tells of each why the server refused it, if it did.
@@ -256,7 +278,8 @@ impl Remote {
             })?,
             None => Credentials::default(),
         };
-        Ok(Session { url: self.options.url.clone(), credentials, stop: self.stop.clone() })
+        let (url, stop, most_objects) = (self.options.url.clone(), self.stop.clone(), self.most_objects);
+        Ok(Session { url, credentials, stop, most_objects, exceeded: Arc::default() })
     }
 
     fn explain(&self, error: &git2::Error, session: &Session) -> RemoteError {
@@ -273,19 +296,32 @@ struct Session {
     url: String,
     credentials: Credentials,
     stop: CancellationToken,
+    most_objects: usize,
+    /// Whether a transfer was broken off because there was too much.
+    exceeded: Arc<AtomicBool>,
 }
 
 impl Session {
     fn callbacks(&self) -> git2::RemoteCallbacks<'static> {
         let mut callbacks = self.credentials.callbacks(&self.url);
-        let stop = self.stop.clone();
+        let (stop, exceeded, most_objects) = (self.stop.clone(), Arc::clone(&self.exceeded), self.most_objects);
         callbacks.transfer_progress(move |progress| {
-            !stop.is_cancelled() && progress.received_bytes() <= MOST_BYTES && progress.total_objects() <= MOST_OBJECTS
+            let fits = progress.received_bytes() <= MOST_BYTES && progress.total_objects() <= most_objects;
+            if !fits {
+                exceeded.store(true, Ordering::Relaxed);
+            }
+            fits && !stop.is_cancelled()
         });
         let stop = self.stop.clone();
         callbacks.sideband_progress(move |_| !stop.is_cancelled());
         callbacks
     }
+}
+
+/// The refs of a remote.
+fn list(remote: &mut git2::Remote<'_>, session: &Session) -> Result<Vec<(String, Oid)>, git2::Error> {
+    let connection = remote.connect_auth(Direction::Fetch, Some(session.callbacks()), None)?;
+    Ok(connection.list()?.iter().map(|head| (head.name().to_owned(), head.oid())).collect())
 }
 
 /// A push to a repository on this machine: libgit2's own moves refs wherever they are.
@@ -392,6 +428,26 @@ mod tests {
         for (took, rest) in [(0, 5), (1, 5), (4, 12), (600, 30)] {
             assert_eq!(remote.rest(Duration::from_secs(took)), Duration::from_secs(rest), "{took}");
         }
+    }
+
+    #[test]
+    fn what_is_too_much_to_fetch_is_told_as_that() {
+        let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let theirs = ControlRepository::open(there.path(), false).unwrap();
+        let main = commit(&theirs, None, "replicas: 1\n");
+        assert!(theirs.advance(None, main).unwrap());
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let repository = control.repository().unwrap();
+        let url = format!("file://{}", there.path().display());
+        let remote = Remote::new(RemoteOptions::new(url), CancellationToken::new());
+        // A commit, two trees and a file.
+        let small = Remote { most_objects: 3, ..remote.clone() };
+        let error = small.fetch(&repository, true, None).unwrap_err();
+        assert!(matches!(&error, RemoteError::TooMuch(why) if why.contains("3 objects")), "{error:?}");
+        assert_eq!(small.main(&repository).unwrap(), Some(main));
+        assert!(repository.find_commit(main).is_err(), "nothing of it is here");
+        let large = Remote { most_objects: 4, ..remote };
+        assert_eq!(large.fetch(&repository, true, None).unwrap().main, Some(main));
     }
 
     /// The next packet as it is sent.

@@ -1,7 +1,7 @@
 //! The control repository on disk: what of Git the projection needs, and nothing about the log.
 //!
-//! [`ControlRepository`] is only a path. Each call opens the repository anew, which costs less than a
-//! millisecond, so that packs and refs that others wrote or removed meanwhile are never missed.
+//! [`ControlRepository`] is a path, and the repository there as long as it is [kept](Kept) open. What others wrote or removed
+//! meanwhile is never missed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +18,7 @@ use super::{
     GitError,
     blame::{self, Blame},
     history::{self, Appended, Batch, HISTORY},
+    kept::{Kept, Lent},
     layout::{CommitInfo, Layout},
     locks,
     objects::Objects,
@@ -128,11 +129,12 @@ type Newest = Arc<Mutex<Option<(Oid, Directory)>>>;
 #[derive(Clone, Debug)]
 pub(super) struct ControlRepository {
     path: PathBuf,
+    kept: Kept,
     /// The id of the log whose history is indexed here.
     log: Arc<str>,
     newest: Newest,
-    /// The newest state in the history, and what was read of its trees.
-    newest_state: Arc<Mutex<Option<Directory>>>,
+    /// What is at the end of the history.
+    newest_past: Arc<Mutex<Option<history::Newest>>>,
     /// How many entries are looked at to find what a push changed.
     most_entries: usize,
     _lock: Arc<File>,
@@ -167,9 +169,10 @@ impl ControlRepository {
         packs::prepare(&repository)?;
         Ok(Self {
             path: path.to_owned(),
+            kept: Kept::default(),
             log: Arc::default(),
             newest: Arc::default(),
-            newest_state: Arc::default(),
+            newest_past: Arc::default(),
             most_entries: MOST_ENTRIES,
             _lock: lock,
         })
@@ -177,7 +180,7 @@ impl ControlRepository {
 
     /// The repository with the history of the log that has this id.
     pub(super) fn of_log(self, id: &str) -> Self {
-        Self { log: id.into(), ..self }
+        Self { log: id.into(), newest_past: Arc::default(), ..self }
     }
 
     /// The same, of which so many entries are looked at to find what a push changed.
@@ -185,13 +188,21 @@ impl ControlRepository {
         Self { most_entries, ..self }
     }
 
+    /// The repository, opened anew: for what may take long, as a fetch does. The one that is kept goes, since it would be open
+    /// all the time between the looks at a remote.
     pub(super) fn repository(&self) -> Result<Repository, git2::Error> {
+        self.kept.close();
         open(&self.path)
+    }
+
+    /// The repository for one use.
+    fn lend(&self) -> Result<Lent, git2::Error> {
+        self.kept.lend(&self.path)
     }
 
     /// The newest commit on main; `None` when there is none yet.
     pub(super) fn tip(&self) -> Result<Option<Oid>, git2::Error> {
-        match self.repository()?.refname_to_id(MAIN) {
+        match self.lend()?.refname_to_id(MAIN) {
             Ok(tip) => Ok(Some(tip)),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -199,12 +210,12 @@ impl ControlRepository {
     }
 
     pub(super) fn contains(&self, commit: Oid) -> Result<bool, git2::Error> {
-        Ok(self.repository()?.find_commit(commit).is_ok())
+        Ok(self.lend()?.find_commit(commit).is_ok())
     }
 
     /// Whether `old` is `new` or one of those it came from.
     pub(super) fn is_behind(&self, old: Oid, new: Oid) -> Result<bool, git2::Error> {
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         if repository.find_commit(old).is_err() {
             return Ok(false);
         }
@@ -213,13 +224,13 @@ impl ControlRepository {
 
     /// Whether main, which is at `main` now, was moved to `commit` from here.
     pub(super) fn was_moved_to(&self, commit: Oid, main: Option<Oid>) -> Result<bool, git2::Error> {
-        let moved = self.repository()?.refname_to_id(MOVED).is_ok_and(|moved| moved == commit);
+        let moved = self.lend()?.refname_to_id(MOVED).is_ok_and(|moved| moved == commit);
         Ok(moved || main.map_or(Ok(false), |main| self.is_behind(commit, main))?)
     }
 
     /// Moves main from `old` to `new`; false when somebody moved it before.
     pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, git2::Error> {
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let moved = match old {
             Some(old) => repository.reference_matching(MAIN, new, true, old, "stoa"),
             None => repository.reference(MAIN, new, false, "stoa"),
@@ -241,7 +252,6 @@ impl ControlRepository {
     /// Makes main of a copy what the remote's was found to be, which may have moved on to `theirs`. What main was here is
     /// kept by a name of its own if neither has it.
     pub(super) fn mirror(&self, main: Oid, theirs: Option<Oid>) -> Result<(), git2::Error> {
-        let repository = self.repository()?;
         let here = self.tip()?;
         if here == Some(main) {
             return Ok(());
@@ -251,27 +261,27 @@ impl ControlRepository {
             && !theirs.map_or(Ok(false), |theirs| self.is_behind(here, theirs))?
         {
             tracing::error!(commit = %here, "commits that were pushed to the copy of the control repository are refused");
-            keep(&repository, here)?;
+            keep(&self.lend()?, here)?;
         }
-        repository.reference(MAIN, main, true, "stoa: as at the remote").map(|_| ())
+        self.lend()?.reference(MAIN, main, true, "stoa: as at the remote").map(|_| ())
     }
 
     /// Puts main back from `refused` to `tip`, and keeps `refused` by a name of its own; false when somebody
     /// moved main before.
     pub(super) fn restore(&self, tip: Oid, refused: Oid) -> Result<bool, git2::Error> {
-        keep(&self.repository()?, refused)?;
+        keep(&self.lend()?, refused)?;
         self.advance(Some(refused), tip)
     }
 
     /// A handle for many reads in a row.
     pub(super) fn reader(&self) -> Result<Reader, git2::Error> {
         let (newest, most_entries) = (Arc::clone(&self.newest), self.most_entries);
-        Ok(Reader { repository: self.repository()?, newest, most_entries })
+        Ok(Reader { repository: self.lend()?, newest, most_entries })
     }
 
     /// All files of objects in a commit, as the ids of what is in them.
     pub(super) fn files(&self, commit: Oid, layout: &dyn Layout) -> Result<BTreeMap<String, Oid>, GitError> {
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let tree = repository.find_commit(commit)?.tree_id();
         let mut files = BTreeMap::new();
         let mut walk = Walk::new(&repository, layout, ALL * self.most_entries);
@@ -290,7 +300,7 @@ impl ControlRepository {
     ///
     /// [`GitError::TooMuch`] when there is more than is looked at.
     pub(super) fn changes(&self, from: Option<Oid>, to: Oid, layout: &dyn Layout) -> Result<Vec<FileChange>, GitError> {
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let tree = |commit: Oid| Ok::<_, git2::Error>(repository.find_commit(commit)?.tree_id());
         let mut paths = BTreeSet::new();
         let mut walk = Walk::new(&repository, layout, self.most_entries);
@@ -322,7 +332,7 @@ impl ControlRepository {
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
     pub(super) fn commit(&self, base: Option<Oid>, drafts: &[Draft]) -> Result<Option<Oid>, git2::Error> {
         let mut objects = Objects::default();
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(tip)
@@ -338,9 +348,9 @@ impl ControlRepository {
         batch: &Batch,
     ) -> Result<(Option<Oid>, Appended), git2::Error> {
         let mut objects = Objects::default();
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = history::append(&repository, &self.log, past, batch, &mut self.newest_state.lock(), &mut objects)?;
+        let past = history::append(&repository, &self.log, past, batch, &mut self.newest_past.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok((tip, past))
     }
@@ -352,16 +362,16 @@ impl ControlRepository {
     /// Goes on with the histories that end in `past`, durably.
     pub(super) fn append_history(&self, past: &[Oid], batch: &Batch) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         let appended =
-            history::append(&repository, &self.log, past, batch, &mut self.newest_state.lock(), &mut objects)?;
+            history::append(&repository, &self.log, past, batch, &mut self.newest_past.lock(), &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(appended.end)
     }
 
     /// The newest version of the histories that end in `past`.
     pub(super) fn newest_version(&self, past: &[Oid]) -> Result<Option<Version>, git2::Error> {
-        history::newest_version(&self.repository()?, past)
+        history::newest_version(&self.lend()?, past)
     }
 
     /// What has to be added to the histories that end in `past`, and may be `known` to show everything up to a version, for
@@ -373,7 +383,7 @@ impl ControlRepository {
         at: Version,
         wanted: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Batch, git2::Error> {
-        history::difference(&self.repository()?, past, known, at, wanted)
+        history::difference(&self.lend()?, past, known, at, wanted)
     }
 
     /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says; `None` where it
@@ -384,12 +394,12 @@ impl ControlRepository {
         at: Version,
         wanted: &BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Option<BTreeSet<Key>>, git2::Error> {
-        history::changed_since(&self.repository()?, end, at, wanted)
+        history::changed_since(&self.lend()?, end, at, wanted)
     }
 
     /// Shows readers the history that ends here, by this index if it was made already.
     pub(super) fn set_history(&self, end: Oid, index: Option<Oid>) -> Result<(), git2::Error> {
-        let repository = self.repository()?;
+        let repository = self.lend()?;
         if repository.refname_to_id(HISTORY).ok() != Some(end) {
             repository.reference(HISTORY, end, true, "stoa")?;
         }
@@ -456,7 +466,7 @@ fn synced(repository: Repository, ours: &Path) -> Result<Repository, git2::Error
 
 /// Reads files. What others write meanwhile may be missing from it.
 pub(super) struct Reader {
-    repository: Repository,
+    repository: Lent,
     newest: Newest,
     most_entries: usize,
 }

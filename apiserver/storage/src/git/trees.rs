@@ -227,6 +227,12 @@ impl Directory {
         Ok(self.children.get_mut(name).expect("it was put there"))
     }
 
+    /// The same, while what was read of the other trees in the tree is forgotten.
+    pub(super) fn only_child(&mut self, repository: &Repository, name: &str) -> Result<&mut Self, git2::Error> {
+        self.children.retain(|child, _| child == name);
+        self.child(repository, name)
+    }
+
     /// How it stands in the tree that it is in, unless it is empty.
     fn as_entry(&self) -> Option<(&'static str, Oid)> {
         self.id.filter(|_| !self.raw.is_empty()).map(|id| (DIRECTORY, id))

@@ -43,6 +43,25 @@ async fn a_bomb_where_objects_have_files_is_put_back_and_kept() {
 }
 
 #[tokio::test]
+async fn a_remote_that_begins_with_a_bomb_is_taken_once_it_has_another_main() {
+    let remote = Remote::start().await;
+    let clone = remote.clone_repository();
+    clone.write("things/web.yaml", "a: 1\n");
+    clone.commit_and_push("begin");
+    let begun = remote.git(&["rev-parse", "main"]);
+    let bomb = clone.push_bomb("things", LEVELS);
+    let bench = Bench::new(Some(remote.options())).run();
+    let error = away(&bench, "RemoteTooLarge").await;
+    assert!(error.contains(&bomb), "{error}");
+    remote.git(&["update-ref", "refs/heads/main", &begun]);
+    bench.ingested(&begun).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("a: 1"));
+    let last = bench.write(put("web", "a: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(remote.git(&["rev-parse", "main~1"]), begun);
+}
+
+#[tokio::test]
 async fn a_bomb_at_a_remote_is_refused_until_it_is_put_back() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();

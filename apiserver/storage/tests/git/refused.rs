@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stoa_storage::git::RemoteOptions;
+use stoa_storage::git::{InvalidFile, RemoteOptions};
 
 use super::{
     control_remote::Remote,
@@ -147,15 +147,45 @@ async fn a_file_that_waits_is_recorded_while_its_push_is_patient() {
     assert!(bench.invalid().is_empty(), "nothing was told");
 }
 
+/// Writes so many files that are refused. In the record each takes six bytes for each of 200 characters.
+fn write_long_names(clone: &Clone, count: usize) {
+    for number in 0..count {
+        clone.write(&format!("things/{}{number}.yaml", "\u{1}".repeat(200)), "bad: 1\n");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_with_many_others_is_recorded_and_tried_again() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    write_long_names(&clone, 800);
+    let waiting: Vec<String> = (0..20).map(|number| format!("z{number:02}")).collect();
+    for name in &waiting {
+        clone.write(&format!("things/{name}.yaml"), "needs: web\n");
+    }
+    clone.commit_and_push("very many");
+    bench.ingested_all(&clone).await;
+    let bench = bench.restart().await;
+    let record = bench.record().await;
+    assert_eq!(bench.status().invalid.len(), 820);
+    for name in &waiting {
+        let file = record.invalid(&format!("things/{name}.yaml")).expect("it keeps others from writing its object");
+        assert_eq!((file.reason.as_str(), file.waits), (InvalidFile::CUT, true));
+    }
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.wait(|status| status.invalid.len() == 800).await;
+    for name in &waiting {
+        assert_eq!(bench.value(name).await.as_deref(), Some("needs: \"web\""));
+    }
+}
+
 #[tokio::test]
 async fn what_waits_and_has_no_room_in_the_record_is_told() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
-    // Each takes six bytes for each of these characters.
-    for number in 0..900 {
-        clone.write(&format!("things/{}{number}.yaml", "\u{1}".repeat(200)), "bad: 1\n");
-    }
-    let waiting: Vec<String> = (0..20).map(|number| format!("things/z{number:02}.yaml")).collect();
+    write_long_names(&clone, 1_300);
+    let long = "\u{1}".repeat(200);
+    let waiting: Vec<String> = (0..20).map(|number| format!("things/z{long}{number:02}.yaml")).collect();
     for path in &waiting {
         clone.write(path, "needs: nothing\n");
     }

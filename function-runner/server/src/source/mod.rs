@@ -17,6 +17,7 @@ mod content;
 mod error;
 mod job;
 mod logged;
+mod reach;
 mod readers;
 mod refs;
 mod sources;
@@ -24,7 +25,7 @@ mod strays;
 mod wire;
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Remote, Repository};
@@ -219,7 +220,8 @@ impl Cache {
         let mut found: HashMap<&str, Oid> =
             prefixes.into_iter().filter_map(|prefix| Some((prefix, begins_so(prefix)?))).collect();
         let nobody_leads_to =
-            not_led_to(&plain, heads, found.values().copied().collect()).map_err(|err| error::here(&err))?;
+            reach::not_led_to(&plain, heads.iter().map(|head| head.oid), found.values().copied().collect())
+                .map_err(|err| error::here(&err))?;
         found.retain(|_, commit| !nobody_leads_to.contains(&*commit));
         Ok(found)
     }
@@ -342,28 +344,6 @@ impl Cache {
     fn remote(&self) -> String {
         stoa_git::without_userinfo(&self.source.remote)
     }
-}
-
-/// Those of some commits that no branch or tag leads to. All of them are looked for in one walk, from what is new to what is
-/// old, which ends where the last one is found.
-fn not_led_to(repository: &Repository, heads: &Heads, mut commits: HashSet<Oid>) -> Result<HashSet<Oid>, git2::Error> {
-    if commits.is_empty() {
-        return Ok(commits);
-    }
-    let mut walk = repository.revwalk()?;
-    for head in heads.iter() {
-        // What is no commit leads to none, and what came about just now was not fetched.
-        if let Ok(commit) = repository.find_object(head.oid, None).and_then(|object| object.peel_to_commit()) {
-            walk.push(commit.id())?;
-        }
-    }
-    for commit in walk {
-        commits.remove(&commit?);
-        if commits.is_empty() {
-            break;
-        }
-    }
-    Ok(commits)
 }
 
 #[cfg(test)]

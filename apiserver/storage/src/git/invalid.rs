@@ -1,0 +1,273 @@
+//! The files that were refused, as the record has them.
+//!
+//! The record has to fit into one request to etcd. So where there are many of them their reasons are cut short, and where
+//! there are very many hardly anything is left of these: then files are told by their paths, together with all that have
+//! everything else in common, as those of one push mostly do.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::progress::Progress;
+
+/// How long a reason may be, in bytes.
+pub(super) const REASON: usize = 1 << 10;
+/// And where there are so many that all would not fit.
+const SHORT_REASON: usize = 64;
+/// How many bytes refused files may take in the record with their reasons, how many with those cut short, and how many at
+/// all: etcd takes 1.5 MiB.
+const ROOM_FOR_REASONS: usize = 256 << 10;
+const ROOM_FOR_SHORT_REASONS: usize = 512 << 10;
+const ROOM: usize = 1280 << 10;
+/// What a refused file takes besides its path and reason, at most; the same holds of what many have in common.
+const EACH: usize = 192;
+/// What a path takes besides itself in a list.
+const LISTED: usize = 3;
+
+/// A file, or its removal, that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct InvalidFile {
+    /// Why, for people; [`CUT`](Self::CUT) where there are too many.
+    pub reason: String,
+    /// The id of the commit that has it.
+    pub commit: String,
+    /// The id of the commit on main that has the file as it was last applied or written, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<String>,
+    /// Whether something else is in its way, or what it needs is not there. It is tried again until it is not so any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+}
+
+impl InvalidFile {
+    /// What stands for a reason, or the rest of one, that there is no room for.
+    pub const CUT: &str = "…";
+
+    /// The same with its reason in so many bytes.
+    fn short(&self) -> Self {
+        Self { reason: cut(&self.reason, SHORT_REASON), ..self.clone() }
+    }
+
+    /// The same with no reason but the one word that it may begin with, as in `refused: …`.
+    fn bare(&self) -> Self {
+        Self { reason: self.bare_reason(), ..self.clone() }
+    }
+
+    fn bare_reason(&self) -> String {
+        let word = self.reason.split_once(": ").map(|(word, _)| word);
+        let word = word.filter(|word| word.len() <= 16 && word.bytes().all(|byte| byte.is_ascii_lowercase()));
+        word.map_or_else(|| Self::CUT.to_owned(), |word| format!("{word}: {}", Self::CUT))
+    }
+
+    fn is_bare(&self) -> bool {
+        self.reason.ends_with(Self::CUT) && self.reason == self.bare_reason()
+    }
+}
+
+/// How many bytes a text takes as JSON, at most.
+fn encoded(text: &str) -> usize {
+    let byte = |byte| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(byte).sum()
+}
+
+/// A text of at most so many bytes, which says where it was cut.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(most - InvalidFile::CUT.len());
+    format!("{}{}", &text[..end], InvalidFile::CUT)
+}
+
+/// Files that have all but their paths in common.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Alike {
+    #[serde(flatten)]
+    file: InvalidFile,
+    paths: Vec<String>,
+}
+
+impl Alike {
+    /// Those of whose reasons hardly anything is kept, and the others.
+    pub(super) fn of(files: BTreeMap<String, InvalidFile>) -> (Vec<Self>, BTreeMap<String, InvalidFile>) {
+        let (mut alike, mut others) = (BTreeMap::<InvalidFile, Vec<String>>::new(), BTreeMap::new());
+        for (path, file) in files {
+            if file.is_bare() {
+                alike.entry(file).or_default().push(path);
+            } else {
+                others.insert(path, file);
+            }
+        }
+        (alike.into_iter().map(|(file, paths)| Self { file, paths }).collect(), others)
+    }
+
+    /// By path.
+    pub(super) fn files(self) -> impl Iterator<Item = (String, InvalidFile)> {
+        let Self { file, paths } = self;
+        paths.into_iter().map(move |path| (path, file.clone()))
+    }
+}
+
+/// How much of the record files take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Room {
+    /// In bytes, at most.
+    taken: usize,
+    /// How many have what in common.
+    alike: BTreeMap<InvalidFile, usize>,
+}
+
+impl Room {
+    fn of(files: &BTreeMap<String, InvalidFile>) -> Self {
+        let mut room = Self::default();
+        files.iter().for_each(|(path, file)| room.add(path, file));
+        room
+    }
+
+    /// How many bytes a file would take that is not there.
+    fn size(&self, path: &str, file: &InvalidFile) -> usize {
+        let own = encoded(&file.reason) + EACH;
+        match file.is_bare() {
+            true if self.alike.contains_key(file) => encoded(path) + LISTED,
+            true => encoded(path) + LISTED + own,
+            false => encoded(path) + own,
+        }
+    }
+
+    fn add(&mut self, path: &str, file: &InvalidFile) {
+        self.taken += self.size(path, file);
+        if file.is_bare() {
+            *self.alike.entry(file.clone()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, path: &str, file: &InvalidFile) {
+        if let Some(count) = self.alike.get_mut(file) {
+            *count -= 1;
+            if *count == 0 {
+                self.alike.remove(file);
+            }
+        }
+        self.taken -= self.size(path, file);
+    }
+}
+
+impl Progress {
+    /// Notes a file that was refused. Where there are very many, less and less of its reason is kept, and then it is only
+    /// counted: false when there was no room for it.
+    pub(super) fn refuse(&mut self, path: &str, file: InvalidFile) -> bool {
+        self.forget(path);
+        let room = self.room.get_or_insert_default();
+        let (short, bare) = (file.short(), file.bare());
+        let forms = [(file, ROOM_FOR_REASONS), (short, ROOM_FOR_SHORT_REASONS), (bare, ROOM)];
+        let fits = |(file, most): &(InvalidFile, usize)| room.taken + room.size(path, file) <= *most;
+        match forms.into_iter().find(fits) {
+            Some((file, _)) => {
+                room.add(path, &file);
+                self.invalid.insert(path.to_owned(), file);
+                true
+            }
+            None => {
+                self.unkept += 1;
+                false
+            }
+        }
+    }
+
+    /// Notes that nothing is wrong with a file any more; whether that was in the record.
+    pub(super) fn accept(&mut self, path: &str) -> bool {
+        let was_there = self.forget(path);
+        if self.invalid.is_empty() {
+            self.unkept = 0;
+        }
+        was_there
+    }
+
+    /// Takes a file out of the record; whether it was there.
+    fn forget(&mut self, path: &str) -> bool {
+        let room = self.room.get_or_insert_with(|| Room::of(&self.invalid));
+        let Some(file) = self.invalid.remove(path) else { return false };
+        room.remove(path, &file);
+        true
+    }
+
+    /// Whether a file waits.
+    pub(super) fn waits(&self, path: &str) -> bool {
+        self.invalid.get(path).is_some_and(|file| file.waits)
+    }
+
+    /// Whether it may have been told that something is wrong with a file.
+    pub(super) fn may_be_told(&self, path: &str) -> bool {
+        self.unkept > 0 || self.invalid.contains_key(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(reason: &str) -> InvalidFile {
+        InvalidFile { reason: reason.to_owned(), commit: "c".repeat(40), good: Some("g".repeat(40)), waits: true }
+    }
+
+    /// The record as whoever reads it has it.
+    fn read(progress: &Progress) -> Progress {
+        serde_json::from_slice(&serde_json::to_vec(progress).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn however_many_files_are_refused_the_record_fits_into_the_log() {
+        for reason in ["it is wrong".to_owned(), "\u{1}\"".repeat(REASON / 2), "ü".repeat(REASON / 2)] {
+            let (mut progress, mut kept) = (Progress::default(), 0);
+            for number in 0..20_000 {
+                let path = format!("organizations/shop/projects/web/stacks/{number}.yaml");
+                kept += usize::from(progress.refuse(&path, invalid(&reason)));
+            }
+            assert_eq!(progress.invalid.len(), kept);
+            assert!(kept > 12_000, "{kept}");
+            let size = serde_json::to_vec(&progress).unwrap().len();
+            assert!((ROOM / 2..ROOM + 1024).contains(&size), "{size}");
+            assert_eq!(progress.invalid.len() as u64 + progress.unkept, 20_000);
+            assert_eq!(read(&progress).invalid, progress.invalid);
+            assert_eq!(Some(Room::of(&progress.invalid)), progress.room);
+            // What there is room for is not put out by what comes later, and what is known of takes no more.
+            let first = "organizations/shop/projects/web/stacks/0.yaml";
+            assert_eq!(progress.invalid[first].reason, reason);
+            let last = progress.invalid.keys().next_back().unwrap().clone();
+            assert_eq!(progress.invalid[&last], invalid(InvalidFile::CUT));
+            assert!(progress.refuse(&last, invalid(&reason)));
+            assert_eq!(progress.invalid.len(), kept);
+            assert!(progress.may_be_told("of/which/there/is/no/record.yaml"));
+            assert!(!progress.accept("of/which/there/is/no/record.yaml"));
+            for path in progress.invalid.keys().cloned().collect::<Vec<_>>() {
+                assert!(progress.accept(&path));
+            }
+            assert_eq!((progress.invalid.len(), progress.unkept, progress.room), (0, 0, Some(Room::default())));
+        }
+    }
+
+    #[test]
+    fn of_a_reason_the_word_is_left_that_it_begins_with() {
+        for (reason, bare) in [
+            ("refused: stacks \"web\" is forbidden", "refused: …"),
+            ("refused: …", "refused: …"),
+            ("line 3: unknown field", "…"),
+            ("spec.project: not found", "…"),
+            ("", "…"),
+        ] {
+            assert_eq!(invalid(reason).bare(), invalid(bare));
+            assert_eq!(invalid(reason).is_bare(), reason == bare, "{reason}");
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("short", 8), "short");
+        assert_eq!(cut("a üüüüü", 8), "a ü…");
+        assert_eq!(cut(&"ü".repeat(REASON), REASON).len(), REASON - 1);
+    }
+}
