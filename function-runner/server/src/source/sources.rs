@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use stoa_git::cache::Folders;
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::Instrument as _;
@@ -82,18 +83,25 @@ impl Reserved {
     }
 }
 
-/// What took too long when nobody waited for it any more, by cache. Whoever asks the server next hears of that, and begins
-/// nothing; whoever waits for less time than a fetch may take would never know why there is nothing.
+/// How long it is told that a fetch took too long when nobody waited. Later the server may be another one.
+const LATE: Duration = Duration::from_secs(60 * 60);
+
+/// What took too long when nobody waited for it any more, by cache, and when that was. Whoever asks the server next hears of
+/// that, and begins nothing; whoever waits for less time than a fetch may take would never know why there is nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Late(Arc<Mutex<HashMap<PathBuf, Failure>>>);
+pub(super) struct Late(Arc<Mutex<HashMap<PathBuf, (Instant, Failure)>>>);
 
 impl Late {
     fn keep(&self, cache: PathBuf, failure: Failure) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(cache, failure);
+        let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A source that nobody asks for any more has no next time.
+        late.retain(|_, (since, _)| since.elapsed() < LATE);
+        late.insert(cache, (Instant::now(), failure));
     }
 
     fn take(&self, cache: &Path) -> Option<Failure> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(cache)
+        let late = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(cache);
+        late.and_then(|(since, failure)| (since.elapsed() < LATE).then_some(failure))
     }
 }
 
@@ -366,5 +374,24 @@ mod tests {
         tokio::time::sleep(2 * RESERVED).await;
         assert!(reserved.take().is_none());
         assert_eq!(places.available_permits(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_that_took_too_long_is_told_once_and_not_long_after() {
+        let late = Late::default();
+        let keep = |cache: &str| late.keep(cache.into(), left());
+        keep("a");
+        keep("b");
+        tokio::time::advance(LATE / 2).await;
+        assert!(late.take(Path::new("a")).is_some());
+        assert!(late.take(Path::new("a")).is_none());
+        keep("c");
+        tokio::time::advance(LATE / 2).await;
+        assert!(late.take(Path::new("b")).is_none());
+        keep("b");
+        tokio::time::advance(LATE / 2).await;
+        keep("d");
+        let kept = late.0.lock().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(kept, ["b", "d"].map(PathBuf::from).into(), "nobody asked for the other one");
     }
 }
