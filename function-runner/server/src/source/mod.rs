@@ -13,6 +13,7 @@
 //! **Invariant:** what a Git server sends is heard and read in a process with limits, never in the runner's own.
 
 mod auth;
+pub(crate) mod authorities;
 mod content;
 mod error;
 mod job;
@@ -259,7 +260,7 @@ impl Cache {
     }
 
     fn list(&self) -> Result<Heads, Failure> {
-        let mut remote = self.anonymous()?;
+        let mut remote = self.remote_of(&self.repository).map_err(|err| self.explain(&err))?;
         let connection = remote
             .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
             .map_err(|err| self.explain(&err))?;
@@ -319,9 +320,8 @@ impl Cache {
         options.remote_callbacks(callbacks);
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         options.follow_redirects(auth::credentials(&self.source).redirects());
-        let fetched = repository
-            .remote_anonymous(&self.source.remote)
-            .and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
+        let fetched =
+            self.remote_of(repository).and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
         fetched.map_err(|err| Unfetched { err, has_begun: has_begun.get(), is_over: is_over.get() })
     }
 
@@ -331,8 +331,11 @@ impl Cache {
         Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message)
     }
 
-    fn anonymous(&self) -> Result<Remote<'_>, Failure> {
-        self.repository.remote_anonymous(&self.source.remote).map_err(|err| self.explain(&err))
+    /// The remote, which may be connected to.
+    fn remote_of<'r>(&self, repository: &'r Repository) -> Result<Remote<'r>, git2::Error> {
+        let remote = repository.remote_anonymous(&self.source.remote)?;
+        authorities::ready_for(remote.url_bytes(), self.source.credentials.contains_key("ca.crt"));
+        Ok(remote)
     }
 
     fn explain(&self, err: &git2::Error) -> Failure {

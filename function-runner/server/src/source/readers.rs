@@ -71,7 +71,7 @@ impl Readers {
         let (hand, limits) = match &self.way {
             Way::Processes { errands, local } => {
                 let is_local = stoa_git::local_path(&source.remote).is_some();
-                let more = worker::more_for_source(&job.path(), is_local.then_some(&local[..]));
+                let more = worker::more_for_source(&job.path(), if is_local { &local[..] } else { &[] });
                 let started = errands.begin(more).await;
                 let errand = started.map_err(|error| {
                     tracing::error!(error = &error as &dyn std::error::Error, "no process for a source starts");
