@@ -222,6 +222,11 @@ impl Worker {
         self.child.wait().await.map_or_else(|err| err.to_string(), |status| status.to_string())
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Ends it at once.
     pub(crate) async fn kill(mut self) {
         // It may have ended already.

@@ -18,6 +18,7 @@ mod content;
 mod error;
 mod job;
 mod logged;
+mod places;
 mod readers;
 mod refs;
 mod sources;

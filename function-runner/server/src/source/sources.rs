@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use stoa_git::cache::Folders;
+use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -257,14 +257,14 @@ impl Sources {
         let _asks = gone.clone().drop_guard();
         let visited = async move {
             let _guard = guard;
-            match visit(&job, &sources, &gone, &work).await {
+            match visit(&job, &kept, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
                     let directory = kept.path().to_owned();
                     tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
                     on_files(move || stoa_git::cache::remove(&directory).map_err(|err| Failure::internal(&err)))
                         .await?;
-                    visit(&job, &sources, &gone, &work).await
+                    visit(&job, &kept, &sources, &gone, &work).await
                 }
                 done => done,
             }
@@ -286,6 +286,7 @@ pub(super) struct Visit {
 
 async fn visit<T: Send>(
     job: &Job,
+    cache: &Kept,
     sources: &Sources,
     gone: &CancellationToken,
     work: &(impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Sync),
@@ -293,11 +294,16 @@ async fn visit<T: Send>(
     let path = job.path();
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
-    let reader = gone.run_until_cancelled(sources.readers.begin(job)).await.ok_or_else(left)??;
+    let reader = gone.run_until_cancelled(sources.readers.begin(job, cache)).await.ok_or_else(left)??;
     let late = sources.late.clone();
     let mut visit = Visit { job: job.clone(), reader, late, gone: gone.clone(), is_cut: false };
     let done = work(&mut visit).await;
-    visit.reader.end().await;
+    // One that failed may have anything left in it.
+    if done.is_ok() && !visit.is_cut {
+        sources.readers.keep(visit.reader).await;
+    } else {
+        visit.reader.end().await;
+    }
     if visit.is_cut {
         let path = job.path();
         on_files(move || stoa_git::cache::remove_leftovers(&path).map_err(|err| Failure::internal(&err))).await?;

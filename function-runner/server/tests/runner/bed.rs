@@ -120,6 +120,15 @@ impl Bed {
         processes.filter(|pid| parent(*pid) == Some(self.child.id())).collect()
     }
 
+    /// Its workers: those of its processes that have no source in hand.
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        let has_source = |pid: &u32| {
+            let said = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&said).contains("--cache=")
+        };
+        self.children().into_iter().filter(|pid| !has_source(pid)).collect()
+    }
+
     /// The most memory that the process ever had, in bytes.
     pub(crate) fn most_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
