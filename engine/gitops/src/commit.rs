@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
@@ -12,10 +11,11 @@ use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
+use crate::bounded;
 use crate::content::Content;
 use crate::held;
 use crate::manifest;
-use crate::place::{Advance, Place, found};
+use crate::place::{Advance, Place};
 
 /// What becomes of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl Write {
         path: &str,
         owner: &Owner,
     ) -> Result<Cow<'_, [u8]>, RuntimeError> {
-        let object_at = |path: &str| object_in(repository, path, &tree.get_path(Path::new(path)).ok()?);
+        let object_at = |path: &str| object_in(repository, path, &bounded::entry(repository, tree, path).ok()??);
         let former = || self.former.as_deref().and_then(object_at).filter(|object| owner.has(object));
         self.content.beside(|| object_at(path).or_else(former), owner)
     }
@@ -215,7 +215,7 @@ pub(crate) fn draft<'c>(
     let mut update = TreeUpdateBuilder::new();
     let mut draft = Draft::default();
     for (path, change) in changes {
-        let entry = found(base.get_path(Path::new(path)))?;
+        let entry = bounded::entry(repository, base, path)?;
         if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
             // A folder, whose files are not this deployment's, or not by this name.
             if matches!(change, Change::Write(_)) {
@@ -259,6 +259,13 @@ pub(crate) fn draft<'c>(
                         continue;
                     }
                 };
+                if bytes.len() > bounded::LARGEST_FILE {
+                    // Nobody could read it again.
+                    let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
+                    let error = RuntimeError::Rejected { message, field: None, by_definition: false };
+                    draft.refused.get_or_insert(error);
+                    continue;
+                }
                 let blob = Oid::hash_object(ObjectType::Blob, &bytes)?;
                 if there == Some(blob) {
                     continue;
@@ -269,7 +276,7 @@ pub(crate) fn draft<'c>(
                 {
                     draft.refused.get_or_insert(error);
                 }
-                if is_blocked(base, path)? {
+                if is_blocked(repository, base, path)? {
                     draft.blocked = Some(path.clone());
                     return Ok(draft);
                 }
@@ -291,9 +298,9 @@ fn prepare(
     run: &RunInfo,
     changes: &Gathered,
 ) -> Result<Preparation, git2::Error> {
-    let parent = head.map(|head| repository.find_commit(head)).transpose()?;
+    let parent = head.map(|head| bounded::commit(repository, head)).transpose()?;
     let base = match &parent {
-        Some(parent) => parent.tree()?,
+        Some(parent) => bounded::root(repository, parent)?,
         None => repository.find_tree(repository.treebuilder(None)?.write()?)?,
     };
     let earlier = match head {
@@ -311,7 +318,7 @@ fn prepare(
     // What an earlier try of this run wrote may have been changed by somebody else since; it was
     // written all the same, and is not written twice.
     for commit in &earlier {
-        if holds(repository, &commit.tree()?, &run.owner, changes, &draft.others)? {
+        if holds(repository, &bounded::root(repository, commit)?, &run.owner, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
@@ -339,14 +346,13 @@ pub(crate) fn make(
 
 /// The object in a file, as far as it can be read: what is none is nobody's.
 pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
-    let object = entry.to_object(repository).ok()?;
-    manifest::parse(path, object.as_blob()?.content()).ok()
+    manifest::parse(path, bounded::file(repository, entry.id()).ok()?.content()).ok()
 }
 
 /// Whether something on the way to the path is a file.
-fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
+fn is_blocked(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
     for (end, _) in path.match_indices('/') {
-        if let Some(entry) = found(tree.get_path(Path::new(&path[..end])))?
+        if let Some(entry) = bounded::entry(repository, tree, &path[..end])?
             && entry.kind() != Some(ObjectType::Tree)
         {
             return Ok(true);
@@ -364,7 +370,7 @@ pub(crate) fn holds(
     others: &BTreeSet<&str>,
 ) -> Result<bool, git2::Error> {
     for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
-        let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
+        let there = bounded::entry(repository, tree, path)?.map(|entry| entry.id());
         let wanted = match change {
             Change::Write(write) => match write.bytes_in(repository, tree, path, owner) {
                 Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
@@ -403,7 +409,7 @@ pub(crate) fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -
     walk.push(head)?;
     let mut commits = Vec::new();
     for id in walk.take(HISTORY) {
-        let commit = repository.find_commit(id?)?;
+        let commit = bounded::commit(repository, id?)?;
         if String::from_utf8_lossy(commit.message_bytes()).lines().any(|of| of == line) {
             commits.push(commit);
         }
