@@ -21,6 +21,7 @@ mod logged;
 mod places;
 mod readers;
 mod refs;
+mod repositories;
 mod sources;
 mod strays;
 mod wire;
@@ -35,11 +36,11 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason, size};
-pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
 pub(crate) use job::work;
 pub(crate) use readers::Readers;
 use refs::Heads;
+pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{Place, Sources};
 use strays::Strays;
 pub(crate) use wire::Files;
@@ -335,7 +336,7 @@ impl Cache {
     /// The remote, which may be connected to.
     fn remote_of<'r>(&self, repository: &'r Repository) -> Result<Remote<'r>, git2::Error> {
         let remote = repository.remote_anonymous(&self.source.remote)?;
-        authorities::ready_for(remote.url_bytes(), self.source.credentials.contains_key("ca.crt"));
+        authorities::ready_for(remote.url_bytes(), auth::has_authority(&self.source));
         Ok(remote)
     }
 

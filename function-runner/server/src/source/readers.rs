@@ -84,6 +84,11 @@ impl Readers {
         Self { way: Way::Processes { errands, local }, places: Places::new(processes) }
     }
 
+    /// As many others, for the same limits.
+    pub(crate) fn others(&self, processes: usize) -> Self {
+        Self { way: self.way.clone(), places: Places::new(processes) }
+    }
+
     /// On threads of this process, which is not the runner's binary.
     #[cfg(test)]
     pub(crate) fn here() -> Self {
@@ -138,6 +143,11 @@ fn folder(path: &Path) -> Option<Folder> {
 impl Reader {
     pub(super) fn organization(&self) -> &str {
         &self.organization
+    }
+
+    /// How long a job may take, where there is a limit.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        self.limits.map(|limits| limits.time)
     }
 
     pub(super) fn place(&self) -> &Place {
