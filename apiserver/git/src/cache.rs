@@ -107,8 +107,8 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes objects and packs of a bare repository that came to no end and that nobody has written to for so long. Others may be at
-/// work there meanwhile.
+/// Removes objects and packs of a bare repository that came to no end and that nobody has written to for so long. Others may be
+/// at work there meanwhile.
 ///
 /// # Errors
 ///

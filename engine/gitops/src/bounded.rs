@@ -1,5 +1,5 @@
-//! Reads what is no larger than such a thing is, of a repository where anybody may have put anything: Git knows how large an object
-//! is without unpacking it.
+//! Reads what is no larger than such a thing is, of a repository where anybody may have put anything: Git knows how large an
+//! object is without unpacking it.
 
 use git2::{Blob, Commit, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Tree, TreeEntry};
 

@@ -313,6 +313,10 @@ fn prepare(
         return Ok(Preparation { prepared: Prepared::Blocked(path), left });
     }
     let Some(tree) = draft.tree else {
+        // What cannot be written changes nothing either.
+        if let Some(error) = draft.refused.take() {
+            return Ok(Preparation { prepared: Prepared::Refused(error), left });
+        }
         return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
     };
     // What an earlier try of this run wrote may have been changed by somebody else since; it was

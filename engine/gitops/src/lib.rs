@@ -3,7 +3,8 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it, `remote` talks to its server, `commit` writes, `proposal` asks people to, and
+//! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it,
+//! `remote` talks to its server, `commit` writes, `proposal` asks people to, and
 //! `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the

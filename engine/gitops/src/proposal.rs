@@ -266,7 +266,7 @@ impl Branching {
             Decision::Done(Branched::InBase { finished, is_stale })
         };
         let is_blocked = draft.blocked.is_some();
-        if draft.tree.is_none() && !is_blocked {
+        if draft.tree.is_none() && !is_blocked && draft.refused.is_none() {
             return Ok(in_base(tip, &mut draft));
         }
         if let Some(merged) = self.merged(repository, tip, &draft)? {

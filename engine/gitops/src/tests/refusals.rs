@@ -158,9 +158,9 @@ async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
 
 /// Has no process that comes to an end.
 #[derive(Debug)]
-struct Held(fn(String) -> Unreached);
+struct Cut(fn(String) -> Unreached);
 
-impl Connect for Held {
+impl Connect for Cut {
     fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
         git2::RemoteCallbacks::new()
     }
@@ -179,7 +179,7 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
     let cases: [(fn(String) -> Unreached, bool); 2] = [(Unreached::TooLarge, false), (Unreached::Unavailable, true)];
     for (unreached, may_be_tried) in cases {
         let bed = Bed::remote();
-        let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Held(unreached))).unwrap();
+        let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Cut(unreached))).unwrap();
         let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
         assert_eq!(told(runtime.read(&[]).await), expected);
         apply(&runtime, &config_map("a", "1")).await;

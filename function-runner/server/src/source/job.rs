@@ -20,7 +20,8 @@ use super::wire::Files;
 use super::{Cache, Looked, Resolved, content, logged, refs, repositories};
 use crate::failure::Failure;
 
-/// A question about a source or the repository of a workspace. The credentials are in here, and nowhere else that the process has them from.
+/// A question about a source or the repository of a workspace. The credentials are in here, and nowhere else that the process
+/// has them from.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Job {
     #[prost(message, optional, tag = "1")]
