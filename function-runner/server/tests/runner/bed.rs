@@ -113,6 +113,15 @@ impl Bed {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// Sends a signal to it and to the processes that it started, as when a machine stands still.
+    pub(crate) fn signal_all(&self, name: &str) {
+        self.signal(name);
+        for process in self.children() {
+            // It may have ended by now.
+            let _ = Command::new("kill").args(["-s", name, &process.to_string()]).status();
+        }
+    }
+
     /// The processes that it started and that have not ended.
     pub(crate) fn children(&self) -> Vec<u32> {
         let processes =
