@@ -8,6 +8,7 @@ mod folders;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Repository};
 use tempfile::TempDir;
@@ -95,8 +96,8 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
             true if name.starts_with(UNFINISHED) => fs::remove_dir_all(path)?,
             // There are many of them.
             true if name == "objects" => {
-                remove_unfinished_objects(&path)?;
-                remove_unfinished_objects(&path.join("pack"))?;
+                remove_unfinished_objects(&path, Duration::ZERO)?;
+                remove_unfinished_objects(&path.join("pack"), Duration::ZERO)?;
             }
             true => remove_leftovers(&path)?,
             false if name.ends_with(".lock") => fs::remove_file(path)?,
@@ -106,19 +107,47 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files right in a folder that were to become objects or packs.
-fn remove_unfinished_objects(folder: &Path) -> io::Result<()> {
+/// Removes objects and packs of a bare repository that came to no end and that nobody has written to for so long. Others may be
+/// at work there meanwhile.
+///
+/// # Errors
+///
+/// As [`remove_leftovers`] has them.
+pub fn remove_abandoned(repository: &Path, unchanged: Duration) -> io::Result<()> {
+    let objects = repository.join("objects");
+    remove_unfinished_objects(&objects, unchanged)?;
+    remove_unfinished_objects(&objects.join("pack"), unchanged)
+}
+
+/// Removes files right in a folder that were to become objects or packs, and have not changed for so long.
+fn remove_unfinished_objects(folder: &Path, unchanged: Duration) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
     for entry in entries {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().contains(UNFINISHED_OBJECTS) && entry.file_type()?.is_file() {
-            fs::remove_file(entry.path())?;
+        if !entry.file_name().to_string_lossy().contains(UNFINISHED_OBJECTS) {
+            continue;
+        }
+        let is_old = |file: &fs::Metadata| {
+            let since = file.modified().ok().and_then(|modified| modified.elapsed().ok());
+            unchanged.is_zero() || since.is_some_and(|since| since >= unchanged)
+        };
+        match entry.metadata() {
+            Ok(file) if file.is_file() && is_old(&file) => gone(fs::remove_file(entry.path()))?,
+            metadata => gone(metadata.map(drop))?,
         }
     }
     Ok(())
+}
+
+/// What is not there any more was brought to its end meanwhile.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 fn os(err: &io::Error) -> git2::Error {
@@ -181,5 +210,25 @@ mod tests {
         assert!(!path.join("refs/heads/main.lock").exists() && !folder.path().join("git/new-1").exists());
         assert!(unfinished.iter().all(|file| !file.exists()));
         assert_eq!(repository.find_blob(blob).unwrap().content(), b"kept");
+    }
+
+    #[test]
+    fn what_nobody_writes_to_any_more_goes_and_what_somebody_is_at_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r");
+        let blob = open_or_make_bare(&path).unwrap().blob(b"kept").unwrap();
+        let minute = Duration::from_secs(60);
+        let at = |file: &str, age: Duration| {
+            let path = path.join("objects").join(file);
+            fs::write(&path, "half").unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+            path
+        };
+        let old = ["pack/pack_git2_a8WyPd", "tmp_object_git2_x3Qs0k"].map(|file| at(file, 2 * minute));
+        let new = at("pack/pack_git2_b9XzQe", Duration::ZERO);
+        remove_abandoned(&path, minute).unwrap();
+        assert!(new.exists() && !old.iter().any(|file| file.exists()));
+        assert_eq!(Repository::open_bare(&path).unwrap().find_blob(blob).unwrap().content(), b"kept");
     }
 }

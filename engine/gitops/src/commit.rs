@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
@@ -12,10 +11,11 @@ use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
+use crate::bounded;
 use crate::content::Content;
 use crate::held;
 use crate::manifest;
-use crate::place::{Advance, Place, found};
+use crate::place::{Advance, Place};
 use crate::premise::{Premise, There};
 
 /// What becomes of a file.
@@ -60,15 +60,15 @@ impl Write {
 
     /// What is where the file is to be, or was formerly.
     fn there(&self, repository: &Repository, tree: &Tree<'_>, path: &str, owner: &Owner) -> There {
-        match tree.get_path(Path::new(path)) {
-            Ok(entry) => object_in(repository, path, &entry).map_or(There::Spoilt, There::Object),
-            Err(_) => self.former_in(repository, tree, owner).map_or(There::Nothing, There::Object),
+        match bounded::entry(repository, tree, path) {
+            Ok(Some(entry)) => object_in(repository, path, &entry).map_or(There::Spoilt, There::Object),
+            Ok(None) | Err(_) => self.former_in(repository, tree, owner).map_or(There::Nothing, There::Object),
         }
     }
 
     fn former_in(&self, repository: &Repository, tree: &Tree<'_>, owner: &Owner) -> Option<Map<String, Value>> {
         let path = self.former.as_deref()?;
-        let object = object_in(repository, path, &tree.get_path(Path::new(path)).ok()?)?;
+        let object = object_in(repository, path, &bounded::entry(repository, tree, path).ok()??)?;
         owner.has(&object).then_some(object)
     }
 
@@ -264,7 +264,7 @@ pub(crate) fn draft<'c>(
     let mut update = TreeUpdateBuilder::new();
     let mut draft = Draft::default();
     for (path, change) in changes {
-        let entry = found(base.get_path(Path::new(path)))?;
+        let entry = bounded::entry(repository, base, path)?;
         if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
             // A folder, whose files are not this deployment's, or not by this name.
             if matches!(change, Change::Write(_)) {
@@ -308,6 +308,13 @@ pub(crate) fn draft<'c>(
                         continue;
                     }
                 };
+                if bytes.len() > bounded::LARGEST_FILE {
+                    // Nobody could read it again.
+                    let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
+                    let error = RuntimeError::Rejected { message, field: None, by_definition: false };
+                    draft.refused.get_or_insert(error);
+                    continue;
+                }
                 let blob = Oid::hash_object(ObjectType::Blob, &bytes)?;
                 if there == Some(blob) {
                     continue;
@@ -325,7 +332,7 @@ pub(crate) fn draft<'c>(
                         draft.refused.get_or_insert(error);
                     }
                 }
-                if is_blocked(base, path)? {
+                if is_blocked(repository, base, path)? {
                     draft.blocked = Some(path.clone());
                     return Ok(draft);
                 }
@@ -347,9 +354,9 @@ fn prepare(
     run: &RunInfo,
     changes: &Gathered,
 ) -> Result<Preparation, git2::Error> {
-    let parent = head.map(|head| repository.find_commit(head)).transpose()?;
+    let parent = head.map(|head| bounded::commit(repository, head)).transpose()?;
     let base = match &parent {
-        Some(parent) => parent.tree()?,
+        Some(parent) => bounded::root(repository, parent)?,
         None => repository.find_tree(repository.treebuilder(None)?.write()?)?,
     };
     let earlier = match head {
@@ -362,12 +369,16 @@ fn prepare(
         return Ok(Preparation { prepared: Prepared::Blocked(path), left });
     }
     let Some(tree) = draft.tree else {
+        // What cannot be written changes nothing either.
+        if let Some(error) = draft.refused.take() {
+            return Ok(Preparation { prepared: Prepared::Refused(error), left });
+        }
         return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
     };
     // What an earlier try of this run wrote may have been changed by somebody else since; it was
     // written all the same, and is not written twice.
     for commit in &earlier {
-        if holds(repository, &commit.tree()?, &run.owner, changes, &draft.others)? {
+        if holds(repository, &bounded::root(repository, commit)?, &run.owner, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
@@ -395,14 +406,13 @@ pub(crate) fn make(
 
 /// The object in a file, as far as it can be read: what is none is nobody's.
 pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
-    let object = entry.to_object(repository).ok()?;
-    manifest::parse(path, object.as_blob()?.content()).ok()
+    manifest::parse(path, bounded::file(repository, entry.id()).ok()?.content()).ok()
 }
 
 /// Whether something on the way to the path is a file.
-fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
+fn is_blocked(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
     for (end, _) in path.match_indices('/') {
-        if let Some(entry) = found(tree.get_path(Path::new(&path[..end])))?
+        if let Some(entry) = bounded::entry(repository, tree, &path[..end])?
             && entry.kind() != Some(ObjectType::Tree)
         {
             return Ok(true);
@@ -420,7 +430,7 @@ pub(crate) fn holds(
     others: &BTreeSet<&str>,
 ) -> Result<bool, git2::Error> {
     for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
-        let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
+        let there = bounded::entry(repository, tree, path)?.map(|entry| entry.id());
         let wanted = match change {
             Change::Write(write) => match write.bytes_in(repository, tree, path, owner) {
                 Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
@@ -459,7 +469,7 @@ pub(crate) fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -
     walk.push(head)?;
     let mut commits = Vec::new();
     for id in walk.take(HISTORY) {
-        let commit = repository.find_commit(id?)?;
+        let commit = bounded::commit(repository, id?)?;
         if String::from_utf8_lossy(commit.message_bytes()).lines().any(|of| of == line) {
             commits.push(commit);
         }

@@ -14,8 +14,8 @@ use git2::{Oid, Repository};
 use serde_json::{Map, Value};
 use stoa_runtime::RuntimeError;
 
-use crate::GitOpsRuntime;
 use crate::place::Place;
+use crate::{GitOpsRuntime, bounded};
 
 /// How much of what a reconciler says is passed on, in characters.
 const SAID: usize = 300;
@@ -203,7 +203,7 @@ impl Lineage {
 
     fn read(place: &Place, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
         let (repository, head) = place.head()?;
-        let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| repository.find_commit(*id).is_ok());
+        let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| bounded::commit(&repository, *id).is_ok());
         let mut lineage = Self::default();
         let mut look = || {
             for commit in commits {

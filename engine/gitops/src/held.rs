@@ -1,14 +1,13 @@
 //! Looks for files of others in a namespace or of a kind whose own file is to go: what reconciles the repository deletes the
 //! one, and the cluster the other with it.
 
-use std::path::Path;
-
 use git2::{ObjectType, Repository, Tree, TreeEntry};
 use stoa_engine::{Contents, Held, Owner};
 use stoa_runtime::RuntimeError;
 
+use crate::bounded;
 use crate::commit::object_in;
-use crate::place::{Place, found};
+use crate::place::Place;
 
 /// What others own of it at the head of the branch.
 pub(crate) fn at_head(
@@ -19,7 +18,10 @@ pub(crate) fn at_head(
 ) -> Result<Held, RuntimeError> {
     let (repository, head) = place.head()?;
     let Some(head) = head else { return Ok(Held::of(contents)) };
-    let look = || in_tree(&repository, &repository.find_commit(head)?.tree()?, directory, owner, contents);
+    let look = || {
+        let tree = bounded::root(&repository, &bounded::commit(&repository, head)?)?;
+        in_tree(&repository, &tree, directory, owner, contents)
+    };
     look().map_err(|err| place.explain_in(&repository, &err))
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn in_tree(
         // The names of files begin with their kinds.
         Contents::Kind { kind, .. } => {
             for namespace in folder.iter().filter(|entry| entry.kind() == Some(ObjectType::Tree)) {
-                let files = repository.find_tree(namespace.id())?;
+                let files = bounded::tree(repository, namespace.id())?;
                 note(repository, &files, &kind.to_lowercase(), owner, contents, &mut held);
             }
         }
@@ -56,8 +58,8 @@ fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result
     if path.is_empty() {
         return Ok(Some(tree.clone()));
     }
-    match found(tree.get_path(Path::new(path)))? {
-        Some(entry) if entry.kind() == Some(ObjectType::Tree) => repository.find_tree(entry.id()).map(Some),
+    match bounded::entry(repository, tree, path)? {
+        Some(entry) if entry.kind() == Some(ObjectType::Tree) => bounded::tree(repository, entry.id()).map(Some),
         Some(_) | None => Ok(None),
     }
 }

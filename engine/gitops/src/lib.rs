@@ -3,8 +3,9 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `schema` whether that is what its kind has, `place` reaches the repository, `commit` writes, `premise` says whether what was planned on
-//! is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
+//! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it,
+//! `remote` talks to its server, `commit` writes, `premise` says whether what was planned on is still there, `proposal` asks
+//! people to, and `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
@@ -12,6 +13,7 @@
 //! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on, nor takes
 //! a namespace or definition from under one (`held`).
 
+mod bounded;
 mod commit;
 mod compliance;
 mod content;
@@ -20,6 +22,7 @@ mod manifest;
 mod place;
 mod premise;
 mod proposal;
+mod remote;
 mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +48,7 @@ use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::premise::Premise;
 pub use crate::proposal::Proposing;
+pub use crate::remote::{Reached, Request, Task, Unreached, reach};
 
 /// The field of a Workspace that says how changes are proposed.
 pub(crate) const FIELD: &str = "spec.gitops.pullRequest";
@@ -90,6 +94,18 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 
     /// What is shown, which nothing that a server says may bring before people.
     fn credentials(&self) -> Credentials;
+
+    /// Told which server is connected to next, by its URL as Git's settings have it.
+    fn before(&self, _: &[u8]) {}
+
+    /// Has something done at a remote repository, from the bare copy of it that is here. It is called on threads that may wait.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reach`]; whoever has it done elsewhere may have others.
+    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        reach(self, copy, request, grant)
+    }
 }
 
 /// Reaches repositories that ask nobody who they are, such as local ones.

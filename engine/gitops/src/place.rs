@@ -12,17 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use git2::{
-    Config, ConfigLevel, Direction, ErrorClass, ErrorCode, FetchOptions, ObjectType, Oid, PushOptions, Remote,
-    Repository,
-};
+use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository};
 use sha2::{Digest as _, Sha256};
 use stoa_failpoint::reached;
 use stoa_git::cache::Kept;
 use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
-use crate::Connect;
+use crate::remote::{Reached, Request, Task, Unreached};
+use crate::{Connect, bounded};
 
 /// Where a branch is.
 #[derive(Debug)]
@@ -136,15 +134,14 @@ impl Place {
         let (repository, head) = self.head()?;
         let Some(head) = head else { return Ok(BTreeMap::new()) };
         let read = || {
-            let tree = repository.find_commit(head)?.tree()?;
+            let tree = bounded::root(&repository, &bounded::commit(&repository, head)?)?;
             let mut files = BTreeMap::new();
             for path in paths {
                 // A submodule has its commit elsewhere, and a folder is no manifest.
-                if let Some(entry) = found(tree.get_path(Path::new(path)))?
+                if let Some(entry) = bounded::entry(&repository, &tree, path)?
                     && entry.kind() == Some(ObjectType::Blob)
-                    && let Some(blob) = entry.to_object(&repository)?.as_blob()
                 {
-                    files.insert(path.to_owned(), blob.content().to_vec());
+                    files.insert(path.to_owned(), bounded::file(&repository, entry.id())?.content().to_vec());
                 }
             }
             Ok(files)
@@ -162,23 +159,11 @@ impl Place {
             }
             Location::Remote(url) => {
                 let repository = self.copy(url).map_err(|err| self.explain(&err))?;
-                let fetch = || {
-                    let mut remote = repository.remote_anonymous(url)?;
-                    let head = self.listed(&mut remote)?;
-                    if head.is_none_or(|head| repository.find_commit(head).is_ok()) {
-                        return Ok(head);
-                    }
-                    let own = Own::new(&repository);
-                    let mut options = FetchOptions::new();
-                    options.remote_callbacks(self.connect.callbacks());
-                    options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
-                    options.follow_redirects(self.connect.credentials().redirects());
-                    let refspec = format!("+{}:{}", self.reference, own.name);
-                    remote.fetch(&[refspec.as_str()], Some(&mut options), None)?;
-                    // The branch may have moved on between the two.
-                    found(repository.refname_to_id(&own.name))
-                };
-                let head = fetch().map_err(|err| self.explain_in(&repository, &err))?;
+                let own = Own::new(&repository);
+                let task = Task::Fetch { own: own.name.clone() };
+                let reached = self.reach(&repository, url, task, &Grant::unlimited());
+                drop(own);
+                let head = reached.map_err(|unreached| self.explain_unreached(&repository, unreached))?.branch;
                 self.note(&repository, head);
                 Ok((repository, head))
             }
@@ -197,10 +182,9 @@ impl Place {
         };
     }
 
-    /// What the remote says the branch is.
-    fn listed(&self, remote: &mut Remote<'_>) -> Result<Option<Oid>, git2::Error> {
-        let connection = remote.connect_auth(Direction::Fetch, Some(self.connect.callbacks()), None)?;
-        Ok(connection.list()?.iter().find(|head| head.name() == self.reference).map(git2::RemoteHead::oid))
+    fn reach(&self, repository: &Opened, url: &str, task: Task, grant: &Grant) -> Result<Reached, Unreached> {
+        let request = Request { url: url.to_owned(), branch: self.reference.clone(), task };
+        self.connect.reach(repository, &request, grant)
     }
 
     fn local(&self, path: &Path) -> Result<Repository, RuntimeError> {
@@ -307,65 +291,42 @@ impl Place {
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
         let own = Own::new(repository);
-        let mut refused = None;
-        let pushed = {
-            let mut push = || {
-                repository.reference(&own.name, to, true, "stoa")?;
-                let mut callbacks = self.connect.callbacks();
-                callbacks.push_update_reference(|_, status| {
-                    refused = status.map(str::to_owned);
-                    Ok(())
-                });
-                // The server compares with what it told when the push began; here it is compared
-                // with what the commit was made from.
-                callbacks.push_negotiation(move |updates| {
-                    // Connecting may have taken long; what comes next is the push itself.
-                    grant.check().map_err(|lapsed| git2::Error::from_str(&lapsed.to_string()))?;
-                    if updates.iter().any(|update| update.src() != from) {
-                        return Err(git2::Error::new(
-                            ErrorCode::NotFastForward,
-                            ErrorClass::Callback,
-                            "the branch moved",
-                        ));
-                    }
-                    Ok(())
-                });
-                let mut options = PushOptions::new();
-                options.remote_callbacks(callbacks).follow_redirects(self.connect.credentials().redirects());
-                let refspec = format!("{}:{}", own.name, self.reference);
-                repository.remote_anonymous(url)?.push(&[refspec.as_str()], Some(&mut options))
-            };
-            push()
-        };
-        match (pushed, refused) {
-            (Ok(()), None) => {
+        repository.reference(&own.name, to, true, "stoa").map_err(|err| self.explain_in(repository, &err))?;
+        let why = match self.reach(repository, url, Task::Push { own: own.name.clone(), from }, grant) {
+            Ok(Reached { refused: None, .. }) => {
                 self.note(repository, Some(to));
-                Ok(Advance::Done)
+                return Ok(Advance::Done);
             }
-            (Err(err), _)
+            Ok(Reached { refused: Some(why), .. }) => self.scrub(&why),
+            Err(Unreached::Git(err))
                 if matches!(
                     err.code(),
                     ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked
                 ) =>
             {
-                Ok(Advance::Raced(self.scrub(err.message())))
+                return Ok(Advance::Raced(self.scrub(err.message())));
             }
-            (Err(err), _) => Err(self.explain_in(repository, &err)),
-            (Ok(()), Some(why)) => {
-                let why = self.scrub(&why);
-                // Somebody who is moving the branch right now holds its lock. Otherwise a hook's refusal
-                // and a lost race look alike; only a race has moved the branch.
-                if is_locked(&why) {
-                    return Ok(Advance::Raced(why));
-                }
-                let head = repository.remote_anonymous(url).and_then(|mut remote| self.listed(&mut remote));
-                let head = head.map_err(|err| self.explain_in(repository, &err))?;
-                if head.unwrap_or(Oid::ZERO_SHA1) == from {
-                    let message = format!("{} refuses the push: {why}", self.shown);
-                    return Err(RuntimeError::Rejected { message, field: None, by_definition: false });
-                }
-                Ok(Advance::Raced(why))
-            }
+            Err(unreached) => return Err(self.explain_unreached(repository, unreached)),
+        };
+        // Somebody who is moving the branch right now holds its lock. Otherwise a hook's refusal
+        // and a lost race look alike; only a race has moved the branch.
+        if is_locked(&why) {
+            return Ok(Advance::Raced(why));
+        }
+        let listed = self.reach(repository, url, Task::List, grant);
+        let head = listed.map_err(|unreached| self.explain_unreached(repository, unreached))?.branch;
+        if head.unwrap_or(Oid::ZERO_SHA1) == from {
+            let message = format!("{} refuses the push: {why}", self.shown);
+            return Err(RuntimeError::Rejected { message, field: None, by_definition: false });
+        }
+        Ok(Advance::Raced(why))
+    }
+
+    fn explain_unreached(&self, repository: &Opened, unreached: Unreached) -> RuntimeError {
+        match unreached {
+            Unreached::Git(err) => self.explain_in(repository, &err),
+            Unreached::TooLarge(message) => too_large(message),
+            Unreached::Unavailable(message) => RuntimeError::Unavailable { message },
         }
     }
 
@@ -383,6 +344,9 @@ impl Place {
 
     /// Sorts libgit2's errors by whether trying again may help.
     pub(crate) fn explain(&self, err: &git2::Error) -> RuntimeError {
+        if bounded::is_too_large(err) {
+            return too_large(format!("repository {}: {}", self.shown, err.message()));
+        }
         if matches!(self.location, Location::Remote(_)) && stoa_git::is_here(err) {
             let message = format!("the copy of repository {} is broken and fetched anew", self.shown);
             return RuntimeError::Unavailable { message };
@@ -418,6 +382,11 @@ impl Place {
             Location::Local(_) => &self.shown,
         }
     }
+}
+
+/// Nobody reads as much as that takes.
+fn too_large(message: String) -> RuntimeError {
+    RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()), by_definition: false }
 }
 
 /// Whether a server says that somebody has the lock of a branch; words such as "blocked" have nothing to do with it.

@@ -7,7 +7,6 @@
 //! when somebody else's commits are on it.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use git2::{Commit, Oid, Repository, Sort};
@@ -16,6 +15,7 @@ use stoa_failpoint::reached;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
+use crate::bounded;
 use crate::commit::{self, Draft, FileChange, Gathered};
 use crate::place::{Advance, Place, found};
 use crate::{FIELD, GitOpsRuntime, RunInfo, invalid};
@@ -249,8 +249,8 @@ impl Branching {
         head: &Place,
     ) -> Result<Decision, git2::Error> {
         let run = &*self.run;
-        let base = repository.find_commit(tip)?;
-        let mut draft = commit::draft(repository, &base.tree()?, run, &self.changes)?;
+        let base = bounded::commit(repository, tip)?;
+        let mut draft = commit::draft(repository, &bounded::root(repository, &base)?, run, &self.changes)?;
         let unmerged = match on_branch {
             Some(branch) => self.unmerged(repository, tip, branch)?,
             None => Unmerged { is_empty: true, ..Unmerged::default() },
@@ -266,7 +266,7 @@ impl Branching {
             Decision::Done(Branched::InBase { finished, is_stale })
         };
         let is_blocked = draft.blocked.is_some();
-        if draft.tree.is_none() && !is_blocked {
+        if draft.tree.is_none() && !is_blocked && draft.refused.is_none() {
             return Ok(in_base(tip, &mut draft));
         }
         if let Some(merged) = self.merged(repository, tip, &draft)? {
@@ -315,7 +315,7 @@ impl Branching {
             return Ok(Decision::Done(Branched::Ready { commit, text, blocked: None, was_there }));
         }
         if let Some(foreign) = &unmerged.foreign {
-            let there = repository.find_commit(branch)?.tree()?;
+            let there = bounded::root(repository, &bounded::commit(repository, branch)?)?;
             if unmerged.has_own && self.is_in(repository, &there, &draft)? {
                 // What is proposed is still there. Whoever pushed to the branch can bring it to what the base is now.
                 let blocked = format!(
@@ -334,7 +334,7 @@ impl Branching {
             );
             return Ok(Decision::Refused(rejected(message)));
         }
-        let branch = repository.find_commit(branch)?;
+        let branch = bounded::commit(repository, branch)?;
         let parents: Vec<&Commit<'_>> = match found(repository.merge_base(tip, branch.id()))? {
             // It was merged and left behind.
             _ if unmerged.is_empty => vec![&base],
@@ -356,12 +356,12 @@ impl Branching {
             Some(PullState::Merged(Some(commit))) => Oid::from_str(commit).ok(),
             Some(PullState::Merged(None) | PullState::Open | PullState::Closed) | None => None,
         };
-        let by_server = by_server.and_then(|commit| repository.find_commit(commit).ok());
+        let by_server = by_server.and_then(|commit| bounded::commit(repository, commit).ok());
         let by_server =
             by_server.filter(|of| of.id() == tip || repository.graph_descendant_of(tip, of.id()).unwrap_or_default());
         let own = commit::commits_of(repository, tip, &self.run.uid)?;
         for commit in by_server.into_iter().chain(own) {
-            if self.is_in(repository, &commit.tree()?, draft)? {
+            if self.is_in(repository, &bounded::root(repository, &commit)?, draft)? {
                 return Ok(Some(commit.id()));
             }
         }
@@ -375,7 +375,7 @@ impl Branching {
         walk.hide(tip)?;
         let mut unmerged = Unmerged { is_empty: true, ..Unmerged::default() };
         for id in walk.take(commit::HISTORY) {
-            let commit = repository.find_commit(id?)?;
+            let commit = bounded::commit(repository, id?)?;
             unmerged.is_empty = false;
             if !commit::is_of(&commit, &self.run.owner) {
                 let by = String::from_utf8_lossy(commit.author().name_bytes()).into_owned();
@@ -402,14 +402,16 @@ impl Branching {
         unmerged: &Unmerged,
     ) -> Result<bool, git2::Error> {
         let Some(forked) = found(repository.merge_base(base.id(), branch))? else { return Ok(false) };
-        let (forked, now) = (repository.find_commit(forked)?.tree()?, base.tree()?);
+        let forked = bounded::root(repository, &bounded::commit(repository, forked)?)?;
+        let now = bounded::root(repository, base)?;
         for path in draft.files.keys() {
-            let of = |tree: &git2::Tree<'_>| found(tree.get_path(Path::new(path))).map(|it| it.map(|entry| entry.id()));
+            let of =
+                |tree: &git2::Tree<'_>| bounded::entry(repository, tree, path).map(|it| it.map(|entry| entry.id()));
             if of(&forked)? != of(&now)? {
                 return Ok(false);
             }
         }
-        let there = repository.find_commit(branch)?.tree()?;
+        let there = bounded::root(repository, &bounded::commit(repository, branch)?)?;
         if unmerged.has_own && self.is_in(repository, &there, draft)? {
             return Ok(true);
         }

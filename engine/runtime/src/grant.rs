@@ -8,6 +8,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -69,6 +70,13 @@ impl Grant {
         self.lock().is_over
     }
 
+    /// How long it lasts, as far as is known now; nothing where it has no end.
+    pub fn remaining(&self) -> Option<Duration> {
+        let state = self.lock();
+        let remaining = state.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if state.is_over { Some(Duration::ZERO) } else { remaining }
+    }
+
     /// Asked right before something is changed.
     ///
     /// # Errors
@@ -117,7 +125,6 @@ impl Grant {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-    use std::time::Duration;
 
     use super::*;
 
@@ -152,6 +159,19 @@ mod tests {
         tokio::time::advance(2 * SECOND).await;
         assert_eq!(work.await, Err(Lapsed));
         assert_eq!(polled.load(Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_remains_is_told_until_it_is_found_to_be_over() {
+        let grant = Grant::until(Instant::now() + 2 * SECOND);
+        tokio::time::advance(SECOND).await;
+        assert_eq!(grant.remaining(), Some(SECOND));
+        tokio::time::advance(2 * SECOND).await;
+        assert_eq!(grant.remaining(), Some(Duration::ZERO));
+        grant.check().unwrap_err();
+        grant.extend(Instant::now() + SECOND);
+        assert_eq!(grant.remaining(), Some(Duration::ZERO), "it is over for good");
+        assert_eq!(Grant::unlimited().remaining(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -269,7 +269,7 @@ impl SourceArgs {
         let time = Duration::from_secs(self.source_timeout_seconds.into());
         ErrandConfig {
             program: worker::program(),
-            arguments: worker::command(memory),
+            arguments: worker::command_for_sources(memory),
             environment: worker::environment_for_sources(),
             limits: Limits {
                 memory,

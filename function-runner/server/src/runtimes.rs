@@ -18,7 +18,7 @@ use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
-use crate::source::{self, Authenticated};
+use crate::source::{self, Readers, WorkspaceRepository};
 use tonic::Code;
 
 /// Makes the runtime of a run.
@@ -34,6 +34,8 @@ pub(crate) struct Runtimes {
     connections: Connections,
     /// The servers of pull requests that asked not to be asked for a while.
     pauses: Pauses,
+    /// The processes that reach repositories.
+    readers: Readers,
     /// Those of runs that are planned or applied now, by the uid of the run.
     in_use: Arc<Mutex<InUse>>,
 }
@@ -133,9 +135,15 @@ impl GitOpsSpec {
 impl Runtimes {
     /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
     /// among `caches`.
-    pub(crate) fn new(kubeconfig: Option<PathBuf>, caches: Folders, local: LocalRepositories, limits: Limits) -> Self {
-        let (limits, connections) = (Arc::new(limits), Connections::default());
-        Self { kubeconfig, caches, local, limits, connections, pauses: Pauses::default(), in_use: Arc::default() }
+    pub(crate) fn new(
+        kubeconfig: Option<PathBuf>,
+        caches: Folders,
+        local: LocalRepositories,
+        limits: Limits,
+        readers: Readers,
+    ) -> Self {
+        let (limits, connections, pauses) = (Arc::new(limits), Connections::default(), Pauses::default());
+        Self { kubeconfig, caches, local, limits, connections, pauses, readers, in_use: Arc::default() }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack, for a run that may be asked [what it waits
@@ -223,17 +231,19 @@ impl Runtimes {
             provider: "Git".to_owned(),
             remote: gitops.repository.clone(),
             credentials: workspace.credentials.clone(),
+            organization: run.owner.organization.clone(),
             ..Source::default()
         };
+        let cache = self.caches.take("gitops", &source::cache_name(&repository));
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
             directory: gitops.directory,
             proposing,
-            cache: self.caches.take("gitops", &source::cache_name(&repository)),
+            cache: cache.clone(),
             run,
         };
-        let connect = Arc::new(Authenticated::with(&repository));
+        let connect = Arc::new(WorkspaceRepository::new(repository, cache, self.readers.clone()));
         let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
         Ok(runtime.limited(&self.limits.gitops))
     }

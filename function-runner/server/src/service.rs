@@ -435,7 +435,7 @@ mod tests {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone(), Readers::here());
-        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes());
+        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes(), Readers::here());
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
         let limits = limits.of_calls(Duration::ZERO);

@@ -24,12 +24,12 @@ const STACK: u64 = stoa_cel::STACK as u64 + (8 << 20);
 /// counts as its memory.
 const STACK_OF_SOURCES: u64 = 8 << 20;
 
-/// The variables that a process has which reaches Git servers: where certificates of authorities are, and the settings and
-/// known hosts of the user.
-const OF_SERVERS: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// The variables that a process has which reaches Git servers: a folder of authorities, whose certificates are read one by one
+/// as they are asked for, and the settings and known hosts of the user.
+const OF_SERVERS: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "SSL_CERT_DIR"];
 
-/// The variables that say where certificates of authorities are.
-const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// The variable that says which file has the certificates of all authorities.
+const AUTHORITIES: &str = "SSL_CERT_FILE";
 
 /// What is read to reach a Git server: libraries that names are looked up with, how, and certificates of authorities. Nothing
 /// of it is anybody's secret; what is mounted for the runner, such as its keys and tokens, is elsewhere.
@@ -74,6 +74,10 @@ pub(crate) struct WorkerArgs {
     /// What it may read besides
     #[arg(long)]
     read: Vec<PathBuf>,
+
+    /// The file with the certificates of all authorities, which it reads once it needs one
+    #[arg(long)]
+    authorities: Option<PathBuf>,
 }
 
 /// The program that a pool starts.
@@ -87,25 +91,30 @@ pub(crate) fn command(memory: u64) -> Vec<OsString> {
     [COMMAND.to_owned()].into_iter().chain(terms).map(OsString::from).collect()
 }
 
-/// What comes after [`command`] for a process that fetches and reads the source with its cache in this folder, and may read a
-/// few others. It is either on this machine, in one of these, or a server's.
-pub(crate) fn more_for_source(cache: &Path, local: Option<&[PathBuf]>) -> More {
-    let flag = |flag: &str, path: &Path| {
-        let mut said = OsString::from(flag);
-        said.push(path);
-        said
-    };
-    let read = local.unwrap_or_default().iter().map(|path| flag("--read=", path));
-    let arguments = [flag("--cache=", cache)].into_iter().chain(read).collect();
-    // libgit2 reads all certificates of authorities before it knows whether it needs any, which takes most of the time of a
-    // process that reads what is here. SSH needs none either, but Git's settings may have another URL take its place.
-    let no_authorities = || AUTHORITIES.map(|name| (OsString::from(name), OsString::from("/dev/null"))).to_vec();
-    More { arguments, environment: local.map(|_| no_authorities()).unwrap_or_default() }
+/// The command line of processes that fetch and read sources, before what each has of its own. libgit2 has looked by now
+/// where the certificates of authorities are.
+pub(crate) fn command_for_sources(memory: u64) -> Vec<OsString> {
+    let file = std::env::var_os(AUTHORITIES).and_then(|file| std::path::absolute(file).ok());
+    command(memory).into_iter().chain(file.map(|file| flag("--authorities=", &file))).collect()
+}
+
+/// What comes after [`command_for_sources`] for the one with its cache in this folder, which may read a few others.
+pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf]) -> More {
+    let read = others.iter().map(|path| flag("--read=", path));
+    More { arguments: [flag("--cache=", cache)].into_iter().chain(read).collect() }
+}
+
+fn flag(flag: &str, path: &Path) -> OsString {
+    let mut said = OsString::from(flag);
+    said.push(path);
+    said
 }
 
 /// What such a process has of the environment.
 pub(crate) fn environment_for_sources() -> Vec<(OsString, OsString)> {
-    OF_SERVERS.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?))).collect()
+    let none = (OsString::from(AUTHORITIES), OsString::from("/dev/null"));
+    let others = OF_SERVERS.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+    others.chain([none]).collect()
 }
 
 /// What such a process reads to reach a server.
@@ -114,11 +123,7 @@ fn read_for_servers() -> Vec<PathBuf> {
     let home = variable("HOME");
     let of_home =
         [".gitconfig", ".config/git", ".ssh/known_hosts"].map(|path| home.as_ref().map(|home| home.join(path)));
-    let others = [
-        variable("SSL_CERT_FILE"),
-        variable("SSL_CERT_DIR"),
-        variable("XDG_CONFIG_HOME").map(|settings| settings.join("git")),
-    ];
+    let others = [variable("SSL_CERT_DIR"), variable("XDG_CONFIG_HOME").map(|settings| settings.join("git"))];
     READ_FOR_SERVERS.iter().map(PathBuf::from).chain(of_home.into_iter().chain(others).flatten()).collect()
 }
 
@@ -142,11 +147,14 @@ pub(crate) fn arguments() -> Option<WorkerArgs> {
 impl WorkerArgs {
     /// Does jobs until the pool wants no more.
     pub(crate) fn serve(self) -> anyhow::Result<()> {
-        let Self { parent, memory, cache, read } = self;
+        let Self { parent, memory, cache, read, authorities } = self;
         let terms = |stack, reach| Terms { parent, memory, stack, reach };
         let served = match cache {
             Some(folder) => {
-                let reads = read_for_servers().into_iter().chain(read).collect();
+                let reads = read_for_servers().into_iter().chain(read).chain(authorities.clone()).collect();
+                if let Some(file) = authorities {
+                    source::authorities::are_in(file);
+                }
                 let servers = Servers { folder, reads, file: source::MOST_OF_A_FILE };
                 serve(&terms(STACK_OF_SOURCES, Reach::Servers(servers)), source::work)
             }
@@ -168,19 +176,19 @@ mod tests {
     fn a_worker_understands_what_its_pool_tells_it() {
         let worker = WorkerArgs::parse_from(command(5 << 20));
         assert_eq!((worker.parent, worker.memory), (std::process::id(), 5 << 20));
-        assert_eq!((worker.cache, worker.read), (None, Vec::new()));
+        assert_eq!((worker.cache, worker.read, worker.authorities), (None, Vec::new(), None));
         let folders = ["/a b", "/c"].map(PathBuf::from);
-        let more = more_for_source(Path::new("/cache/0/git/x"), Some(&folders[..]));
-        let worker = WorkerArgs::parse_from(command(1).into_iter().chain(more.arguments));
+        let more = more_for_source(Path::new("/cache/0/git/x"), &folders);
+        let all = [flag("--authorities=", Path::new("/etc/all.pem"))];
+        let worker = WorkerArgs::parse_from(command(1).into_iter().chain(all).chain(more.arguments));
         assert_eq!((worker.cache.as_deref(), worker.read), (Some(Path::new("/cache/0/git/x")), folders.into()));
+        assert_eq!(worker.authorities.as_deref(), Some(Path::new("/etc/all.pem")));
     }
 
     #[test]
-    fn source_on_this_machine_needs_no_authorities() {
-        let environment = |local| more_for_source(Path::new("/cache/0/git/x"), local).environment;
-        let nowhere = AUTHORITIES.map(|name| (OsString::from(name), OsString::from("/dev/null")));
-        let folders = [PathBuf::from("/srv")];
-        assert_eq!(environment(Some(&folders[..])), nowhere);
-        assert!(environment(None).is_empty());
+    fn process_for_a_source_begins_without_authorities() {
+        let environment = environment_for_sources();
+        let files: Vec<_> = environment.iter().filter(|(name, _)| name == AUTHORITIES).collect();
+        assert_eq!(files, [&(OsString::from(AUTHORITIES), OsString::from("/dev/null"))]);
     }
 }

@@ -1,4 +1,4 @@
-//! Work that gets a process of its own, which is gone when the work is done.
+//! Work that gets a process of its own, which is gone when whoever began it has nothing more for it to do.
 
 use std::ffi::OsString;
 use std::io;
@@ -75,6 +75,16 @@ impl Errand {
     /// Why there is no answer.
     pub async fn work(&mut self, job: &[u8]) -> Result<Bytes, Failed> {
         self.worker.work(job, &self.limits).await
+    }
+
+    /// How many bytes of memory the process holds, as far as the system says.
+    pub fn resident(&self) -> Option<u64> {
+        self.worker.resident()
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.worker.has_ended()
     }
 
     /// Ends the process, whatever it is at, and waits until it is gone.

@@ -4,8 +4,8 @@
 //! run. A job and its answer are bytes; what they mean is up to both ends, which are the same binary. `queue` says whose turn
 //! it is, `process` is one worker as the pool sees it, `sandbox` what a worker gives up before it reads its first job.
 //!
-//! What needs servers gets a process of its own each time ([`Errands`]), which has one folder to write to and is gone
-//! afterwards.
+//! What needs servers gets a process of its own ([`Errands`]), which has one folder to write to and is gone when whoever began
+//! it wants no more.
 //!
 //! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next one finds another
 //! worker.

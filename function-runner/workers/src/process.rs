@@ -126,8 +126,6 @@ struct Wanted {
 pub struct More {
     /// What comes after the arguments of all.
     pub arguments: Vec<OsString>,
-    /// Variables of the environment, which stand for those of all with the same names.
-    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// What is started.
@@ -140,12 +138,11 @@ pub(crate) struct Program {
 
 impl Program {
     fn start(&self, more: &More) -> io::Result<Child> {
-        let environment = self.environment.iter().chain(&more.environment);
         Command::new(&self.path)
             .arg0("function-runner")
             .args(self.arguments.iter().chain(&more.arguments))
             .env_clear()
-            .envs(environment.map(|(name, value)| (name, value)))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -223,6 +220,11 @@ impl Worker {
     /// Waits until it has ended by itself.
     pub(crate) async fn ended(&mut self) -> String {
         self.child.wait().await.map_or_else(|err| err.to_string(), |status| status.to_string())
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Ends it at once.

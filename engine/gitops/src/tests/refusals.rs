@@ -156,6 +156,56 @@ async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
     assert!(message.ends_with("pre-receive hook (sensitive)"), "{message}");
 }
 
+/// Has no process that comes to an end.
+#[derive(Debug)]
+struct Cut(fn(String) -> Unreached);
+
+impl Connect for Cut {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, _: &Repository, request: &Request, _: &Grant) -> Result<Reached, Unreached> {
+        Err((self.0)(format!("{} takes too much", request.url)))
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tried_again() {
+    let cases: [(fn(String) -> Unreached, bool); 2] = [(Unreached::TooLarge, false), (Unreached::Unavailable, true)];
+    for (unreached, may_be_tried) in cases {
+        let bed = Bed::remote();
+        let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Cut(unreached))).unwrap();
+        let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
+        assert_eq!(told(runtime.read(&[]).await), expected);
+        apply(&runtime, &config_map("a", "1")).await;
+        assert_eq!(told(runtime.finish(&Grant::unlimited()).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_larger_than_an_object_is_not_read() {
+    for bed in Bed::both() {
+        let first = bed.run("u-0");
+        apply(&first, &config_map("c", "1")).await;
+        finish(&first).await;
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
+        let desired = config_map("a", "1");
+        let read = bed.run("u-1").read(&[ReadRequest { desired: Some(&desired), prior: None }]).await;
+        let (retryable, message) = told(read);
+        assert!(!retryable && message.ends_with("has more than 16 MiB"), "{message}");
+        // Nor is one written.
+        let runtime = bed.run("u-2");
+        apply(&runtime, &config_map("b", &"x".repeat(17 << 20))).await;
+        let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
+        assert!(!retryable && message.ends_with("would have more than 16 MiB"), "{message}");
+    }
+}
+
 #[tokio::test]
 async fn a_branch_that_is_checked_out_is_left_alone() {
     let bed = Bed::local();

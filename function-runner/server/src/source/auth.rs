@@ -5,17 +5,21 @@ use stoa_git::Credentials;
 use stoa_proto::Source;
 use stoa_runtime_gitops::Connect;
 
+use super::authorities;
+
 /// The credentials of a repository, as a runtime that reaches it wants them.
 #[derive(Clone, Debug)]
-pub(crate) struct Authenticated {
+pub(super) struct Authenticated {
     remote: String,
     credentials: Credentials,
+    has_authority: bool,
 }
 
 impl Authenticated {
     /// With those of a source.
-    pub(crate) fn with(source: &Source) -> Self {
-        Self { remote: source.remote.clone(), credentials: credentials(source) }
+    pub(super) fn with(source: &Source) -> Self {
+        let has_authority = has_authority(source);
+        Self { remote: source.remote.clone(), credentials: credentials(source), has_authority }
     }
 }
 
@@ -27,6 +31,15 @@ impl Connect for Authenticated {
     fn credentials(&self) -> Credentials {
         self.credentials.clone()
     }
+
+    fn before(&self, address: &[u8]) {
+        authorities::ready_for(address, self.has_authority);
+    }
+}
+
+/// Whether a source names the authority of its server, and no other counts.
+pub(super) fn has_authority(source: &Source) -> bool {
+    source.credentials.contains_key("ca.crt")
 }
 
 pub(super) fn credentials(source: &Source) -> Credentials {

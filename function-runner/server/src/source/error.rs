@@ -23,18 +23,20 @@ pub(super) fn explain(err: &git2::Error, source: &Source) -> Failure {
     Failure::new(code, reason, message)
 }
 
+/// What is told where a limit of the process was reached.
+pub(super) const OVER_LIMITS: &str = "the repository takes more memory to fetch and read than --source-memory-mib of the \
+                                      function-runner says, or larger files than a source may have";
+
 /// An error of what is here. It can be had again, unless it is more than there is room for.
 pub(super) fn here(err: &git2::Error) -> Failure {
     if is_too_large(err) {
-        let message = "the repository takes more memory to fetch and read than --source-memory-mib of the function-runner \
-                       says, or larger files than a source may have";
-        return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message);
+        return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, OVER_LIMITS);
     }
     Failure::internal(err)
 }
 
 /// Whether a limit of the process was reached.
-fn is_too_large(err: &git2::Error) -> bool {
+pub(super) fn is_too_large(err: &git2::Error) -> bool {
     // The words of `EFBIG`.
     err.class() == ErrorClass::NoMemory || (err.class() == ErrorClass::Os && err.message().contains("File too large"))
 }

@@ -15,11 +15,13 @@ use stoa_proto::{
 use stoa_workers::worker::Progress;
 use tonic::Code;
 
+use super::repositories::{Reach, Told};
 use super::wire::Files;
-use super::{Cache, Looked, Resolved, content, logged, refs};
+use super::{Cache, Looked, Resolved, content, logged, refs, repositories};
 use crate::failure::Failure;
 
-/// A question about a source. The credentials are in here, and nowhere else that the process has them from.
+/// A question about a source or the repository of a workspace. The credentials are in here, and nowhere else that the process
+/// has them from.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Job {
     #[prost(message, optional, tag = "1")]
@@ -32,7 +34,7 @@ pub(super) struct Job {
     /// Whether commits are fetched that no ref leads to, once all that refs lead to is here.
     #[prost(bool, tag = "4")]
     pub(super) with_strays: bool,
-    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     pub(super) question: Option<Question>,
 }
 
@@ -56,6 +58,9 @@ pub(super) enum Question {
     /// All that is at a path.
     #[prost(message, tag = "11")]
     Read(ContentRequest),
+    /// Something about the repository of a workspace, whose copy the cache is.
+    #[prost(message, tag = "12")]
+    Reach(Reach),
 }
 
 /// A reply, or with another code than 0 all that is wrong.
@@ -71,7 +76,7 @@ pub(super) struct Answer {
     /// What the process has to say that nobody is told but the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
-    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     reply: Option<Reply>,
 }
 
@@ -92,6 +97,8 @@ pub(super) enum Reply {
     Fetched(bool),
     #[prost(message, tag = "11")]
     Read(Files),
+    #[prost(message, tag = "12")]
+    Reached(Told),
 }
 
 /// Does a job: what processes are for that have a source in hand.
@@ -124,6 +131,9 @@ impl Job {
         let Self { source: Some(source), most_strays, with_strays, question: Some(question), .. } = self else {
             return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
         };
+        if let Question::Reach(asked) = question {
+            return Answer::of(Ok(Reply::Reached(repositories::reach(&path, &source, asked))), false);
+        }
         match Cache::open(&path, source, most_strays as usize, with_strays) {
             Ok(cache) => {
                 let answered = question.of(&cache);
@@ -171,6 +181,7 @@ impl Question {
             Self::Read(ContentRequest { commit, path, .. }) => {
                 Reply::Read(content::read(&cache.repository, here(&commit)?, &path)?.into())
             }
+            Self::Reach(_) => return Err(Failure::internal(&"a source is no repository of a workspace")),
         })
     }
 }

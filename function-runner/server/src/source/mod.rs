@@ -13,13 +13,16 @@
 //! **Invariant:** what a Git server sends is heard and read in a process with limits, never in the runner's own.
 
 mod auth;
+pub(crate) mod authorities;
 mod content;
 mod error;
 mod job;
 mod logged;
+mod places;
 mod reach;
 mod readers;
 mod refs;
+mod repositories;
 mod sources;
 mod strays;
 mod wire;
@@ -34,11 +37,11 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason, size};
-pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
 pub(crate) use job::work;
 pub(crate) use readers::Readers;
 use refs::Heads;
+pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{Place, Sources};
 use strays::Strays;
 pub(crate) use wire::Files;
@@ -261,7 +264,7 @@ impl Cache {
     }
 
     fn list(&self) -> Result<Heads, Failure> {
-        let mut remote = self.anonymous()?;
+        let mut remote = self.remote_of(&self.repository).map_err(|err| self.explain(&err))?;
         let connection = remote
             .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
             .map_err(|err| self.explain(&err))?;
@@ -321,9 +324,8 @@ impl Cache {
         options.remote_callbacks(callbacks);
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         options.follow_redirects(auth::credentials(&self.source).redirects());
-        let fetched = repository
-            .remote_anonymous(&self.source.remote)
-            .and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
+        let fetched =
+            self.remote_of(repository).and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
         fetched.map_err(|err| Unfetched { err, has_begun: has_begun.get(), is_over: is_over.get() })
     }
 
@@ -333,8 +335,11 @@ impl Cache {
         Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message)
     }
 
-    fn anonymous(&self) -> Result<Remote<'_>, Failure> {
-        self.repository.remote_anonymous(&self.source.remote).map_err(|err| self.explain(&err))
+    /// The remote, which may be connected to.
+    fn remote_of<'r>(&self, repository: &'r Repository) -> Result<Remote<'r>, git2::Error> {
+        let remote = repository.remote_anonymous(&self.source.remote)?;
+        authorities::ready_for(remote.url_bytes(), auth::has_authority(&self.source));
+        Ok(remote)
     }
 
     fn explain(&self, err: &git2::Error) -> Failure {

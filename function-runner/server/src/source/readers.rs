@@ -1,21 +1,30 @@
-//! The processes that have sources in hand, each one source for one call.
+//! The processes that have sources in hand, each one source for one organization.
 //!
 //! What a Git server sends is read by libgit2, which takes what it is told: refs without end, objects as large as a header
-//! says, a pack that goes on for ever. A process of its own has limits, and ends with the call or when its time is over; it
-//! has the credentials by its pipe, and writes to the cache of that source alone.
+//! says, a pack that goes on for ever. A process of its own has limits, and ends when a call fails or its time is over, or soon
+//! after the last call; it has the credentials by its pipe, and writes to the cache of that source alone.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message as _;
+use stoa_git::cache::Kept;
 use stoa_workers::{Errand, Errands, Failed, Fault, Limits};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::job::{Answer, Job};
+use super::places::{Place, Places};
 use crate::failure::{Failure, reason, size};
 use crate::worker;
+
+/// How old a process becomes: what it has read at its start, such as certificates of authorities, may be other ones by then.
+const OLDEST: Duration = Duration::from_secs(60);
+
+/// One that holds more, in bytes, does not stay for the next call.
+const MOST_HELD: u64 = 192 << 20;
 
 /// Starts the processes. Clones share the places for them.
 #[derive(Clone, Debug)]
@@ -31,24 +40,42 @@ enum Way {
         /// The folders whose repositories may be named by path.
         local: Arc<[PathBuf]>,
     },
-    /// On a thread of this process.
+    /// On threads of this process.
     #[cfg(test)]
-    Here,
+    Here {
+        /// Whether they stay as processes do.
+        stays: bool,
+        /// How many were begun.
+        begun: Arc<std::sync::atomic::AtomicUsize>,
+    },
 }
 
 /// A process that has one source in hand. It is killed when this is dropped.
+#[derive(Debug)]
 pub(super) struct Reader {
     hand: Hand,
     /// Which source it is, for people.
     remote: String,
+    organization: String,
+    /// The folder that it writes to, which stays as long.
+    cache: Kept,
+    /// Which folder that is: one that is made anew at its path is out of its reach.
+    folder: Option<Folder>,
+    begun: Instant,
     limits: Option<Limits>,
-    _place: Place,
+    place: Place,
 }
 
+/// The device and inode of a folder.
+type Folder = (u64, u64);
+
+#[derive(Debug)]
 enum Hand {
     Process(Box<Errand>),
     #[cfg(test)]
-    Here,
+    Here {
+        stays: bool,
+    },
 }
 
 impl Readers {
@@ -57,21 +84,30 @@ impl Readers {
         Self { way: Way::Processes { errands, local }, places: Places::new(processes) }
     }
 
+    /// As many others, for the same limits.
+    pub(crate) fn others(&self, processes: usize) -> Self {
+        Self { way: self.way.clone(), places: Places::new(processes) }
+    }
+
     /// On threads of this process, which is not the runner's binary.
     #[cfg(test)]
     pub(crate) fn here() -> Self {
-        Self { way: Way::Here, places: Places::new(64) }
+        Self { way: Way::Here { stays: false, begun: Arc::default() }, places: Places::new(64) }
     }
 
-    /// A process for the source of a job, once there is a place for it.
-    pub(super) async fn begin(&self, job: &Job) -> Result<Reader, Failure> {
+    /// A process for the source of a job, whose cache is there: one that is idle for it, or a new one once there is a place.
+    pub(super) async fn begin(&self, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
         let source = job.source.clone().unwrap_or_default();
+        if let Some(reader) = self.places.idle_for(cache.path(), &source.organization) {
+            return Ok(reader);
+        }
         let place = self.places.take(&source.organization).await;
+        let (begun, folder) = (Instant::now(), folder(cache.path()));
         let remote = stoa_git::without_userinfo(&source.remote);
         let (hand, limits) = match &self.way {
             Way::Processes { errands, local } => {
                 let is_local = stoa_git::local_path(&source.remote).is_some();
-                let more = worker::more_for_source(&job.path(), is_local.then_some(&local[..]));
+                let more = worker::more_for_source(cache.path(), if is_local { &local[..] } else { &[] });
                 let started = errands.begin(more).await;
                 let errand = started.map_err(|error| {
                     tracing::error!(error = &error as &dyn std::error::Error, "no process for a source starts");
@@ -81,13 +117,67 @@ impl Readers {
                 (Hand::Process(Box::new(errand)), Some(*errands.limits()))
             }
             #[cfg(test)]
-            Way::Here => (Hand::Here, None),
+            Way::Here { stays, begun } => {
+                begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                (Hand::Here { stays: *stays }, None)
+            }
         };
-        Ok(Reader { hand, remote, limits, _place: place })
+        let (organization, cache) = (source.organization, cache.clone());
+        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, place })
+    }
+
+    /// Has a process stay for the next call of its source, which has done all that it was told to, or ends it.
+    pub(super) async fn keep(&self, reader: Reader) {
+        let ends = if reader.may_stay() { self.places.keep(reader) } else { Some(reader) };
+        if let Some(reader) = ends {
+            reader.end().await;
+        }
     }
 }
 
+fn folder(path: &Path) -> Option<Folder> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
 impl Reader {
+    pub(super) fn organization(&self) -> &str {
+        &self.organization
+    }
+
+    /// How long a job may take, where there is a limit.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        self.limits.map(|limits| limits.time)
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether it has the source with this cache in hand, on behalf of an organization. Credentials are part of a cache's name.
+    pub(super) fn is_for(&self, cache: &Path, organization: &str) -> bool {
+        self.cache.path() == cache && self.organization == organization
+    }
+
+    fn may_stay(&self) -> bool {
+        let holds_little = match &self.hand {
+            Hand::Process(errand) => errand.resident() <= Some(MOST_HELD),
+            #[cfg(test)]
+            Hand::Here { stays } => *stays,
+        };
+        holds_little && self.begun.elapsed() < OLDEST
+    }
+
+    /// Whether it is there still, and reaches its cache.
+    pub(super) fn is_of_use(&mut self) -> bool {
+        let has_ended = match &mut self.hand {
+            Hand::Process(errand) => errand.has_ended(),
+            #[cfg(test)]
+            Hand::Here { .. } => false,
+        };
+        !has_ended && self.folder.is_some() && self.folder == folder(self.cache.path())
+    }
+
     /// Does a job. After a failure to, or when this is not waited for to its end, the process is of no use any more, and may
     /// have left something unfinished in the cache.
     pub(super) async fn work(&mut self, job: &Job) -> Result<Answer, Unanswered> {
@@ -97,7 +187,7 @@ impl Reader {
                 Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
             }
             #[cfg(test)]
-            Hand::Here => {
+            Hand::Here { .. } => {
                 let job = job.clone();
                 tokio::task::spawn_blocking(move || job.answer()).await.expect("it does not panic")
             }
@@ -117,7 +207,7 @@ impl Reader {
         match self.hand {
             Hand::Process(errand) => errand.end().await,
             #[cfg(test)]
-            Hand::Here => {}
+            Hand::Here { .. } => {}
         }
     }
 
@@ -158,80 +248,118 @@ fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
     }
 }
 
-/// Places for processes, of which no organization has more than half: servers of one that do not answer keep nobody else
-/// waiting. What belongs to no organization has no half: older API servers name none, and all of their sources would share it.
-#[derive(Clone, Debug)]
-struct Places {
-    all: Arc<Semaphore>,
-    each: usize,
-    organizations: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
-}
-
-/// A place, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    _of_organization: Option<OwnedSemaphorePermit>,
-    _of_all: OwnedSemaphorePermit,
-}
-
-impl Places {
-    fn new(all: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), each: all.div_ceil(2), organizations: Arc::default() }
-    }
-
-    async fn take(&self, organization: &str) -> Place {
-        let closed = "nobody closes the semaphore";
-        let of_organization = match self.of(organization) {
-            Some(places) => Some(places.acquire_owned().await.expect(closed)),
-            None => None,
-        };
-        // Whoever waits for the organization's takes none from others meanwhile.
-        let of_all = Arc::clone(&self.all).acquire_owned().await.expect(closed);
-        Place { _of_organization: of_organization, _of_all: of_all }
-    }
-
-    /// Those that an organization may have.
-    fn of(&self, organization: &str) -> Option<Arc<Semaphore>> {
-        if organization.is_empty() {
-            return None;
-        }
-        let mut organizations = self.organizations.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that nobody has a place of, or waits for, is nothing to keep.
-        organizations.retain(|_, places| Arc::strong_count(places) > 1);
-        let places = organizations.entry(organization.to_owned());
-        Some(Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(self.each)))))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt as _;
+    use stoa_git::cache::Folders;
+    use stoa_proto::Source;
+    use tempfile::TempDir;
 
     use super::*;
 
-    #[tokio::test]
-    async fn no_organization_has_more_than_half_of_the_places() {
-        let places = Places::new(4);
-        let mut of_a = vec![places.take("a").await, places.take("a").await];
-        assert!(places.take("a").now_or_never().is_none());
-        let of_b = [places.take("b").await, places.take("b").await];
-        assert!(places.take("c").now_or_never().is_none(), "all are taken");
-        of_a.pop();
-        let of_c = places.take("c").await;
-        assert!(places.take("a").now_or_never().is_none(), "c has it");
-        drop((of_a, of_b, of_c));
-        drop(places.take("a").await);
-        assert_eq!(places.organizations.lock().unwrap().len(), 1, "what nobody has a place of is forgotten");
-        assert!(Places::new(1).take("a").now_or_never().is_some(), "one place is somebody's");
+    /// Processes that stay, and caches for them.
+    struct Bed {
+        readers: Readers,
+        begun: Arc<AtomicUsize>,
+        directory: TempDir,
+        caches: Folders,
+    }
+
+    impl Bed {
+        fn new(places: usize) -> Self {
+            let (directory, begun) = (TempDir::new().unwrap(), Arc::<AtomicUsize>::default());
+            let way = Way::Here { stays: true, begun: Arc::clone(&begun) };
+            let caches = Folders::new(directory.path().to_owned());
+            Self { readers: Readers { way, places: Places::new(places) }, begun, directory, caches }
+        }
+
+        async fn begin(&self, organization: &str, cache: &str) -> Reader {
+            let source = Some(Source { organization: organization.to_owned(), ..Source::default() });
+            std::fs::create_dir_all(self.path(cache)).unwrap();
+            let kept = self.caches.take("git", cache);
+            self.readers.begin(&Job { source, ..Job::default() }, &kept).await.unwrap()
+        }
+
+        /// A call of a source.
+        async fn call(&self, organization: &str, cache: &str) {
+            self.readers.keep(self.begin(organization, cache).await).await;
+        }
+
+        fn begun(&self) -> usize {
+            self.begun.load(Ordering::SeqCst)
+        }
+
+        fn path(&self, cache: &str) -> PathBuf {
+            self.directory.path().join("git").join(cache)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn next_call_of_a_source_has_the_process_of_the_last() {
+        let bed = Bed::new(8);
+        for _ in 0..3 {
+            bed.call("a", "one").await;
+        }
+        assert_eq!(bed.begun(), 1);
+        bed.call("b", "one").await;
+        assert_eq!(bed.begun(), 2, "organizations share none");
+        bed.call("a", "other").await;
+        assert_eq!(bed.begun(), 3, "nor do sources and credentials");
+        let (first, second) = (bed.begin("a", "one").await, bed.begin("a", "one").await);
+        assert_eq!(bed.begun(), 4, "each has one job at a time");
+        drop((first, second));
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 5, "what is not kept is gone");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 6, "nobody called for long");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn process_does_not_become_old() {
+        let bed = Bed::new(8);
+        let mut elapsed = Duration::ZERO;
+        while elapsed < OLDEST {
+            bed.call("a", "one").await;
+            assert_eq!(bed.begun(), 1);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            elapsed += Duration::from_secs(2);
+        }
+        bed.call("a", "one").await;
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 2);
     }
 
     #[tokio::test]
-    async fn sources_of_no_organization_share_no_half() {
-        let places = Places::new(2);
-        let _of_none = [places.take("").await, places.take("").now_or_never().expect("all are anybody's")];
-        assert!(places.take("").now_or_never().is_none());
+    async fn idle_process_leaves_its_place_to_whoever_needs_one() {
+        let bed = Bed::new(2);
+        bed.call("a", "one").await;
+        // An organization has one place here.
+        let second = bed.begin("a", "two").await;
+        bed.call("b", "three").await;
+        let third = bed.begin("c", "four").await;
+        assert_eq!(bed.begun(), 4);
+        let mut fourth = Box::pin(bed.begin("b", "three"));
+        assert!(fourth.as_mut().now_or_never().is_none(), "both places are taken");
+        // Who waits is not passed by.
+        bed.readers.keep(third).await;
+        drop(fourth.await);
+        drop(second);
+        assert_eq!(bed.begun(), 5);
+    }
+
+    #[tokio::test]
+    async fn process_whose_cache_was_made_anew_is_of_no_use() {
+        let bed = Bed::new(8);
+        bed.call("a", "one").await;
+        // It stays where it is for as long as the process, so that nothing else has its inode.
+        std::fs::rename(bed.path("one"), bed.path("gone")).unwrap();
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 2);
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 2);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use stoa_git::cache::Folders;
+use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::Instrument as _;
@@ -82,18 +83,25 @@ impl Reserved {
     }
 }
 
-/// What took too long when nobody waited for it any more, by cache. Whoever asks the server next hears of that, and begins
-/// nothing; whoever waits for less time than a fetch may take would never know why there is nothing.
+/// How long it is told that a fetch took too long when nobody waited. Later the server may be another one.
+const LATE: Duration = Duration::from_secs(60 * 60);
+
+/// What took too long when nobody waited for it any more, by cache, and when that was. Whoever asks the server next hears of
+/// that, and begins nothing; whoever waits for less time than a fetch may take would never know why there is nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Late(Arc<Mutex<HashMap<PathBuf, Failure>>>);
+pub(super) struct Late(Arc<Mutex<HashMap<PathBuf, (Instant, Failure)>>>);
 
 impl Late {
     fn keep(&self, cache: PathBuf, failure: Failure) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(cache, failure);
+        let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A source that nobody asks for any more has no next time.
+        late.retain(|_, (since, _)| since.elapsed() < LATE);
+        late.insert(cache, (Instant::now(), failure));
     }
 
     fn take(&self, cache: &Path) -> Option<Failure> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(cache)
+        let late = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(cache);
+        late.and_then(|(since, failure)| (since.elapsed() < LATE).then_some(failure))
     }
 }
 
@@ -249,14 +257,14 @@ impl Sources {
         let _asks = gone.clone().drop_guard();
         let visited = async move {
             let _guard = guard;
-            match visit(&job, &sources, &gone, &work).await {
+            match visit(&job, &kept, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
                     let directory = kept.path().to_owned();
                     tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
                     on_files(move || stoa_git::cache::remove(&directory).map_err(|err| Failure::internal(&err)))
                         .await?;
-                    visit(&job, &sources, &gone, &work).await
+                    visit(&job, &kept, &sources, &gone, &work).await
                 }
                 done => done,
             }
@@ -278,6 +286,7 @@ pub(super) struct Visit {
 
 async fn visit<T: Send>(
     job: &Job,
+    cache: &Kept,
     sources: &Sources,
     gone: &CancellationToken,
     work: &(impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Sync),
@@ -285,11 +294,16 @@ async fn visit<T: Send>(
     let path = job.path();
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
-    let reader = gone.run_until_cancelled(sources.readers.begin(job)).await.ok_or_else(left)??;
+    let reader = gone.run_until_cancelled(sources.readers.begin(job, cache)).await.ok_or_else(left)??;
     let late = sources.late.clone();
     let mut visit = Visit { job: job.clone(), reader, late, gone: gone.clone(), is_cut: false };
     let done = work(&mut visit).await;
-    visit.reader.end().await;
+    // One that failed may have anything left in it.
+    if done.is_ok() && !visit.is_cut {
+        sources.readers.keep(visit.reader).await;
+    } else {
+        visit.reader.end().await;
+    }
     if visit.is_cut {
         let path = job.path();
         on_files(move || stoa_git::cache::remove_leftovers(&path).map_err(|err| Failure::internal(&err))).await?;
@@ -366,5 +380,25 @@ mod tests {
         tokio::time::sleep(2 * RESERVED).await;
         assert!(reserved.take().is_none());
         assert_eq!(places.available_permits(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_that_took_too_long_is_told_once_and_not_long_after() {
+        let late = Late::default();
+        let keep = |cache: &str| late.keep(cache.into(), left());
+        keep("a");
+        keep("b");
+        tokio::time::advance(LATE / 2).await;
+        assert!(late.take(Path::new("a")).is_some());
+        assert!(late.take(Path::new("a")).is_none());
+        keep("c");
+        tokio::time::advance(LATE / 2).await;
+        assert!(late.take(Path::new("b")).is_none());
+        keep("b");
+        tokio::time::advance(LATE / 2).await;
+        keep("d");
+        let mut kept: Vec<PathBuf> = late.0.lock().unwrap().keys().cloned().collect();
+        kept.sort();
+        assert_eq!(kept, ["b", "d"].map(PathBuf::from), "nobody asked for the other one");
     }
 }

@@ -113,11 +113,29 @@ impl Bed {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// Sends a signal to it and to the processes that it started, as when a machine stands still.
+    pub(crate) fn signal_all(&self, name: &str) {
+        self.signal(name);
+        for process in self.children() {
+            // It may have ended by now.
+            let _ = Command::new("kill").args(["-s", name, &process.to_string()]).status();
+        }
+    }
+
     /// The processes that it started and that have not ended.
     pub(crate) fn children(&self) -> Vec<u32> {
         let processes =
             std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         processes.filter(|pid| parent(*pid) == Some(self.child.id())).collect()
+    }
+
+    /// Its workers: those of its processes that have no source in hand.
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        let has_source = |pid: &u32| {
+            let said = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&said).contains("--cache=")
+        };
+        self.children().into_iter().filter(|pid| !has_source(pid)).collect()
     }
 
     /// The most memory that the process ever had, in bytes.

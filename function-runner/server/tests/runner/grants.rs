@@ -102,7 +102,7 @@ async fn suspended() -> bool {
                 return Reaction::Keep;
             }
             // It waits for the server's answer by now.
-            bed.signal("STOP");
+            bed.signal_all("STOP");
             Reaction::HangUp
         })
         .await;
@@ -111,7 +111,7 @@ async fn suspended() -> bool {
     server.behave(Behaviour::Normal);
     tokio::time::sleep(LEASE).await;
     let asked = server.requests();
-    scene.bed.signal("CONT");
+    scene.bed.signal_all("CONT");
     tokio::time::sleep(AFTERWARDS).await;
     assert!(scene.commits().is_empty(), "it was presumed dead, and wrote all the same");
     let went_on = server.requests() > asked;

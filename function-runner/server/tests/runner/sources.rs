@@ -14,7 +14,7 @@ use crate::bed::{Bed, Origin, problem};
 use crate::caller::git;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A server that answers whoever asks for its refs with these bytes, and then with whatever else is written. Returns its URL.
 fn server(answer: impl Fn(&mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> String {
@@ -41,6 +41,17 @@ fn ref_line(number: u64) -> String {
     let capabilities = if number == 0 { "\0side-band-64k ofs-delta" } else { "" };
     let line = format!("{} refs/heads/b{number:032}{capabilities}\n", "1".repeat(40));
     format!("{:04x}{line}", line.len() + 4)
+}
+
+/// A server that has refs without end.
+pub(crate) fn endless() -> String {
+    server(|stream| {
+        for block in 0.. {
+            let lines: String = (0..1000).map(|line| ref_line(block * 1000 + line)).collect();
+            stream.write_all(lines.as_bytes())?;
+        }
+        Ok(())
+    })
 }
 
 async fn begin(bed: &Bed, source: Source) -> JoinHandle<Result<Response<ResolveResponse>, Status>> {
@@ -70,14 +81,7 @@ async fn refs_without_end_take_no_memory_of_the_runner() {
     let commit = origin.commit(&[("a.yaml", "a: 1\n")]);
     assert_eq!(resolve(&bed, git(&origin.remote())).await.unwrap(), commit);
     let before = bed.most_memory();
-    let endless = server(|stream| {
-        for block in 0.. {
-            let lines: String = (0..1000).map(|line| ref_line(block * 1000 + line)).collect();
-            stream.write_all(lines.as_bytes())?;
-        }
-        Ok(())
-    });
-    let (code, told) = problem(&resolve(&bed, git(&endless)).await.unwrap_err());
+    let (code, told) = problem(&resolve(&bed, git(&endless())).await.unwrap_err());
     assert_eq!((code, told.reason.as_str()), (Code::InvalidArgument, "TooLarge"), "{told:?}");
     let more = bed.most_memory() - before;
     assert!(more < 64 << 20, "{} MiB more in the runner", more >> 20);

@@ -170,16 +170,16 @@ async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
         assert!(std::process::Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap().success());
         *worker
     };
-    let idle = kill(scene.bed.children());
+    let idle = kill(scene.bed.workers());
     until_gone(&[idle]).await;
     scene.still_works().await;
     let begun = scene.begin("shop", "Trial:wait", OBJECT).await;
     scene.until(BUSY, 1).await;
-    let worker = kill(scene.bed.children());
+    let worker = kill(scene.bed.workers());
     let (code, reason, ..) = told(&begun.await.unwrap().unwrap_err());
     assert_eq!((code, reason.as_str()), (Code::Unavailable, "Unavailable"));
     scene.still_works().await;
-    assert!(parent(worker).is_none() && scene.bed.children().len() == 1, "{:?}", scene.bed.children());
+    assert!(parent(worker).is_none() && scene.bed.workers().len() == 1, "{:?}", scene.bed.workers());
     for trial in ["abort", "panic"] {
         let (code, reason, ..) = told(&scene.trial(trial).await.unwrap_err());
         assert_eq!((code, reason.as_str()), (Code::Internal, "InternalError"), "{trial}");
@@ -192,7 +192,7 @@ async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
     let large = format!("{OBJECT}x: [{}]\n", "{a: 1},".repeat(150_000));
     let begun = scene.begin("shop", "Auto", &large).await;
     scene.until(BUSY, 1).await;
-    let last = scene.bed.children();
+    let last = scene.bed.workers();
     scene.bed.terminate();
     assert!(std::process::Command::new("kill").arg(last[0].to_string()).status().unwrap().success());
     begun.await.unwrap().unwrap();
@@ -229,7 +229,7 @@ async fn a_worker_reaches_nothing_outside() {
         assert!(reached.ends_with(": PermissionDenied"), "{reached}");
     }
     assert_eq!(scene.trial("environment").await.unwrap(), ["STOA_WORKER_TRIALS"]);
-    let workers = scene.bed.children();
+    let workers = scene.bed.workers();
     let [worker] = workers.as_slice() else { panic!("{workers:?}") };
     let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
     let says = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
@@ -249,7 +249,7 @@ async fn no_worker_outlives_a_runner_that_is_killed() {
     let (_spins, _waits) = (scene.begin("a", "Trial:spin", OBJECT).await, scene.begin("b", "Trial:wait", OBJECT).await);
     scene.until(BUSY, 2).await;
     scene.until(IDLE, 1).await;
-    let workers = scene.bed.children();
+    let workers = scene.bed.workers();
     assert_eq!(workers.len(), 3, "{workers:?}");
     scene.bed.signal("KILL");
     until_gone(&workers).await;

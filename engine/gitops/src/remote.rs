@@ -1,0 +1,189 @@
+//! What is heard of a remote repository, and told to it, from the bare copy of it that is here.
+//!
+//! Start at [`reach`]. libgit2 takes what a server says: refs without end, objects as large as a header says. So whoever has
+//! processes with limits has that done in one of them ([`Connect::reach`]). Nothing else of this crate talks to a server.
+
+use std::cell::Cell;
+
+use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
+use stoa_runtime::Grant;
+
+use crate::Connect;
+use crate::place::found;
+
+/// The largest pack that is received, in bytes, and the most objects that it may have.
+const MOST_BYTES: usize = 4 << 30;
+const MOST_OBJECTS: usize = 20_000_000;
+
+/// What is asked of a remote repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where it is.
+    pub url: String,
+    /// The branch that it is about: `refs/heads/<branch>`.
+    pub branch: String,
+    /// What is to be done.
+    pub task: Task,
+}
+
+/// What is to be done about a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// It is looked where it is.
+    List,
+    /// It is brought here, unless it is.
+    Fetch {
+        /// The reference of the copy that is to lead to it.
+        own: String,
+    },
+    /// It is moved, provided that nobody else moved it.
+    Push {
+        /// The reference of the copy that leads to where it is to be.
+        own: String,
+        /// Where it is; zero where there is none.
+        from: Oid,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Where the branch is, if there is one; nothing after a push.
+    pub branch: Option<Oid>,
+    /// Why the server refuses a push, in its words.
+    pub refused: Option<String>,
+}
+
+/// Why nothing came of it.
+#[derive(Debug)]
+pub enum Unreached {
+    /// What Git says.
+    Git(git2::Error),
+    /// It takes more than a repository may: which one and what, for people.
+    TooLarge(String),
+    /// Another try may do: which one and why, for people.
+    Unavailable(String),
+}
+
+impl From<git2::Error> for Unreached {
+    fn from(err: git2::Error) -> Self {
+        Self::Git(err)
+    }
+}
+
+/// Does what is asked, on the thread that calls this, from this copy of the repository. Nothing is pushed once the grant is over.
+///
+/// # Errors
+///
+/// [`Unreached::Git`] when the server is out of reach, refuses whoever asks, or somebody else moved the branch, as libgit2 tells
+/// it; [`Unreached::TooLarge`] when more was to come than a repository may have.
+pub fn reach<C: Connect + ?Sized>(
+    connect: &C,
+    repository: &Repository,
+    request: &Request,
+    grant: &Grant,
+) -> Result<Reached, Unreached> {
+    match &request.task {
+        Task::List => Ok(Reached { branch: list(connect, repository, request)?, refused: None }),
+        Task::Fetch { own } => Ok(Reached { branch: fetch(connect, repository, request, own)?, refused: None }),
+        Task::Push { own, from } => {
+            let push = Push { refspec: format!("{own}:{}", request.branch), from: *from, grant };
+            Ok(Reached { branch: None, refused: push.run(connect, repository, request)? })
+        }
+    }
+}
+
+fn remote<'r, C: Connect + ?Sized>(
+    connect: &C,
+    repository: &'r Repository,
+    request: &Request,
+) -> Result<Remote<'r>, git2::Error> {
+    let remote = repository.remote_anonymous(&request.url)?;
+    connect.before(remote.url_bytes());
+    Ok(remote)
+}
+
+/// What the remote says the branch is.
+fn list<C: Connect + ?Sized>(
+    connect: &C,
+    repository: &Repository,
+    request: &Request,
+) -> Result<Option<Oid>, git2::Error> {
+    let mut remote = remote(connect, repository, request)?;
+    let connection = remote.connect_auth(Direction::Fetch, Some(connect.callbacks()), None)?;
+    Ok(connection.list()?.iter().find(|head| head.name() == request.branch).map(git2::RemoteHead::oid))
+}
+
+fn fetch<C: Connect + ?Sized>(
+    connect: &C,
+    repository: &Repository,
+    request: &Request,
+    own: &str,
+) -> Result<Option<Oid>, Unreached> {
+    let head = list(connect, repository, request)?;
+    if head.is_none_or(|head| repository.find_commit(head).is_ok()) {
+        return Ok(head);
+    }
+    let is_over = Cell::new(false);
+    let fetched = {
+        let mut callbacks = connect.callbacks();
+        callbacks.transfer_progress(|progress| {
+            is_over.set(progress.received_bytes() > MOST_BYTES || progress.total_objects() > MOST_OBJECTS);
+            !is_over.get()
+        });
+        let mut options = FetchOptions::new();
+        options.remote_callbacks(callbacks);
+        options.download_tags(AutotagOption::None).update_fetchhead(false);
+        options.follow_redirects(connect.credentials().redirects());
+        let refspec = format!("+{}:{own}", request.branch);
+        remote(connect, repository, request)?.fetch(&[refspec.as_str()], Some(&mut options), None)
+    };
+    if is_over.get() {
+        let shown = stoa_git::without_userinfo(&request.url);
+        let message = format!("{shown} has more than {} GiB or {MOST_OBJECTS} objects to fetch", MOST_BYTES >> 30);
+        return Err(Unreached::TooLarge(message));
+    }
+    fetched?;
+    // The branch may have moved on between the two.
+    Ok(found(repository.refname_to_id(own))?)
+}
+
+struct Push<'g> {
+    refspec: String,
+    /// Where the branch is to be before.
+    from: Oid,
+    grant: &'g Grant,
+}
+
+impl Push<'_> {
+    /// Why the server refuses what is pushed, if it does.
+    fn run<C: Connect + ?Sized>(
+        &self,
+        connect: &C,
+        repository: &Repository,
+        request: &Request,
+    ) -> Result<Option<String>, git2::Error> {
+        let mut refused = None;
+        {
+            let mut callbacks = connect.callbacks();
+            callbacks.push_update_reference(|_, status| {
+                refused = status.map(str::to_owned);
+                Ok(())
+            });
+            // The server compares with what it told when the push began; here it is compared with what the commit was made
+            // from.
+            callbacks.push_negotiation(|updates| {
+                // Connecting may have taken long; what comes next is the push itself.
+                self.grant.check().map_err(|lapsed| git2::Error::from_str(&lapsed.to_string()))?;
+                if updates.iter().any(|update| update.src() != self.from) {
+                    return Err(git2::Error::new(ErrorCode::NotFastForward, ErrorClass::Callback, "the branch moved"));
+                }
+                Ok(())
+            });
+            let mut options = PushOptions::new();
+            options.remote_callbacks(callbacks).follow_redirects(connect.credentials().redirects());
+            remote(connect, repository, request)?.push(&[self.refspec.as_str()], Some(&mut options))?;
+        }
+        Ok(refused)
+    }
+}

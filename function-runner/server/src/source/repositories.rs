@@ -1,0 +1,361 @@
+//! The repositories of GitOps workspaces: what their servers send is heard in processes, too.
+//!
+//! [`Repository`] has such a process do what the runtime wants to be done at a server, and [`reach`] is what does it there. What
+//! was fetched is read by the runtime itself.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use git2::{ErrorClass, ErrorCode, Oid};
+use stoa_git::Credentials;
+use stoa_git::cache::{Kept, remove_abandoned};
+use stoa_proto::Source;
+use stoa_runtime::Grant;
+use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::auth::Authenticated;
+use super::error;
+use super::job::{Job, Question, Reply};
+use super::readers::{Readers, Unanswered};
+use crate::failure::{Failure, reason};
+
+/// The repository of a workspace, as its runtime reaches it.
+#[derive(Clone)]
+pub(crate) struct Repository {
+    authenticated: Authenticated,
+    source: Source,
+    /// The folder of its copy.
+    cache: Kept,
+    readers: Readers,
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Repository").field("authenticated", &self.authenticated).finish_non_exhaustive()
+    }
+}
+
+impl Repository {
+    /// The one that a source names, whose copy is in a folder that nobody has who shows other credentials.
+    pub(crate) fn new(source: Source, cache: Kept, readers: Readers) -> Self {
+        Self { authenticated: Authenticated::with(&source), source, cache, readers }
+    }
+
+    async fn ask(&self, copy: &Path, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        let cache = copy.as_os_str().as_bytes().to_vec();
+        let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
+        let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
+        let job = Job { question: Some(Question::Reach(Reach::of(request, grant))), ..job };
+        match reader.work(&job).await {
+            Ok(answer) => {
+                let reached = match answer.into_result() {
+                    Ok(Reply::Reached(told)) => told.into_result(),
+                    Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
+                    Err(failure) => Err(unreached(failure)),
+                };
+                if reached.is_ok() {
+                    self.readers.keep(reader).await;
+                } else {
+                    reader.end().await;
+                }
+                reached
+            }
+            Err(Unanswered { failure, .. }) => {
+                let longest = reader.longest();
+                reader.end().await;
+                // Others may be at work in the copy, and none of them for longer than a job may be.
+                if let Some(Err(error)) = longest.map(|longest| remove_abandoned(copy, longest)) {
+                    tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
+                }
+                Err(unreached(failure))
+            }
+        }
+    }
+}
+
+impl Connect for Repository {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        self.authenticated.callbacks()
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.authenticated.credentials()
+    }
+
+    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        let reached = Handle::current().block_on(self.ask(copy.path(), request, grant));
+        if reached.is_err() {
+            // The process knows how long the grant lasts, and nobody else what it found.
+            let _ = grant.check();
+        }
+        reached
+    }
+}
+
+/// What it means for a runtime that there is no answer.
+fn unreached(failure: Failure) -> Unreached {
+    let (_, problems) = failure.into_parts();
+    let problem = problems.into_iter().next().unwrap_or_default();
+    if problem.reason == reason::TOO_LARGE {
+        Unreached::TooLarge(problem.message)
+    } else {
+        Unreached::Unavailable(problem.message)
+    }
+}
+
+/// Does what is asked of a repository from its copy, in the process that has it in hand.
+pub(super) fn reach(copy: &Path, source: &Source, asked: Reach) -> Told {
+    let reached = || {
+        let connect = Authenticated::with(source);
+        let repository = git2::Repository::open_bare(copy)?;
+        if connect.credentials().has_secrets() {
+            stoa_git::stay_at_host(&repository)?;
+        }
+        let (request, grant) = asked.into_request(&source.remote)?;
+        stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
+    };
+    Told::of(reached())
+}
+
+/// A [`Request`] and its grant, as processes hand them to each other.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Reach {
+    #[prost(string, tag = "1")]
+    branch: String,
+    /// Of a fetch or push.
+    #[prost(string, optional, tag = "2")]
+    own: Option<String>,
+    /// Of a push: 40 hex digits.
+    #[prost(string, optional, tag = "3")]
+    from: Option<String>,
+    /// How long the grant lasts, in nanoseconds; without an end where this is not there.
+    #[prost(uint64, optional, tag = "4")]
+    granted: Option<u64>,
+}
+
+impl Reach {
+    fn of(request: &Request, grant: &Grant) -> Self {
+        let (own, from) = match &request.task {
+            Task::List => (None, None),
+            Task::Fetch { own } => (Some(own.clone()), None),
+            Task::Push { own, from } => (Some(own.clone()), Some(from.to_string())),
+        };
+        let granted = grant.remaining().map(|remaining| u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX));
+        Self { branch: request.branch.clone(), own, from, granted }
+    }
+
+    fn into_request(self, url: &str) -> Result<(Request, Grant), git2::Error> {
+        let task = match (self.own, self.from) {
+            (None, _) => Task::List,
+            (Some(own), None) => Task::Fetch { own },
+            (Some(own), Some(from)) => Task::Push { own, from: Oid::from_str(&from)? },
+        };
+        let grant = match self.granted {
+            Some(nanoseconds) => Grant::until(Instant::now() + Duration::from_nanos(nanoseconds)),
+            None => Grant::unlimited(),
+        };
+        Ok((Request { url: url.to_owned(), branch: self.branch, task }, grant))
+    }
+}
+
+/// What came of a [`Reach`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Told {
+    /// 40 hex digits.
+    #[prost(string, optional, tag = "1")]
+    branch: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    refused: Option<String>,
+    #[prost(oneof = "Why", tags = "3, 4, 5")]
+    failed: Option<Why>,
+}
+
+/// Why nothing came of it, as [`Unreached`].
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Why {
+    #[prost(message, tag = "3")]
+    Git(GitError),
+    #[prost(string, tag = "4")]
+    TooLarge(String),
+    #[prost(string, tag = "5")]
+    Unavailable(String),
+}
+
+/// An error of libgit2, by the places of its code and class below.
+#[derive(Clone, PartialEq, prost::Message)]
+struct GitError {
+    #[prost(uint32, tag = "1")]
+    code: u32,
+    #[prost(uint32, tag = "2")]
+    class: u32,
+    #[prost(string, tag = "3")]
+    message: String,
+}
+
+impl Told {
+    fn of(reached: Result<Reached, Unreached>) -> Self {
+        let failed = match reached {
+            Ok(Reached { branch, refused }) => {
+                return Self { branch: branch.map(|commit| commit.to_string()), refused, failed: None };
+            }
+            Err(Unreached::Git(err)) if error::is_too_large(&err) => Why::TooLarge(error::OVER_LIMITS.to_owned()),
+            Err(Unreached::Git(err)) => Why::Git(GitError::of(&err)),
+            Err(Unreached::TooLarge(why)) => Why::TooLarge(why),
+            Err(Unreached::Unavailable(why)) => Why::Unavailable(why),
+        };
+        Self { failed: Some(failed), ..Self::default() }
+    }
+
+    fn into_result(self) -> Result<Reached, Unreached> {
+        match self.failed {
+            None => {
+                let branch = self.branch.map(|commit| Oid::from_str(&commit)).transpose()?;
+                Ok(Reached { branch, refused: self.refused })
+            }
+            Some(Why::Git(err)) => Err(Unreached::Git(err.into_error())),
+            Some(Why::TooLarge(why)) => Err(Unreached::TooLarge(why)),
+            Some(Why::Unavailable(why)) => Err(Unreached::Unavailable(why)),
+        }
+    }
+}
+
+impl GitError {
+    fn of(err: &git2::Error) -> Self {
+        let code = CODES.iter().position(|code| *code == err.code()).unwrap_or_default();
+        let class = CLASSES.iter().position(|class| *class == err.class()).unwrap_or_default();
+        let place = |place: usize| u32::try_from(place).unwrap_or_default();
+        Self { code: place(code), class: place(class), message: err.message().to_owned() }
+    }
+
+    fn into_error(self) -> git2::Error {
+        let code = CODES.get(self.code as usize).copied().unwrap_or(ErrorCode::GenericError);
+        let class = CLASSES.get(self.class as usize).copied().unwrap_or(ErrorClass::None);
+        // What a server says may have anything in it.
+        git2::Error::new(code, class, self.message.replace('\0', " "))
+    }
+}
+
+const CODES: [ErrorCode; 28] = [
+    ErrorCode::GenericError,
+    ErrorCode::NotFound,
+    ErrorCode::Exists,
+    ErrorCode::Ambiguous,
+    ErrorCode::BufSize,
+    ErrorCode::User,
+    ErrorCode::BareRepo,
+    ErrorCode::UnbornBranch,
+    ErrorCode::Unmerged,
+    ErrorCode::NotFastForward,
+    ErrorCode::InvalidSpec,
+    ErrorCode::Conflict,
+    ErrorCode::Locked,
+    ErrorCode::Modified,
+    ErrorCode::Auth,
+    ErrorCode::Certificate,
+    ErrorCode::Applied,
+    ErrorCode::Peel,
+    ErrorCode::Eof,
+    ErrorCode::Invalid,
+    ErrorCode::Uncommitted,
+    ErrorCode::Directory,
+    ErrorCode::MergeConflict,
+    ErrorCode::HashsumMismatch,
+    ErrorCode::IndexDirty,
+    ErrorCode::ApplyFail,
+    ErrorCode::Owner,
+    ErrorCode::Timeout,
+];
+
+/// Those that reaching a server or the copy may have.
+const CLASSES: [ErrorClass; 21] = [
+    ErrorClass::None,
+    ErrorClass::NoMemory,
+    ErrorClass::Os,
+    ErrorClass::Invalid,
+    ErrorClass::Reference,
+    ErrorClass::Zlib,
+    ErrorClass::Repository,
+    ErrorClass::Config,
+    ErrorClass::Regex,
+    ErrorClass::Odb,
+    ErrorClass::Object,
+    ErrorClass::Net,
+    ErrorClass::Tag,
+    ErrorClass::Tree,
+    ErrorClass::Indexer,
+    ErrorClass::Ssl,
+    ErrorClass::Thread,
+    ErrorClass::Ssh,
+    ErrorClass::Callback,
+    ErrorClass::Filesystem,
+    ErrorClass::Http,
+];
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    /// What comes out of the pipe at the other end.
+    fn sent<T: prost::Message + Default>(message: &T) -> T {
+        T::decode(message.encode_to_vec().as_slice()).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_arrives_as_it_was() {
+        let from = Oid::from_str(&"1a".repeat(20)).unwrap();
+        let own = "refs/stoa/new-refs/1".to_owned();
+        for task in [Task::List, Task::Fetch { own: own.clone() }, Task::Push { own, from }] {
+            let request = Request { url: "https://x/y".to_owned(), branch: "refs/heads/main".to_owned(), task };
+            let asked = sent(&Reach::of(&request, &Grant::unlimited()));
+            let (arrived, grant) = asked.into_request("https://x/y").unwrap();
+            assert_eq!((arrived, grant.remaining()), (request, None));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn grant_lasts_as_long_in_the_process() {
+        let minute = Duration::from_secs(60);
+        let request = Request { url: String::new(), branch: String::new(), task: Task::List };
+        let grant = Grant::until(Instant::now() + minute);
+        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
+        assert_eq!(there.remaining(), Some(minute));
+        tokio::time::advance(minute).await;
+        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
+        there.check().unwrap_err();
+    }
+
+    #[test]
+    fn what_came_of_it_arrives_as_it_was() {
+        let told = |reached| sent(&Told::of(reached)).into_result();
+        let commit = Some(Oid::from_str(&"1a".repeat(20)).unwrap());
+        for reached in [
+            Reached::default(),
+            Reached { branch: commit, refused: None },
+            Reached { branch: None, refused: Some("no".to_owned()) },
+        ] {
+            assert_eq!(told(Ok(reached.clone())).unwrap(), reached);
+        }
+        for code in CODES {
+            let Err(Unreached::Git(err)) = told(Err(git2::Error::new(code, ErrorClass::Net, "away").into())) else {
+                panic!("{code:?}")
+            };
+            assert_eq!((err.code(), err.class(), err.message()), (code, ErrorClass::Net, "away"));
+        }
+        for class in CLASSES.into_iter().filter(|class| *class != ErrorClass::NoMemory) {
+            let err = git2::Error::new(ErrorCode::GenericError, class, "away");
+            let Err(Unreached::Git(err)) = told(Err(err.into())) else { panic!("{class:?}") };
+            assert_eq!(err.class(), class);
+        }
+        let full = git2::Error::new(ErrorCode::GenericError, ErrorClass::NoMemory, "Out of memory");
+        assert!(matches!(told(Err(full.into())), Err(Unreached::TooLarge(_))));
+        assert!(matches!(told(Err(Unreached::TooLarge("a".to_owned()))), Err(Unreached::TooLarge(why)) if why == "a"));
+        let unavailable = told(Err(Unreached::Unavailable("b".to_owned())));
+        assert!(matches!(unavailable, Err(Unreached::Unavailable(why)) if why == "b"));
+    }
+}
