@@ -261,7 +261,8 @@ impl ControlRepository {
             && !theirs.map_or(Ok(false), |theirs| self.is_behind(here, theirs))?
         {
             tracing::error!(commit = %here, "commits that were pushed to the copy of the control repository are refused");
-            keep(&self.lend()?, here)?;
+            let repository = self.lend()?;
+            keep(&repository, here)?;
         }
         self.lend()?.reference(MAIN, main, true, "stoa: as at the remote").map(|_| ())
     }
@@ -269,7 +270,9 @@ impl ControlRepository {
     /// Puts main back from `refused` to `tip`, and keeps `refused` by a name of its own; false when somebody
     /// moved main before.
     pub(super) fn restore(&self, tip: Oid, refused: Oid) -> Result<bool, git2::Error> {
-        keep(&self.lend()?, refused)?;
+        let repository = self.lend()?;
+        keep(&repository, refused)?;
+        drop(repository);
         self.advance(Some(refused), tip)
     }
 
@@ -371,7 +374,8 @@ impl ControlRepository {
 
     /// The newest version of the histories that end in `past`.
     pub(super) fn newest_version(&self, past: &[Oid]) -> Result<Option<Version>, git2::Error> {
-        history::newest_version(&self.lend()?, past)
+        let repository = self.lend()?;
+        history::newest_version(&repository, past)
     }
 
     /// What has to be added to the histories that end in `past`, and may be `known` to show everything up to a version, for
@@ -383,7 +387,8 @@ impl ControlRepository {
         at: Version,
         wanted: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Batch, git2::Error> {
-        history::difference(&self.lend()?, past, known, at, wanted)
+        let repository = self.lend()?;
+        history::difference(&repository, past, known, at, wanted)
     }
 
     /// The keys of what was another at a version, as the history that ends here has it, than `wanted` says; `None` where it
@@ -394,7 +399,8 @@ impl ControlRepository {
         at: Version,
         wanted: &BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Option<BTreeSet<Key>>, git2::Error> {
-        history::changed_since(&self.lend()?, end, at, wanted)
+        let repository = self.lend()?;
+        history::changed_since(&repository, end, at, wanted)
     }
 
     /// Shows readers the history that ends here, by this index if it was made already.

@@ -297,7 +297,6 @@ const CLASSES: [ErrorClass; 21] = [
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
 
     use super::*;
 

@@ -15,7 +15,7 @@ use crate::runs::{awaits_approval, status};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Began {
     /// When the run was first taken up here, or again after it had waited; nothing while it waits.
-    at: Option<Instant>,
+    pub(super) at: Option<Instant>,
     /// What it had spent by then.
     pub(super) before: Duration,
 }
