@@ -1,4 +1,6 @@
-//! One resource: its calls, tried again while that may help, and what to record of them.
+//! One resource: its calls, and what to record of them.
+//!
+//! Elsewhere: `retry` tries calls again, and `results` makes what is told of them.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -12,9 +14,7 @@ use stoa_engine::{
     Action, Contents, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
     problem::reason, unrecorded,
 };
-use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError,
-};
+use stoa_runtime::{Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,58 +23,15 @@ use crate::{
     observer::{ResourceOutcome, ResourceResult},
     permits::{Permit, Permits},
     planning::problem,
+    results::{done, failed, left, skipped},
+    retry::{Told, late, retried},
     values::{Ready, Values},
     verify,
 };
 
-/// The shortest and longest wait between two tries.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(10);
-
-/// How long a call that cannot get through is tried again.
-const PATIENCE: Duration = Duration::from_secs(90);
-
 /// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
 /// grant.
 pub const MARGIN: Duration = Duration::from_secs(2);
-
-/// What was heard of tries that were made again.
-#[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Heard>);
-
-#[derive(Debug, Default)]
-struct Heard {
-    /// The last error, or what is waited for.
-    error: Option<String>,
-    /// Whether any of them may have been carried out.
-    is_unanswered: bool,
-}
-
-impl Told {
-    /// Notes why a try is made again, without sensitive texts; what it said.
-    pub(crate) fn note(&self, error: &RuntimeError, sensitive: &Sensitive) -> String {
-        let said = sensitive.redact(&error.to_string());
-        let mut heard = self.0.lock();
-        heard.error = Some(said.clone());
-        heard.is_unanswered |= error.is_unanswered();
-        said
-    }
-
-    /// Notes what holds what is being deleted: that was asked for, and is not done.
-    fn hold(&self, held: String) {
-        let mut heard = self.0.lock();
-        heard.error = Some(held);
-        heard.is_unanswered = true;
-    }
-
-    /// Forgets all of it; the last error.
-    pub(crate) fn take(&self) -> Option<String> {
-        std::mem::take(&mut *self.0.lock()).error
-    }
-
-    fn is_unanswered(&self) -> bool {
-        self.0.lock().is_unanswered
-    }
-}
 
 /// What the calls for one resource have, until it is done with.
 #[derive(Debug)]
@@ -467,65 +424,6 @@ impl Caller {
     }
 }
 
-/// What is said of what took too long, with what was heard last.
-pub(crate) fn late(message: String, told: &Told) -> String {
-    match told.take() {
-        Some(error) => format!("{message}; the last that was heard: {error}"),
-        None => message,
-    }
-}
-
-/// Finishes, tried again while that may help and the grant is not over.
-pub(crate) async fn finish(
-    runtime: &dyn Runtime,
-    stop: &CancellationToken,
-    grant: &Grant,
-) -> Result<Finished, RuntimeError> {
-    let (sensitive, told) = (Sensitive::default(), Told::default());
-    grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?
-}
-
-/// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
-/// callers wait alike, so that they do not all come back at once. What was given up is not waited for: others would wait
-/// for their turn meanwhile.
-pub(crate) async fn retried<T, F>(
-    stop: &CancellationToken,
-    sensitive: &Sensitive,
-    told: &Told,
-    call: impl Fn() -> F,
-) -> Result<T, RuntimeError>
-where
-    F: Future<Output = Result<T, RuntimeError>>,
-{
-    let mut wait = *BACKOFF.start();
-    let mut patience = Instant::now() + PATIENCE;
-    loop {
-        match call().await {
-            // Who says when to come again is there, and whoever waits for that has no less patience left.
-            Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
-                let said = told.note(&error, sensitive);
-                tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
-                if stop.run_until_cancelled(tokio::time::sleep(asked)).await.is_none() {
-                    return Err(error);
-                }
-                patience += asked;
-            }
-            Err(error @ (RuntimeError::Unavailable { .. } | RuntimeError::Unread { .. }))
-                if Instant::now() < patience =>
-            {
-                let said = told.note(&error, sensitive);
-                tracing::debug!(error = said, ?wait, "trying again");
-                let pause = wait.mul_f64(rand::random_range(0.5..1.0));
-                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                    return Err(error);
-                }
-                wait = (wait * 2).min(*BACKOFF.end());
-            }
-            other => return other,
-        }
-    }
-}
-
 /// Whether what was applied was there before it was first.
 fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
     match planned.action {
@@ -535,97 +433,5 @@ fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
         Action::Update | Action::Unchanged | Action::Import | Action::Delete | Action::Forget => {
             prior.is_some_and(|prior| prior.adopted)
         }
-    }
-}
-
-pub(crate) fn done(
-    planned: &PlannedAction,
-    resource: Option<StateResource>,
-    kubernetes: Option<KubernetesObject>,
-) -> ResourceResult {
-    ResourceResult {
-        id: planned.id.clone(),
-        action: planned.action,
-        outcome: ResourceOutcome::Done,
-        message: String::new(),
-        resource,
-        kubernetes,
-        left: false,
-        depends_on: planned.depends_on.clone(),
-        problem: None,
-    }
-}
-
-/// What Kubernetes calls what a record is of.
-pub(crate) fn place(record: &StateResource) -> Option<KubernetesObject> {
-    ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
-        cluster: record.cluster.clone(),
-        uid: record.uid().unwrap_or_default().to_owned(),
-        group: object.group,
-        version: object.version,
-        kind: object.kind,
-        namespace: record.default_namespace().map_or(object.namespace, str::to_owned),
-        name: object.name,
-    })
-}
-
-/// The result of what is only to be on record from now on.
-pub(crate) fn noted(record: StateResource) -> ResourceResult {
-    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
-    let (place, depends_on) = (place(&record), record.depends_on.clone());
-    ResourceResult { depends_on, ..done(&planned, Some(record), place) }
-}
-
-/// The result of what is on record under another id, and under this no more. Nobody has to be told of the object again.
-pub(crate) fn dropped(record: &StateResource) -> ResourceResult {
-    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
-    ResourceResult { left: true, ..done(&planned, None, None) }
-}
-
-/// The result of what was to be removed and is left as it is.
-pub(crate) fn left(result: ResourceResult, message: String) -> ResourceResult {
-    ResourceResult { left: true, message, ..result }
-}
-
-pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResult {
-    ResourceResult {
-        outcome: ResourceOutcome::Failed,
-        message: problem.message.clone(),
-        problem: Some(problem),
-        ..done(planned, None, None)
-    }
-}
-
-pub(crate) fn skipped(planned: &PlannedAction, why: &str) -> ResourceResult {
-    ResourceResult { outcome: ResourceOutcome::Skipped, message: why.to_owned(), ..done(planned, None, None) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn who_says_when_to_come_again_is_waited_for_however_long_that_is() {
-        let limited = || RuntimeError::Limited { message: "slow down".to_owned(), wait: Duration::from_secs(600) };
-        let calls = AtomicU32::new(0);
-        let call = || {
-            let is_let_in = calls.fetch_add(1, SeqCst) == 2;
-            async move { if is_let_in { Ok(()) } else { Err(limited()) } }
-        };
-        let (stop, sensitive, told) = (CancellationToken::new(), Sensitive::default(), Told::default());
-        let start = Instant::now();
-        retried(&stop, &sensitive, &told, call).await.unwrap();
-        assert_eq!((start.elapsed().as_secs(), calls.load(SeqCst)), (1200, 3), "it is not asked before its time");
-        // Whoever stops need not wait.
-        let start = Instant::now();
-        let waiting = retried(&stop, &sensitive, &told, || async { Err::<(), _>(limited()) });
-        let stopped = async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            stop.cancel();
-        };
-        let (refused, ()) = tokio::join!(waiting, stopped);
-        assert!(matches!(refused, Err(RuntimeError::Limited { .. })) && start.elapsed() < Duration::from_secs(2));
     }
 }

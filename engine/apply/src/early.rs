@@ -9,10 +9,10 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{Clusters, ObjectRef, Resource, ResourceId, State, StateResource, cluster::id_in};
 
 use crate::{
-    call::{dropped, noted},
     execute::Execution,
     lost,
     observer::{Abandoned, Observer, ResourceResult},
+    results::{dropped, noted},
 };
 
 /// What is told before anything is called for, each part once the one before it is on record.

@@ -1,47 +1,37 @@
-//! Walks a plan: as parallel as its order allows, and only ever forward.
+//! Carries out a plan: what has to be known before anything is called for, the walk, and how all fares at its end.
 //!
-//! Failure stops what comes after the failed resource, and nothing else. Cancellation starts nothing
-//! more and waits for the calls in flight. So does the end of the grant, and drops them. What is only waited for, as for an
-//! object to be gone, keeps nothing else from being called for.
+//! Start at [`execute`]. The walk itself is in `walk`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{
-    FutureExt as _, StreamExt as _,
-    future::{BoxFuture, Shared},
-    stream::FuturesUnordered,
-};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource,
-    owner::LeftAlone, problem::reason, state::Place,
+    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
+    owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    call::{Caller, finish, left, skipped},
+    call::Caller,
     early,
-    leave::Leaving,
     lost::{self, Undecided},
-    observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
+    observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
     planning::said,
+    results::left,
+    retry::finish,
     values::Values,
     verify::verify,
+    walk::Walk,
 };
 
 /// How many changes a deferred runtime is given at once.
 const GATHERED: usize = 512;
-
-/// How many records of what is left alone are brought up to date at once.
-const TOLD: usize = 1024;
-
-/// How many resources may be waited for at once in whose place others are begun: each takes some memory.
-const WAITED_FOR: usize = 1024;
 
 /// What to carry out.
 #[derive(Clone, Debug)]
@@ -348,263 +338,4 @@ async fn tell_held(
         told?;
     }
     Ok(())
-}
-
-type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
-/// What came of a resource, if there is anything to tell, and whether somebody heard of it.
-type Kept = (Option<ResourceResult>, Result<(), Abandoned>);
-type Ended = (ResourceId, Kept);
-type Running = FuturesUnordered<BoxFuture<'static, Ended>>;
-
-struct Walk<'a> {
-    plan: &'a Plan,
-    recorded: HashMap<&'a ResourceId, &'a StateResource>,
-    /// The same before lost calls were looked for.
-    before: HashMap<&'a ResourceId, &'a StateResource>,
-    /// Where calls may have left something behind that nobody knows the results of.
-    open: HashMap<&'a ResourceId, &'a Place>,
-    caller: Caller,
-    observer: Arc<dyn Observer>,
-    /// How many resources are begun and not ended at once, without those that are only waited for.
-    window: usize,
-    deferred: bool,
-    /// Results of a deferred runtime, told when it has finished.
-    held: Vec<ResourceResult>,
-    problems: Vec<Problem>,
-    abandoned: bool,
-}
-
-impl Walk<'_> {
-    async fn run(&mut self, finished: &HashSet<&ResourceId>) {
-        let plan = self.plan;
-        let planned: BTreeMap<&ResourceId, &PlannedAction> = plan.actions.iter().map(|p| (&p.id, p)).collect();
-        let mut waits: HashMap<&ResourceId, usize> = HashMap::new();
-        let mut later: HashMap<&ResourceId, Vec<&ResourceId>> = HashMap::new();
-        for action in &plan.actions {
-            let before = action.after.iter().filter(|id| planned.contains_key(id));
-            waits.insert(&action.id, before.clone().count());
-            before.for_each(|id| later.entry(id).or_default().push(&action.id));
-        }
-        // The order of the plan keeps walks alike.
-        let mut ready: VecDeque<&ResourceId> =
-            plan.actions.iter().map(|p| &p.id).filter(|id| waits[*id] == 0).collect();
-        let mut running = Running::new();
-        let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
-        // What is left alone and whose record is brought up to date, or is looked at for that.
-        let mut telling: HashSet<ResourceId> = HashSet::new();
-        loop {
-            let mut batch: Vec<&PlannedAction> = Vec::new();
-            while let Some(id) = ready.front().copied() {
-                let action = planned[id];
-                if self.caller.is_stopped() || self.abandoned {
-                    break;
-                }
-                // What is left as it is can be left again: a try before may have had its record told before it was its turn.
-                let is_left = action.action == Action::Unchanged;
-                if is_left || finished.contains(id) {
-                    if telling.len() >= TOLD {
-                        break;
-                    }
-                    ready.pop_front();
-                    ended.insert(id.clone());
-                    match self.leave(action, !is_left) {
-                        None => release(&later, &mut waits, &mut ready, id),
-                        // So that many records are kept together, and others are begun meanwhile.
-                        Some(leaving) => {
-                            telling.insert(id.clone());
-                            running.push(leaving);
-                        }
-                    }
-                    continue;
-                }
-                let waited_for = self.caller.permits.given_back().min(WAITED_FOR);
-                if running.len() - telling.len() + batch.len() >= self.window + waited_for {
-                    break;
-                }
-                ready.pop_front();
-                batch.push(action);
-            }
-            self.start(batch, &running);
-            let ended_next = tokio::select! {
-                biased;
-                next = running.next() => next,
-                // Others may begin in its place.
-                () = self.caller.permits.one_given_back() => continue,
-            };
-            let Some((id, (result, told))) = ended_next else { break };
-            self.abandoned |= told.is_err();
-            telling.remove(&id);
-            let why = result.as_ref().and_then(|result| match (result.outcome, &result.problem) {
-                (ResourceOutcome::Done, None) => None,
-                (ResourceOutcome::Done, Some(_)) => Some("is not healthy"),
-                (ResourceOutcome::Failed | ResourceOutcome::Skipped, _) => Some("was not done"),
-                (ResourceOutcome::Unknown, _) => Some("may not have been done"),
-            });
-            if let Some(result) = result {
-                self.take(result);
-            }
-            ended.insert(id.clone());
-            match why {
-                None => release(&later, &mut waits, &mut ready, &id),
-                Some(why) => self.skip_after(&id, why, &planned, &later, &mut ended).await,
-            }
-        }
-    }
-
-    /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
-    /// earlier try.
-    fn prior(&self, planned: &PlannedAction) -> Option<&StateResource> {
-        self.records(planned).next()
-    }
-
-    fn records(&self, planned: &PlannedAction) -> impl Iterator<Item = &StateResource> {
-        let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
-        // What a look found to be others' by now is theirs to say when it is to be deleted: that it stays, and why.
-        let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
-        let records = ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id)));
-        records.copied().filter(move |record| !self.is_of_another(planned, record))
-    }
-
-    /// Whether a record is of another wanted object: by the plan, which leaves that to the other, or since another was brought
-    /// to that id, or put on record under it.
-    fn is_of_another(&self, planned: &PlannedAction, record: &StateResource) -> bool {
-        let wanted = self.caller.values.wanted(&record.id);
-        let is_in_place = |wanted: &Resource| self.caller.runtime.clusters().is_in_place(record, wanted);
-        if record.id != planned.id {
-            let settled = record.uid().and_then(|uid| self.caller.values.of_uid(uid));
-            return wanted.is_some_and(is_in_place) || settled.is_some_and(|id| id != planned.id);
-        }
-        let is_given = planned.kept_as.is_some() && planned.action.keeps();
-        is_given && wanted.is_some_and(|wanted| !is_in_place(wanted))
-    }
-
-    /// What is left alone: only its record may have to be brought up to date, of which somebody has to be told then.
-    fn leave(&self, planned: &PlannedAction, is_finished: bool) -> Option<BoxFuture<'static, Ended>> {
-        let own = self.recorded.get(&planned.id).copied();
-        let prior = if is_finished { own } else { self.prior(planned) };
-        let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
-        if is_lost {
-            let (caller, planned) = (self.caller.clone(), planned.clone());
-            return Some(self.aside(planned.id.clone(), async move { caller.find(&planned).await }));
-        }
-        self.caller.values.settle_left(&planned.id, prior);
-        let prior = prior.filter(|_| !is_finished)?;
-        match self.caller.leave(planned, prior) {
-            Leaving::AsRecorded => None,
-            Leaving::Told(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
-            Leaving::Unseen(unseen) => {
-                let (caller, planned, prior) = (self.caller.clone(), planned.clone(), prior.clone());
-                let id = planned.id.clone();
-                Some(self.aside(id, async move { caller.look(&planned, &prior, &unseen).await }))
-            }
-        }
-    }
-
-    /// Work on what is not called for, and what is told of it.
-    fn aside(
-        &self,
-        id: ResourceId,
-        work: impl Future<Output = Option<ResourceResult>> + Send + 'static,
-    ) -> BoxFuture<'static, Ended> {
-        let (observer, deferred) = (self.observer.clone(), self.deferred);
-        spawned(id, async move { keep(&*observer, deferred, work.await).await })
-    }
-
-    /// Begins a batch: one intent for all resources of the same action.
-    fn start(&self, batch: Vec<&PlannedAction>, running: &Running) {
-        let mut by_action: BTreeMap<Action, Vec<Intended>> = BTreeMap::new();
-        for planned in &batch {
-            let (wanted, open) = (self.caller.values.wanted(&planned.id), self.open.get(&planned.id).copied());
-            let place = lost::place(self.caller.runtime.clusters(), planned, wanted, self.prior(planned), open);
-            by_action.entry(planned.action).or_default().push(Intended { id: planned.id.clone(), place });
-        }
-        let gates: BTreeMap<Action, Gate> = by_action
-            .into_iter()
-            .map(|(action, calls)| {
-                let observer = self.observer.clone();
-                (action, async move { observer.intent(&calls, action).await }.boxed().shared())
-            })
-            .collect();
-        for planned in batch {
-            let gate = gates[&planned.action].clone();
-            let (caller, observer) = (self.caller.clone(), self.observer.clone());
-            let planned = planned.clone();
-            let records: Vec<StateResource> = self.records(&planned).cloned().collect();
-            let deferred = self.deferred;
-            let id = planned.id.clone();
-            running.push(spawned(id, async move {
-                if gate.await.is_err() {
-                    return (Some(skipped(&planned, "its intent could not be kept")), Err(Abandoned));
-                }
-                keep(&*observer, deferred, Some(caller.call(&planned, &records).await)).await
-            }));
-        }
-    }
-
-    /// Tells of everything that comes after a resource which is not as it should be, and why it was not begun.
-    async fn skip_after(
-        &mut self,
-        id: &ResourceId,
-        why: &str,
-        planned: &BTreeMap<&ResourceId, &PlannedAction>,
-        later: &HashMap<&ResourceId, Vec<&ResourceId>>,
-        ended: &mut BTreeSet<ResourceId>,
-    ) {
-        let mut open = vec![id.clone()];
-        while let Some(before) = open.pop() {
-            for next in later.get(&before).into_iter().flatten() {
-                if !ended.insert((*next).clone()) {
-                    continue;
-                }
-                open.push((*next).clone());
-                let action = planned[*next];
-                if !action.action.is_call() {
-                    continue;
-                }
-                let result = skipped(action, &format!("{id} comes first and {why}"));
-                if self.deferred {
-                    self.held.push(result);
-                } else if !self.abandoned && self.observer.result(result).await.is_err() {
-                    self.abandoned = true;
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, result: ResourceResult) {
-        self.problems.extend(result.problem.clone());
-        if self.deferred {
-            self.held.push(result);
-        }
-    }
-}
-
-/// Work in a task of its own, so that it goes on while results are being kept.
-fn spawned(id: ResourceId, work: impl Future<Output = Kept> + Send + 'static) -> BoxFuture<'static, Ended> {
-    let task = AbortOnDropHandle::new(tokio::spawn(work));
-    async move { (id, task.await.expect("calls do not panic")) }.boxed()
-}
-
-/// Tells a result, unless it `is_held` back.
-async fn keep(observer: &dyn Observer, is_held: bool, result: Option<ResourceResult>) -> Kept {
-    let told = match &result {
-        Some(result) if !is_held => observer.result(result.clone()).await,
-        Some(_) | None => Ok(()),
-    };
-    (result, told)
-}
-
-fn release<'p>(
-    later: &HashMap<&'p ResourceId, Vec<&'p ResourceId>>,
-    waits: &mut HashMap<&'p ResourceId, usize>,
-    ready: &mut VecDeque<&'p ResourceId>,
-    id: &ResourceId,
-) {
-    for next in later.get(id).into_iter().flatten() {
-        let left = waits.get_mut(next).expect("every action of the plan is counted");
-        *left -= 1;
-        if *left == 0 {
-            ready.push_back(next);
-        }
-    }
 }

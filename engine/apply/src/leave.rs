@@ -8,9 +8,11 @@ use stoa_engine::{PlannedAction, Problem, StateResource, object::uid_of, path::i
 use stoa_runtime::{ApplyRequest, Live, ReadRequest, RuntimeError};
 
 use crate::{
-    call::{Caller, Told, done, failed, late, place, retried},
+    call::Caller,
     observer::ResourceResult,
     planning::problem,
+    results::{done, failed, place},
+    retry::{Told, late, retried},
     values::{Ready, unseen},
 };
 

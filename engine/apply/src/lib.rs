@@ -15,9 +15,12 @@ mod lost;
 mod observer;
 mod permits;
 mod planning;
+mod results;
+mod retry;
 pub mod structural;
 mod values;
 mod verify;
+mod walk;
 
 pub use call::MARGIN;
 pub use destination::leads_elsewhere;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use stoa_engine::{
     Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
     ResourceType, Sensitive, Spec, State, StateResource, cluster::id_in, import::IMPORT_ID, planner::unknown_state,
-    problem::reason, state::Place,
+    problem::reason, record::Place,
 };
 use stoa_runtime::{Applied, Found, LostCall, Runtime, RuntimeError};
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 pub use stoa_engine::ResourceOutcome;
-use stoa_engine::{Action, Problem, ResourceId, StateResource, state::Place};
+use stoa_engine::{Action, Problem, ResourceId, StateResource, record::Place};
 use stoa_runtime::{Health, KubernetesObject};
 
 /// The observer can keep no more, so the walk must not go on.

@@ -7,7 +7,7 @@ use stoa_engine::{Problem, ResourceId, problem::reason, timeout::timeout};
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{call::Told, observer::Observer, planning::problem, values::Ready};
+use crate::{observer::Observer, planning::problem, retry::Told, values::Ready};
 
 /// How many resources are waited for at once.
 const WATCHED: usize = 1024;

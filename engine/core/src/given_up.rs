@@ -74,7 +74,8 @@ pub fn left_in(clusters: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::plan::Action;
-    use crate::state::{OpenCall, Place, StateResource};
+    use crate::record::Place;
+    use crate::state::{OpenCall, StateResource};
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

@@ -1,32 +1,25 @@
 //! What is recorded: the result of the last operation on every resource of one stack in one
 //! workspace.
 //!
-//! [`Record`] is what is kept of one resource while runs go on: what is there, which call is under way, and what came
-//! of the last. [`State`] is what plans are made from, and what a release keeps.
+//! [`State`] is what plans are made from, and what a release keeps. Elsewhere: `record` has what is kept of one resource while
+//! runs go on, and `found` tells which object a record is of.
 
-use std::fmt;
+mod found;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cluster::CLUSTER;
 use crate::diff::still_sensitive;
 use crate::document::Document;
-use crate::import::IMPORT_ID;
-use crate::masks::{DigestKeys, STATE_KEY, contains_mask, only_masks};
-use crate::object::{KubernetesObject, ObjectRef, named, split_api_version, uid_of, without_bookkeeping};
+use crate::masks::{DigestKeys, STATE_KEY, contains_mask};
+use crate::object::without_bookkeeping;
 use crate::path::Segment;
 use crate::plan::Action;
+use crate::record::Place;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
-
-/// What is kept of the metadata of an object that was found, which says which it is.
-const FOUND: [&str; 2] = ["uid", "namespace"];
-
-/// The namespace in ids of objects that name it, and of such as name none, wherever these go.
-const PERHAPS_NONE: &str = "default";
 
 /// What is recorded of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,162 +63,12 @@ pub struct StateResource {
     pub digests_of: Option<ResourceId>,
 }
 
-/// What came of one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ResourceOutcome {
-    /// Its action was carried out.
-    Done,
-    /// Its action failed, and is known to have changed nothing or only in part.
-    Failed,
-    /// Its action was not begun: something before it failed, or the walk was stopped.
-    Skipped,
-    /// Nobody knows whether its action was carried out.
-    Unknown,
-}
-
-impl fmt::Display for ResourceOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// How a resource fares, in kstatus' words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Health {
-    /// It is what it should be.
-    Current,
-    /// It is on its way.
-    InProgress,
-    /// It will not get there by itself.
-    Failed,
-    /// It is going away.
-    Terminating,
-    /// Nobody can say.
-    Unknown,
-}
-
-impl Health {
-    /// Whether there is nothing to wait for: it is there, or nobody can say.
-    pub fn is_settled(self) -> bool {
-        matches!(self, Self::Current | Self::Unknown)
-    }
-}
-
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// What is kept of one resource.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Its id.
-    pub id: ResourceId,
-    /// What is there; absent when nothing ever was, or no longer is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<StateResource>,
-    /// The digest of the document that it is kept in instead, when it is large: `sha256:<hex>`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub document: Option<String>,
-    /// A call that may have been made and whose result is not recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub intent: Option<Intent>,
-    /// What came of the last call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Outcome>,
-}
-
-/// A call about to be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
-    /// What it is to do.
-    pub action: Action,
-    /// The uid of the run.
-    pub run: String,
-    /// Where it goes.
-    #[serde(default, skip_serializing_if = "Place::is_empty")]
-    pub place: Place,
-}
-
-/// Where a call may leave something behind, and what has to be known of that when its answer is lost: no record may say so,
-/// and by the next run its resource may have left the Spec, or go elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Place {
-    /// The Kubernetes clusters by their names in the workspace: several where the object goes from one to another, or where
-    /// an earlier call without a result went. None for other runtimes, and from before they were kept.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clusters: Vec<String>,
-    /// What the resource is called outside, when it says so ([`IMPORT_ID`]): it is not removed.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub import_id: String,
-}
-
-impl Place {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The extensions of a resource of which nothing else is known.
-    pub fn extensions(&self) -> Map<String, Value> {
-        let import_id = Some(&self.import_id).filter(|id| !id.is_empty());
-        import_id.map(|id| (IMPORT_ID.to_owned(), Value::from(id.as_str()))).into_iter().collect()
-    }
-}
-
-/// What came of a call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Outcome {
-    /// The uid of the run.
-    pub run: String,
-    /// What was to be done.
-    pub action: Action,
-    /// What came of it.
-    pub outcome: ResourceOutcome,
-    /// When.
-    #[serde(default)]
-    pub time: Timestamp,
-    /// What Kubernetes calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<KubernetesObject>,
-    /// Whether it is no longer recorded, and what it was may be there all the same.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub left: bool,
-    /// What it depends on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<ResourceId>,
-    /// How it fared when that was last recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health: Option<Health>,
-    /// Whether it was healthy after its last change. A release is made only of what was.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub verified: bool,
-}
-
-impl Document for Record {
-    const SCHEMA_VERSION: u32 = 1;
-}
-
 impl Document for StateResource {
     const SCHEMA_VERSION: u32 = 1;
 }
 
 impl Document for State {
     const SCHEMA_VERSION: u32 = 1;
-}
-
-impl Record {
-    /// Nothing is known of this one yet.
-    pub fn new(id: ResourceId) -> Self {
-        Self { id, resource: None, document: None, intent: None, result: None }
-    }
-
-    /// Whether something is there, as far as is recorded.
-    pub fn is_there(&self) -> bool {
-        self.resource.is_some() || self.document.is_some()
-    }
 }
 
 /// All that is recorded.
@@ -363,113 +206,6 @@ impl StateResource {
         }
     }
 
-    /// All that the id of a Kubernetes object tells of it: which object it is, and perhaps in which cluster. `None` for
-    /// other ids. The object need not name the namespace: [`without_namespace`](Self::without_namespace).
-    ///
-    /// Names may hold colons in RBAC alone, as in `system:node`, and namespaces nowhere. So the kind has to say whether what
-    /// is before the first colon is a namespace.
-    pub fn named_by(id: &ResourceId) -> Option<Self> {
-        let (object, cluster) = crate::cluster::split(id);
-        let mut parts = object.splitn(3, ':');
-        let (api_version, kind, rest) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_cluster_role = split_api_version(api_version).0 == "rbac.authorization.k8s.io"
-            && matches!(kind, "ClusterRole" | "ClusterRoleBinding");
-        let (namespace, name) = match rest.split_once(':') {
-            Some((namespace, name)) if !is_cluster_role => (Some(namespace), name),
-            Some(_) | None => (None, rest),
-        };
-        let mut metadata = Map::from_iter([("name".to_owned(), name.into())]);
-        metadata.extend(namespace.map(|namespace| ("namespace".to_owned(), namespace.into())));
-        let attributes = Map::from_iter([
-            ("apiVersion".to_owned(), api_version.into()),
-            ("kind".to_owned(), kind.into()),
-            ("metadata".to_owned(), metadata.into()),
-        ]);
-        Some(Self {
-            id: id.clone(),
-            kind: ResourceType::Kubernetes,
-            attributes,
-            live: Map::new(),
-            depends_on: Vec::new(),
-            extensions: Map::new(),
-            cluster: cluster.to_owned(),
-            unknown: false,
-            adopted: false,
-            masked: Vec::new(),
-            digests_of: None,
-        })
-    }
-
-    /// The other object that the same id may be of: one that names no namespace, as Kusion writes `default` for none. `None`
-    /// where the id says enough.
-    pub fn without_namespace(&self) -> Option<Self> {
-        let mut other = self.clone();
-        let namespace = other.attributes.get_mut("metadata")?.as_object_mut()?.remove("namespace")?;
-        (namespace == PERHAPS_NONE).then_some(other)
-    }
-
-    /// The same, found live after a call whose result was lost. Of the object only its identity is kept: which of its
-    /// values are sensitive is known only to whoever applies it. Where they were before stays known.
-    #[must_use]
-    pub fn found(self, live: &Map<String, Value>, cluster: String) -> Self {
-        let metadata = live.get("metadata").and_then(Value::as_object);
-        let kept = FOUND.iter().filter_map(|key| metadata?.get_key_value(*key));
-        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
-        let live = (!kept.is_empty()).then(|| ("metadata".to_owned(), kept.into()));
-        let masked = with_masks(&self.masked, &self.live);
-        Self { live: live.into_iter().collect(), cluster, masked, ..self }
-    }
-
-    /// The same with the uid of the object that is meant.
-    #[must_use]
-    pub fn with_uid(self, uid: &str) -> Self {
-        let metadata = Map::from_iter([("uid".to_owned(), Value::from(uid))]);
-        Self { live: Map::from_iter([("metadata".to_owned(), metadata.into())]), ..self }
-    }
-
-    /// The same where a call may have been made that the record does not tell of: which object it is, and nothing of its
-    /// fields, so that the infrastructure is asked which of them are ours.
-    #[must_use]
-    pub fn as_found(self) -> Self {
-        if ObjectRef::of(&self.attributes).is_none() {
-            return self;
-        }
-        let (attributes, live, cluster) = (named(&self.attributes), self.live.clone(), self.cluster.clone());
-        let masked = with_masks(&self.masked, &self.attributes);
-        Self { attributes, masked, ..self }.found(&live, cluster)
-    }
-
-    /// Whether nothing is recorded but which object it is.
-    pub fn is_only_found(&self) -> bool {
-        let is_kept = |metadata: &Map<String, Value>| metadata.keys().all(|key| FOUND.contains(&key.as_str()));
-        let is_found = |(key, value): (&String, &Value)| key == "metadata" && value.as_object().is_some_and(is_kept);
-        let is_object = ObjectRef::of(&self.attributes).is_some();
-        is_object && self.live.iter().all(is_found) && self.attributes == named(&self.attributes)
-    }
-
-    /// The uid of the object that was applied, where there is one.
-    pub fn uid(&self) -> Option<&str> {
-        uid_of(&self.live)
-    }
-
-    /// The namespace that the object was live in, where it named none: whoever looked then knew the default.
-    pub fn default_namespace(&self) -> Option<&str> {
-        let is_named = ObjectRef::of(&self.attributes).is_none_or(|object| !object.namespace.is_empty());
-        self.live.get("metadata").filter(|_| !is_named)?.get("namespace")?.as_str()
-    }
-
-    /// The same in a cluster in which it never was: where it names no namespace, in the default of that.
-    #[must_use]
-    pub fn anew_in_cluster(self, cluster: &str) -> Self {
-        let mut record = self.in_cluster(cluster.to_owned());
-        if record.default_namespace().is_some()
-            && let Some(metadata) = record.live.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            metadata.remove("namespace");
-        }
-        record
-    }
-
     /// The same with what it depends on.
     #[must_use]
     pub fn depending_on(self, depends_on: Vec<ResourceId>) -> Self {
@@ -489,15 +225,6 @@ impl StateResource {
     }
 }
 
-/// Where fields were sensitive, those of an object among them that is not kept.
-fn with_masks(masked: &[Map<String, Value>], object: &Map<String, Value>) -> Vec<Map<String, Value>> {
-    let (mut masked, more) = (masked.to_vec(), only_masks(object));
-    if !more.is_empty() && !masked.contains(&more) {
-        masked.push(more);
-    }
-    masked
-}
-
 impl State {
     /// What is recorded under an id.
     pub fn get(&self, id: &ResourceId) -> Option<&StateResource> {
@@ -509,39 +236,6 @@ impl State {
 mod tests {
     use super::*;
     use crate::path::FieldPath;
-
-    #[test]
-    fn an_intent_says_where_its_call_goes_and_one_of_before_that_reads_as_it_was() {
-        let place = Place { clusters: vec!["east".to_owned()], import_id: "shop/a".to_owned() };
-        let intent = Intent { action: Action::Create, run: "r".to_owned(), place };
-        let kept =
-            serde_json::json!({"action": "Create", "run": "r", "place": {"clusters": ["east"], "importId": "shop/a"}});
-        assert_eq!(serde_json::to_value(&intent).unwrap(), kept);
-        assert_eq!(serde_json::from_value::<Intent>(kept).unwrap(), intent);
-        assert_eq!(intent.place.extensions()[IMPORT_ID], "shop/a");
-
-        let kept = serde_json::json!({"action": "Create", "run": "r"});
-        let before: Intent = serde_json::from_value(kept.clone()).unwrap();
-        assert!(before.place.is_empty() && before.place.extensions().is_empty());
-        assert_eq!(serde_json::to_value(&before).unwrap(), kept);
-    }
-
-    #[test]
-    fn where_an_object_was_found_that_names_no_namespace_is_kept_for_its_cluster_alone() {
-        let live = serde_json::json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "labels": {}}});
-        let found = StateResource::named_by(&"v1:ConfigMap:a".into()).unwrap();
-        let found = found.found(live.as_object().unwrap(), "main".to_owned());
-        assert_eq!((found.uid(), found.default_namespace()), (Some("u"), Some("shop")));
-        assert!(found.is_only_found());
-        let elsewhere = found.anew_in_cluster("east");
-        assert_eq!((elsewhere.cluster.as_str(), elsewhere.default_namespace()), ("east", None));
-        let named = StateResource::named_by(&"v1:ConfigMap:shop:a".into()).unwrap();
-        assert_eq!(
-            named.found(live.as_object().unwrap(), String::new()).default_namespace(),
-            None,
-            "it says so itself"
-        );
-    }
 
     fn config_map(data: serde_json::Value) -> Resource {
         let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -660,51 +354,5 @@ mod tests {
         let mut record = named.in_cluster("east".to_owned());
         record.extensions.insert(CLUSTER.to_owned(), "main".into());
         assert_eq!(record.as_applied().extensions[CLUSTER], "east");
-    }
-
-    #[test]
-    fn an_id_with_the_namespace_default_may_be_of_an_object_that_names_none() {
-        for (id, may_be) in [
-            ("v1:ConfigMap:default:a", true),
-            ("v1:ConfigMap:default:a/east", true),
-            ("v1:ConfigMap:shop:a", false),
-            ("v1:ConfigMap:a", false),
-            ("v1:Namespace:default", false),
-        ] {
-            let named = StateResource::named_by(&id.into()).unwrap();
-            assert_eq!(named.without_namespace().is_some(), may_be, "{id}");
-        }
-        let live = serde_json::json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
-        let other = StateResource::named_by(&"v1:ConfigMap:default:a".into()).unwrap().without_namespace().unwrap();
-        let found = other.found(live.as_object().unwrap(), "main".to_owned());
-        assert_eq!((found.uid(), found.default_namespace()), (Some("u"), Some("shop")));
-        // What is recorded of it says so, too.
-        let mut applied = found.clone();
-        applied.attributes.insert("data".to_owned(), serde_json::json!({"a": "1"}));
-        assert!(found.is_only_found() && !applied.is_only_found());
-        assert_eq!(applied.as_found(), found);
-    }
-
-    #[test]
-    fn an_id_tells_namespace_and_name_though_the_name_has_colons() {
-        let rbac = "rbac.authorization.k8s.io/v1";
-        for (id, namespace, name) in [
-            ("v1:Namespace:shop".to_owned(), "", "shop"),
-            ("v1:ConfigMap:shop:a.b".to_owned(), "shop", "a.b"),
-            (format!("{rbac}:ClusterRole:system:node"), "", "system:node"),
-            (format!("{rbac}:ClusterRoleBinding:system:controller:job"), "", "system:controller:job"),
-            (format!("{rbac}:Role:kube-system:system:controller:job"), "kube-system", "system:controller:job"),
-            ("example.com/v1:ClusterRole:shop:a".to_owned(), "shop", "a"),
-        ] {
-            let named = StateResource::named_by(&ResourceId(id.clone())).unwrap();
-            let object = crate::ObjectRef::of(&named.attributes).unwrap();
-            assert_eq!((object.namespace.as_str(), object.name.as_str()), (namespace, name), "{id}");
-            assert!(named.is_only_found() && named.uid().is_none() && named.cluster.is_empty());
-            let named = StateResource::named_by(&ResourceId(format!("{id}/east"))).unwrap();
-            assert_eq!((crate::ObjectRef::of(&named.attributes), named.cluster.as_str()), (Some(object), "east"));
-        }
-        for id in ["a", "v1:Namespace"] {
-            assert_eq!(StateResource::named_by(&id.into()), None);
-        }
     }
 }

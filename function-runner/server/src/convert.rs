@@ -6,8 +6,8 @@ use stoa_apply::Planned;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
+use stoa_engine::record::Place;
 use stoa_engine::spec::{FILE, LINE};
-use stoa_engine::state::Place;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
     FoundResource, Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary,

@@ -3,8 +3,9 @@
 use super::{
     Apply, Store, Target, UpdateSource,
     admit::Admitted,
+    create::{CreateAuthorization, CreateError},
     metadata::{self, AdmissionPhase},
-    write::{CreateAuthorization, CreateError, Created, sent_version},
+    update::{Created, sent_version},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 

@@ -9,9 +9,11 @@ use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _, str
 use tokio::sync::oneshot;
 
 use super::{
-    DeleteOptions, Deleted, List, ListOptions, Store, Stored, WatchOptions, is_undecodable, metadata,
+    DeleteOptions, Deleted, List, ListOptions, Store, Stored, WatchOptions,
+    append::Outcome,
+    is_undecodable, metadata,
     options::{self, FOREGROUND, ORPHAN},
-    write::{Outcome, finalizers, has_deletion_timestamp},
+    update::{finalizers, has_deletion_timestamp},
 };
 use crate::{cache::Kept, log::Expect, object::Object, request::RequestContext, status::ApiError};
 

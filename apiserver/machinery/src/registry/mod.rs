@@ -10,9 +10,11 @@
 mod admit;
 mod answer;
 pub mod api;
+mod append;
 mod apply;
 mod builder;
 mod cluster_namespaces;
+mod create;
 mod delete;
 mod erased;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -23,13 +25,14 @@ mod metrics;
 mod namespace;
 mod observer;
 mod options;
+mod parts;
 mod past;
 mod read;
 mod scale;
 mod token;
 mod undecodable;
+mod update;
 mod values;
-mod write;
 
 use std::sync::{Arc, OnceLock};
 
@@ -50,7 +53,7 @@ pub use past::{History, HistoryError, Past};
 pub(crate) use scale::{Scaling, definition as scale_definition};
 use tokio_util::sync::CancellationToken;
 pub use undecodable::is_undecodable;
-pub(crate) use write::check_name;
+pub(crate) use update::check_name;
 
 pub use crate::cache::{Stored, Window};
 use crate::{

@@ -12,7 +12,7 @@ use super::{
     Store, Stored, Target, UpdateSource,
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
     metadata,
-    write::Changed,
+    update::Changed,
 };
 use crate::{
     definition::{Cell, Column, ResourceDefinition, ScalePaths},

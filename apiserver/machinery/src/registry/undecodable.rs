@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use super::{
     DeleteOptions, Deleted, Store, Stored,
+    append::Outcome,
     options::{check_undecodable_delete, ignores_read_error},
-    write::Outcome,
 };
 use crate::{
     cache::{Kept, Prepared, Undecodable, Unkept},

@@ -20,10 +20,7 @@ use stoa_machinery::{
     registry::{Api, ListOptions},
 };
 use stoa_types::{
-    Release, Resource, Run, Stack, Workflow, Workspace,
-    delivery::{Operation, RunPhase},
-    labels,
-    platform::Retention,
+    Release, Resource, Run, Stack, Workflow, Workspace, delivery::Operation, labels, platform::Retention,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +33,7 @@ use super::{
     queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
-    kinds::lookup::Kind,
+    kinds::{lookup::Kind, run_parts::OfRunStatus},
     runs::{Services, status},
 };
 
@@ -57,7 +54,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let of = |workspace: &str| (String::new(), workspace.to_owned());
     let triggers = vec![
         Trigger::on_change(&workspaces, |w: &Member<OfWorkspaceSpec, IgnoredAny>| vec![w.key()]),
-        Trigger::on_part(&runs, move |run: &Member<OfWorkspace, OfStatus>| {
+        Trigger::on_part(&runs, move |run: &Member<OfWorkspace, OfRunStatus>| {
             let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
             has_ended.then(|| of(&run.spec.workspace)).into_iter().collect()
         })
@@ -80,12 +77,6 @@ struct OfWorkspaceSpec {
 struct OfWorkspace {
     #[serde(default)]
     workspace: String,
-}
-
-#[derive(Deserialize)]
-struct OfStatus {
-    #[serde(default)]
-    phase: RunPhase,
 }
 
 async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
@@ -379,7 +370,7 @@ mod tests {
     use super::*;
     use crate::{controllers::runs::tests::World, runs::runner};
     use serde_json::{Value, json};
-    use stoa_types::delivery::WorkflowPhase;
+    use stoa_types::delivery::{RunPhase, WorkflowPhase};
 
     fn object<K: Kind>(kind: &str, name: &str, spec: Value, status: Value) -> K {
         let metadata = json!({"name": name, "namespace": "shop"});

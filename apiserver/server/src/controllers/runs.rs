@@ -1,5 +1,5 @@
 //! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
-//! order in which they were created; previews beside them. Only so many are executed at once ([`places`]).
+//! order in which they were created ([`lanes`]); previews beside them. Only so many are executed at once ([`places`]).
 //!
 //! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
@@ -10,13 +10,15 @@
 //! A run that gets nowhere, since a cluster, a Backend or a Git server does not answer, gives its place to others for as long as it is not
 //! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
 
+mod began;
 mod kept;
+mod lanes;
 mod panics;
 mod places;
 mod waiting;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -33,13 +35,15 @@ use stoa_failpoint::reached;
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
-    delivery::{OnConflict, PullRequestStatus, RunPhase},
+    delivery::{OnConflict, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
+    began::{Began, limit_of},
+    lanes::Lanes,
     panics::Panics,
     places::Places,
     waiting::{Cause, Told},
@@ -62,9 +66,6 @@ const TAKE_UP: Duration = Duration::from_secs(1);
 const MERGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(60);
 /// How often ended runs are looked at whose time to be kept is running.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// What excludes each other: namespace, stack and workspace.
-type Lane = (String, String, String);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(runs) = services.lookup.api::<Run>() else { return };
@@ -111,10 +112,8 @@ struct Scheduler {
     end: CancellationToken,
     /// The runs that are executed, by uid.
     active: HashMap<String, Active>,
-    /// For each lane whose turn it is and those that wait.
-    lanes: HashMap<Lane, (Option<Turn>, VecDeque<Run>)>,
-    /// The lane of each run that is in one.
-    lane_of: HashMap<String, Lane>,
+    /// Whose turn it is of those that change something.
+    lanes: Lanes,
     /// Who of those that may be executed is.
     places: Places,
     /// From when the time of each run counts that was taken up and has not ended, by uid.
@@ -129,18 +128,6 @@ struct Scheduler {
     /// Those that are told now. A log that is slow is not to keep the others from beginning.
     telling: Option<AbortOnDropHandle<waiting::Due>>,
     tasks: JoinSet<Ended>,
-}
-
-/// The run that has its turn in a lane.
-struct Turn {
-    uid: String,
-    name: String,
-}
-
-impl Turn {
-    fn of(run: &Run) -> Self {
-        Self { uid: run.uid().unwrap_or_default(), name: run.name_any() }
-    }
 }
 
 /// A run that is executed.
@@ -166,58 +153,6 @@ struct Stuck {
     tries: Tries,
     /// How much time it has.
     limit: Duration,
-}
-
-/// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
-/// for; what it says is taken only for the time before this server knew the run, and a start in the future for now. The
-/// time in which a run waits for approval does not count.
-#[derive(Clone, Copy, Debug)]
-struct Began {
-    /// When the run was first taken up here, or again after it had waited; nothing while it waits.
-    at: Option<Instant>,
-    /// What it had spent by then.
-    before: Duration,
-}
-
-impl Began {
-    fn new(run: &Run, now: Timestamp) -> Self {
-        let status = status(run);
-        let between = |from: Timestamp, to: Timestamp| Duration::try_from(to.duration_since(from)).unwrap_or_default();
-        let all = status.start_time.map(|Time(start)| between(start, now)).unwrap_or_default();
-        let decided = status.approval.as_ref().map(|approval| approval.time.as_ref().map_or(now, |Time(at)| *at));
-        let until = decided.or_else(|| awaits_approval(run).then_some(now));
-        let waited = status.plan.and_then(|plan| plan.time).zip(until).map(|(Time(from), to)| between(from, to));
-        let merging = |pull: PullRequestStatus| {
-            let to = pull.end_time.map_or(now, |Time(at)| at);
-            pull.time.map(|Time(from)| between(from, to))
-        };
-        let merging = status.pull_request.and_then(merging);
-        let waited = waited.unwrap_or_default() + merging.unwrap_or_default();
-        Self { at: Some(Instant::now()), before: all.saturating_sub(waited) }
-    }
-
-    fn spent(self) -> Duration {
-        self.before + self.at.map_or(Duration::ZERO, |at| at.elapsed())
-    }
-
-    /// Ends the count until the run is taken up again.
-    fn pause(&mut self) {
-        *self = Self { at: None, before: self.spent() };
-    }
-
-    fn resume(&mut self) {
-        self.at.get_or_insert_with(Instant::now);
-    }
-
-    /// Whether its time is up, if it counts.
-    fn is_over(self, limit: Duration) -> bool {
-        self.at.is_some() && self.spent() >= limit
-    }
-}
-
-/// How much time a run has.
-fn limit_of(run: &Run) -> Duration {
-    run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600))
 }
 
 /// How long to wait before another look whether the pull request of a run was merged.
@@ -275,8 +210,7 @@ impl Scheduler {
             services,
             end,
             active: HashMap::new(),
-            lanes: HashMap::new(),
-            lane_of: HashMap::new(),
+            lanes: Lanes::default(),
             began: HashMap::new(),
             panics: Panics::default(),
             stuck: HashMap::new(),
@@ -308,7 +242,7 @@ impl Scheduler {
         }
         if wants_end(&run) || self.is_overdue(&uid) {
             // A run that never started ends here; one that did is taken up to end orderly.
-            if !self.has_turn(&uid) {
+            if !self.lanes.has_turn(&uid) {
                 self.unqueue(&uid);
             }
             self.places.forget(&run.namespace().unwrap_or_default(), &uid);
@@ -337,35 +271,24 @@ impl Scheduler {
 
     async fn queue(&mut self, run: Run) {
         let uid = run.uid().unwrap_or_default();
-        if self.lane_of.contains_key(&uid) {
+        if self.lanes.has(&uid) {
             // It has its turn and was put down, and now something is decided.
-            if self.has_turn(&uid) && !awaits_approval(&run) {
+            if self.lanes.has_turn(&uid) && !awaits_approval(&run) {
                 self.start(run);
             }
             return;
         }
-        let lane: Lane = (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone());
-        let (current, waiting) = self.lanes.entry(lane.clone()).or_default();
-        if current.is_some() && run.spec.on_conflict == OnConflict::Refuse && status(&run).start_time.is_none() {
+        let is_new = status(&run).start_time.is_none();
+        if is_new && run.spec.on_conflict == OnConflict::Refuse && self.lanes.is_taken(&run) {
             let ended = self.refuse(run.clone()).await;
             self.complain(&run, ended);
             return;
         }
-        self.lane_of.insert(uid.clone(), lane);
-        if current.is_some() {
-            waiting.push_back(run);
-        } else {
-            *current = Some(Turn::of(&run));
-            if !awaits_approval(&run) {
-                self.start(run);
-            }
+        if let Some(run) = self.lanes.join(run)
+            && !awaits_approval(&run)
+        {
+            self.start(run);
         }
-    }
-
-    /// Whether it is the turn of a run in its lane.
-    fn has_turn(&self, uid: &str) -> bool {
-        let lane = self.lane_of.get(uid).and_then(|lane| self.lanes.get(lane));
-        lane.is_some_and(|(current, _)| current.as_ref().is_some_and(|turn| turn.uid == uid))
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
@@ -490,39 +413,17 @@ impl Scheduler {
         self.panics.forget(uid);
     }
 
+    /// Takes a run out of its lane, and has the next one executed if it was its turn.
     fn leave_lane(&mut self, uid: &str) {
-        let Some(lane) = self.lane_of.remove(uid) else { return };
-        let Some((current, waiting)) = self.lanes.get_mut(&lane) else { return };
-        if current.as_ref().is_some_and(|turn| turn.uid == uid) {
-            *current = None;
-        }
-        if current.is_some() {
-            return;
-        }
-        match waiting.pop_front() {
-            Some(next) => {
-                *current = Some(Turn::of(&next));
-                self.start(next);
-            }
-            None => {
-                self.lanes.remove(&lane);
-            }
+        if let Some(next) = self.lanes.leave(uid) {
+            self.start(next);
         }
     }
 
     /// Takes a run that waits out of its lane; one that is executed leaves it when its task ends.
     fn unqueue(&mut self, uid: &str) {
-        if self.active.contains_key(uid) {
-            return;
-        }
-        if self.has_turn(uid) {
+        if !self.active.contains_key(uid) {
             self.leave_lane(uid);
-            return;
-        }
-        if let Some(lane) = self.lane_of.remove(uid)
-            && let Some((_, waiting)) = self.lanes.get_mut(&lane)
-        {
-            waiting.retain(|r| r.uid().as_deref() != Some(uid));
         }
     }
 
@@ -539,14 +440,9 @@ impl Scheduler {
 
     /// What those wait for that have not begun.
     fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
-        let in_lanes = self.lanes.values().flat_map(|(current, waiting)| {
-            let before = waiting.iter().map(|run| run.name_any());
-            let before = current.as_ref().map(|turn| turn.name.clone()).into_iter().chain(before);
-            waiting.iter().zip(before.map(Cause::Turn))
-        });
         // What got nowhere says what is in its way.
         let is_new = |(run, _): &(&Run, Cause)| run.uid().is_none_or(|uid| !self.stuck.contains_key(&uid));
-        in_lanes.chain(self.places.waiting().filter(is_new))
+        self.lanes.waiting().chain(self.places.waiting().filter(is_new))
     }
 
     /// Has those that wait say what for, a few at a time. Waits for none of them.

@@ -35,6 +35,7 @@ use crate::{
     events::Kind,
     kinds::{
         lookup::{Kind as ServedKind, Lookup},
+        run_parts::{OfRunSpec, OfRunStatus},
         stack::is_deployed,
     },
     runs::{
@@ -95,18 +96,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
-}
-
-/// What of a run says for whose deletion it counts: this is read with every change of it.
-#[derive(Deserialize)]
-struct OfRunSpec {
-    stack: String,
-}
-
-#[derive(Deserialize)]
-struct OfRunStatus {
-    #[serde(default)]
-    phase: RunPhase,
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds

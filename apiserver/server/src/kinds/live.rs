@@ -6,13 +6,9 @@ use futures_util::future;
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
-use stoa_types::{
-    Run, Stack, Workspace,
-    config::Deployment,
-    delivery::{Operation, RunPhase},
-};
+use stoa_types::{Run, Stack, Workspace, config::Deployment, delivery::Operation};
 
-use super::{lookup, lookup::Lookup, workspace};
+use super::{lookup, lookup::Lookup, run_parts::OfRunStatus, workspace};
 use crate::runs::deployment::is_changing;
 
 /// About so many stacks at most it is asked at once who may destroy them.
@@ -72,12 +68,6 @@ pub(crate) async fn live_of(lookup: &Lookup, namespace: &str, options: &ListOpti
 struct OfRun {
     #[serde(default)]
     status: OfRunStatus,
-}
-
-#[derive(Default, Deserialize)]
-struct OfRunStatus {
-    #[serde(default)]
-    phase: RunPhase,
 }
 
 /// Whether a run that has not ended makes a deployment of which nothing is live by what its status says. Where one ended

@@ -21,6 +21,7 @@ pub(crate) mod records;
 pub(crate) mod release;
 pub(crate) mod resource;
 pub(crate) mod run;
+pub(crate) mod run_parts;
 pub(crate) mod source;
 pub(crate) mod stack;
 pub(crate) mod trigger;

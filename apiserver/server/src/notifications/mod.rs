@@ -7,12 +7,16 @@
 //!
 //! One replica does it for its term; writes are under the term's fence.
 
+mod beginning;
 pub(crate) mod delivery;
 pub(crate) mod events;
 mod feed;
 mod metrics;
+mod patience;
 pub(crate) mod records;
 mod selection;
+mod sender;
+mod standing;
 mod window;
 mod worker;
 

@@ -3,35 +3,35 @@
 //! What makes it survive a crash: an event leaves the window when it was taken or its dead letter is in the log, and the
 //! cursor in the log never passes an event in the window. The cursor is written up to a second later, so that a crash repeats what was
 //! delivered in that second, under the same ids.
+//!
+//! Elsewhere: `beginning` says where it begins, `sender` signs and posts, `patience` says how often an event is tried, and
+//! `standing` writes the status.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
-use parking_lot::Mutex;
 use stoa_machinery::{
     Key, Version,
-    log::{Change, Fence, Log, LogError, Record},
+    log::{Change, Fence, LogError, Record},
     outbound,
 };
-use stoa_types::{
-    DurationString, NotificationSink, SecretKeyReference,
-    common::condition,
-    platform::{self, RetryPolicy},
-    reason,
-};
+use stoa_types::{NotificationSink, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    delivery::{Endpoint, Keys, Outcome, backoff},
+    beginning::cursor,
+    delivery::{Endpoint, Outcome},
     events::{Happened, Scope},
     feed::{self, Fed, Feed, FeedError},
     metrics::{self, Metrics},
+    patience::Patience,
     records::{Cursor, DeadLetter, Gap, RecordError, Records},
     selection::Selection,
+    sender::{NO_KEY_AGE, Sender, Tried},
+    standing::{Problem, Standing, earlier, tell},
     window::{Pending, Window},
 };
 use crate::{events::Kind, kinds::check::set_condition, runs::Services};
@@ -49,17 +49,10 @@ const TELL: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_secs(5);
 /// How long to wait after a failure of the log.
 const RETRY: Duration = Duration::from_secs(1);
-/// For how long a key that was read is used without looking whether it was exchanged.
-const KEY_AGE: Duration = Duration::from_secs(10);
-/// The same for that there is none, and how long events wait for one at least.
-const NO_KEY_AGE: Duration = Duration::from_secs(2);
 /// For how long answers are awaited when the term ends.
 const ANSWERS: Duration = Duration::from_millis(500);
 /// How long the last write may take then.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Why deliveries do not get on: a reason for machines and a message for people.
-type Problem = (&'static str, String);
 
 /// Delivers to one sink.
 pub(super) struct Worker {
@@ -71,7 +64,7 @@ pub(super) struct Worker {
 
 /// What makes it begin again, after a while.
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+pub(super) enum Stopped {
     #[error(transparent)]
     Feed(#[from] FeedError),
     #[error(transparent)]
@@ -128,82 +121,6 @@ impl Worker {
     }
 }
 
-/// What a sink's status says.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Standing {
-    problem: Option<Problem>,
-    dead: i64,
-    dropped: i64,
-    gaps: i64,
-    last_gap: Option<Gap>,
-}
-
-/// Writes the status of a sink, if it still is the same one.
-async fn tell(services: &Services, sink: &NotificationSink, standing: &Standing) {
-    let (name, generation) = (sink.name_any(), sink.metadata.generation);
-    let (ready, why, message) = match &standing.problem {
-        None => (true, reason::AVAILABLE, "events are delivered"),
-        Some((why, message)) => (false, *why, message.as_str()),
-    };
-    let change = |there: &mut NotificationSink| {
-        if there.metadata.uid != sink.metadata.uid {
-            return;
-        }
-        let status = there.status.get_or_insert_default();
-        set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
-        status.dead_letters = standing.dead;
-        status.dropped_dead_letters = standing.dropped;
-        status.gaps = standing.gaps;
-        let shown =
-            |gap: &Gap| platform::Gap { from: gap.from.to_string(), to: gap.to.to_string(), time: Time(gap.time) };
-        status.last_gap = standing.last_gap.as_ref().map(shown);
-    };
-    let Ok(sinks) = services.lookup.api::<NotificationSink>() else { return };
-    match sinks.update_status_with("", &name, change).await {
-        Err(error) if error.code() != 404 => tracing::warn!(sink = name, %error, "a status is not written"),
-        Ok(_) | Err(_) => {}
-    }
-}
-
-/// How far a sink was told. One that was never seen before begins here: it is told of what happens after it was made.
-async fn cursor(log: &dyn Log, records: &Records, sink: &NotificationSink) -> Result<Cursor, Stopped> {
-    if let Some(cursor) = records.cursor().await? {
-        return Ok(cursor);
-    }
-    let time = sink.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |Time(at)| *at);
-    let cursor = Cursor::at(made_at(log, sink).await?, time);
-    records.write_cursor(&cursor).await?;
-    Ok(cursor)
-}
-
-/// The version by which a sink was made. It may have been changed since, before anybody looked. Where history does not
-/// reach back so far it is the first of all: what is told then of objects as they are is as old as the sink at most.
-async fn made_at(log: &dyn Log, sink: &NotificationSink) -> Result<Version, LogError> {
-    let key = format!("/registry/platform.stoa.dev/notificationsinks/{}", sink.name_any());
-    let seen: u64 = sink.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-    // It is there at the second, and not yet, or nobody knows, at the first.
-    let (mut before, mut there) = (0_u64, seen);
-    let mut at = seen.saturating_sub(1);
-    while there - before > 1 {
-        match log.scan(&key, Some(Version(at))).await {
-            Ok(snapshot) => {
-                // Others' names may begin with this one, and others may have had it.
-                let found = snapshot.entries.iter().find(|entry| entry.key.as_str() == key);
-                let uid = found.and_then(|entry| {
-                    let object: serde_json::Value = serde_json::from_slice(&entry.value).ok()?;
-                    object["metadata"]["uid"].as_str().map(str::to_owned)
-                });
-                if uid == sink.uid() { there = at } else { before = at }
-            }
-            Err(LogError::Expired { oldest, .. }) => before = (oldest.0.saturating_sub(1)).clamp(at, there - 1),
-            Err(error) => return Err(error),
-        }
-        at = before + (there.saturating_sub(before)) / 2;
-    }
-    let is_known = before == 0 || log.scan(&key, Some(Version(before))).await.is_ok();
-    Ok(Version(if is_known { there } else { 1 }))
-}
-
 /// Says that nothing is sent for now. What happens meanwhile is sent later, also to a sink that is suspended from the first.
 pub(super) async fn suspend(services: &Services, fence: Option<Fence>, sink: &NotificationSink) {
     let records = Records::new(services.log.clone(), &sink.uid().unwrap_or_default(), fence);
@@ -221,103 +138,6 @@ pub(super) async fn suspend(services: &Services, fence: Option<Fence>, sink: &No
     let Ok(sinks) = services.lookup.api::<NotificationSink>() else { return };
     if let Err(error) = sinks.update_status_with("", &sink.name_any(), change).await {
         tracing::warn!(sink = sink.name_any(), %error, "a status is not written");
-    }
-}
-
-/// What a try came to.
-struct Tried {
-    number: u64,
-    outcome: Outcome,
-    /// What keeps it from being tried at all.
-    problem: Option<Problem>,
-}
-
-/// The keys that were read last, or why there are none, and when.
-type Remembered = Mutex<Option<(Instant, Result<Arc<Keys>, Problem>)>>;
-
-/// Signs and posts.
-#[derive(Clone)]
-struct Sender {
-    services: Services,
-    metrics: Metrics,
-    name: String,
-    endpoint: Endpoint,
-    secret: SecretKeyReference,
-    keys: Arc<Remembered>,
-}
-
-impl Sender {
-    async fn attempt(self, number: u64, happened: Happened) -> Tried {
-        let keys = match self.keys().await {
-            Ok(keys) => keys,
-            Err(problem) => {
-                let outcome = Outcome::Failed { why: problem.1.clone(), retry_after: None };
-                return Tried { number, outcome, problem: Some(problem) };
-            }
-        };
-        let began = Instant::now();
-        let outcome = self.endpoint.post(&happened.event, &keys, self.services.now()).await;
-        self.metrics.duration.with_label_values(&[&self.name]).observe(began.elapsed().as_secs_f64());
-        Tried { number, outcome, problem: None }
-    }
-
-    /// The keys to sign with, read again now and then.
-    async fn keys(&self) -> Result<Arc<Keys>, Problem> {
-        let is_fresh = |(since, keys): &&(Instant, Result<_, _>)| {
-            since.elapsed() < if keys.is_ok() { KEY_AGE } else { NO_KEY_AGE }
-        };
-        let remembered = self.keys.lock().as_ref().filter(is_fresh).cloned();
-        if let Some((_, keys)) = remembered {
-            return keys;
-        }
-        let keys = self.read_keys().await;
-        *self.keys.lock() = Some((Instant::now(), keys.clone()));
-        keys
-    }
-
-    async fn read_keys(&self) -> Result<Arc<Keys>, Problem> {
-        let SecretKeyReference { namespace, name, key } = &self.secret;
-        let place = format!("key {key:?} of Secret {namespace}/{name}");
-        let found = self.services.cluster.secret(namespace, name).await;
-        let found = found.map_err(|error| {
-            tracing::warn!(sink = self.name, %error, "a Secret cannot be read");
-            (reason::CREDENTIALS_NOT_FOUND, format!("{place} cannot be read"))
-        })?;
-        let text = found.and_then(|mut keys| keys.remove(key));
-        let text = text.ok_or_else(|| (reason::CREDENTIALS_NOT_FOUND, format!("{place} does not exist")))?;
-        Keys::parse(&text).map(Arc::new).map_err(|error| (reason::INVALID_KEY, format!("{place}: {error}")))
-    }
-}
-
-/// How often and how long an event is tried.
-#[derive(Clone, Copy, Debug)]
-struct Patience {
-    attempts: u32,
-    age: SignedDuration,
-    least: Duration,
-    most: Duration,
-}
-
-impl Patience {
-    fn of(policy: &RetryPolicy) -> Self {
-        let day = Duration::from_secs(24 * 3600);
-        // Its strategy has seen to it that they can be read.
-        let read = |text: &DurationString| text.parse().unwrap_or(day);
-        Self {
-            attempts: policy.max_attempts.map_or(u32::MAX, |most| u32::try_from(most).unwrap_or(u32::MAX)),
-            age: SignedDuration::try_from(read(&policy.max_age)).unwrap_or(SignedDuration::MAX),
-            least: read(&policy.min_backoff),
-            most: read(&policy.max_backoff),
-        }
-    }
-
-    /// How long to wait after so many tries, of which the first is 1.
-    fn wait(&self, attempts: u32) -> Duration {
-        backoff(self.least..=self.most, attempts)
-    }
-
-    fn is_over(&self, pending: &Pending, now: Timestamp) -> bool {
-        pending.attempts >= self.attempts || now.duration_since(pending.since) > self.age
     }
 }
 
@@ -608,11 +428,4 @@ impl<'a> Delivery<'a> {
 /// A dead letter that is delivered again.
 fn again(letter: DeadLetter) -> Happened {
     Happened { event: letter.event, lane: letter.lane, scope: Scope::default() }
-}
-
-/// What a sink's status said of its deliveries before, if the sink is the same since.
-fn earlier(sink: &NotificationSink) -> Option<Problem> {
-    let ready = condition(&sink.status.as_ref()?.conditions, reason::READY)?;
-    let is_same = ready.observed_generation == sink.metadata.generation && ready.reason == reason::DELIVERY_FAILED;
-    is_same.then(|| (reason::DELIVERY_FAILED, ready.message.clone()))
 }

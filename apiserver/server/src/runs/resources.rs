@@ -4,7 +4,7 @@ use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceId, ResourceOutcome, StateResource, state::Record};
+use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceId, ResourceOutcome, StateResource, record::Record};
 use stoa_machinery::{ApiError, registry::api::Api};
 use stoa_proto::FoundResource;
 use stoa_types::{

@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::Serialize;
-use stoa_engine::state::Record;
+use stoa_engine::record::Record;
 use stoa_machinery::{
     ApiError, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},

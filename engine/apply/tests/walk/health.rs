@@ -143,7 +143,7 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
         id: id("e").as_str().into(),
         action: stoa_engine::Action::Create,
         run: "r".to_owned(),
-        place: stoa_engine::state::Place::default(),
+        place: stoa_engine::record::Place::default(),
         retry: false,
     });
     stack.cloud.clear_calls();

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{Decision, PlanInput, may_hold_unrecorded, moved_from};
+use super::PlanInput;
+use super::decision::{Decision, may_hold_unrecorded, moved_from};
 use crate::cluster::Clusters;
 use crate::diff::{Deployed, moved};
 use crate::ignore::Ignored;

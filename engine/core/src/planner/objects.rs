@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Outline, PlanInput, live_uid, moved_from};
+use super::decision::moved_from;
+use super::{Outline, PlanInput, live_uid};
 use crate::cluster::{Clusters, Identity};
 use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};

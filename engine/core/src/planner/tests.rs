@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::dependencies::written;
+use crate::plan::FieldChange;
 use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
@@ -585,7 +586,7 @@ fn what_a_lost_call_may_have_set_is_not_shown() {
         let found = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
         found.actions[0].changes[0].before.clone().unwrap()
     };
-    let place = crate::state::Place::default();
+    let place = crate::record::Place::default();
     let call = OpenCall { id: id("x"), action: Action::Update, run: "run".to_owned(), place, retry: false };
     let (record, marked) = (recorded("x", "a", &[]), |value: &str| owner.marked(&object("x", value)));
     assert_eq!(before(record.clone(), Vec::new(), marked("hunter2")), "hunter2");

@@ -1,6 +1,6 @@
 //! Clusters that left the workspace and are gone for good.
 
-use stoa_engine::state::Place;
+use stoa_engine::record::Place;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Calls over several clusters without an answer: what they left behind is found where they went.
 
-use stoa_engine::state::Place;
+use stoa_engine::record::Place;
 
 use super::*;
 

@@ -3,20 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::Mutex;
 use serde_json::Value;
 use stoa_machinery::{
     Object, Registry,
     admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
 };
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
-use stoa_types::Condition;
+use stoa_types::{Condition, Source, common::condition, delivery::RunPhase};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-use super::*;
+use super::{start::NAMES, *};
 use crate::{
     controllers::runs::tests::World as Runs,
-    runs::runner::testing::{Answer, Answers},
+    kinds::check::set_condition,
+    runs::runner::{
+        self,
+        testing::{Answer, Answers},
+    },
 };
 
 mod people;
@@ -103,7 +109,7 @@ struct Looker {
 impl Default for Looker {
     fn default() -> Self {
         let (poke, poked) = Poke::new();
-        Self { memory: Arc::new(Memory { poke, ..Memory::default() }), poked: poked.into() }
+        Self { memory: Arc::new(Memory::new(poke)), poked: poked.into() }
     }
 }
 

@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
     Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
-    state::{Intent, Outcome, Place, Record},
+    record::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
 use stoa_proto::{

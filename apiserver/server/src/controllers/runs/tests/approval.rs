@@ -147,7 +147,7 @@ async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
     // Its task has not ended yet, as far as the scheduler knows.
     scheduler.see(runs.get("shop", "one").await.unwrap()).await;
     let one = scheduler.next_ends().await;
-    assert!(scheduler.has_turn(&one) && scheduler.tasks.is_empty());
+    assert!(scheduler.lanes.has_turn(&one) && scheduler.tasks.is_empty());
     scheduler.sweep().await;
     let again = scheduler.tasks.join_next().await.expect("it goes on").unwrap();
     assert_eq!((again.uid.as_str(), world.ended("one").await.phase), (one.as_str(), RunPhase::Failed));
@@ -172,7 +172,7 @@ async fn time_of_a_run_does_not_pass_while_it_waits_and_cannot_be_read() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     scheduler.later.values_mut().for_each(|at| *at = Instant::now());
     scheduler.sweep().await;
-    assert!(scheduler.has_turn(&one) && scheduler.tasks.is_empty());
+    assert!(scheduler.lanes.has_turn(&one) && scheduler.tasks.is_empty());
     assert_eq!(scheduler.began[&one].spent(), spent);
 }
 

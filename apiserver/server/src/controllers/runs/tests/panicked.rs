@@ -44,14 +44,14 @@ async fn run_whose_task_panics_again_and_again_ends_and_gives_its_turn_away() {
             break found;
         }
         panics += 1;
-        assert!(panics < 20 && scheduler.has_turn(&one));
+        assert!(panics < 20 && scheduler.lanes.has_turn(&one));
         scheduler.later.values_mut().for_each(|at| *at = Instant::now());
         scheduler.sweep().await;
     };
     let (_, why, message) = super::approval::told(&ended, reason::FAILED);
     assert_eq!((ended.phase, why, panics), (RunPhase::Failed, reason::SERVER_FAILED, 5));
     assert!(message.contains("the server failed 5 times in a row"), "{message}");
-    assert!(scheduler.has_turn(&two));
+    assert!(scheduler.lanes.has_turn(&two));
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Failed)));
 }
 

@@ -182,7 +182,7 @@ async fn run_that_gets_nowhere_while_it_applies_keeps_its_turn_and_goes_on_where
         scheduler.sweep().await;
         assert_eq!((scheduler.has_place(&one), scheduler.has_place(&two)), (Some(true), None), "{times}");
         assert_eq!(scheduler.next_ends().await, one);
-        assert_eq!((scheduler.has_place(&one), scheduler.has_turn(&one)), (None, true), "{times}");
+        assert_eq!((scheduler.has_place(&one), scheduler.lanes.has_turn(&one)), (None, true), "{times}");
         let status = status(&world.run("one").await);
         assert_eq!((status.phase, &status.start_time, status.completion_time), (RunPhase::Applying, &start, None));
         // Its time goes on, and no lease is held that would keep another server from going on with it.

@@ -86,7 +86,7 @@ async fn run_whose_end_could_not_be_read_gives_its_turn_away() {
     scheduler.later.insert(("shop".to_owned(), "one".to_owned()), Instant::now());
     scheduler.sweep().await;
     let two = runs.get("shop", "two").await.unwrap().uid().unwrap();
-    assert!(scheduler.has_turn(&two), "nobody else would let it begin");
+    assert!(scheduler.lanes.has_turn(&two), "nobody else would let it begin");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,17 @@
-//! Creates and updates, with the rules and the order of steps of `k8s.io/apiserver`'s generic
-//! registry (`pkg/registry/generic/registry/store.go`).
+//! Updates, with the rules and the order of steps of `k8s.io/apiserver`'s generic registry
+//! (`pkg/registry/generic/registry/store.go`).
+//!
+//! Elsewhere: `create` makes what is not there yet, `parts` keeps a write to what it may change, and `append` writes to the log.
 
 use std::{sync::Arc, time::Instant};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     Store, Stored, Target, UpdateSource,
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
+    append::Outcome,
+    create::CreateAuthorization,
     erased::Draft,
     metadata::{self, AdmissionPhase},
     metrics::Comparison,
@@ -16,153 +20,18 @@ use super::{
 use crate::{
     admission::Sight,
     auth::{self, Attributes},
-    cache::{Kept, Prepared, Unkept},
-    log::{Change, Expect, Key, LogError, Origin, Version, Write},
+    log::{Expect, Key},
     managed_fields::same_but_for_times,
     object::Object,
     request::RequestContext,
-    schema::MAX_DEPTH,
     status::{ApiError, FieldError},
 };
 
 const DELETION_TIMESTAMP: &str = "deletionTimestamp";
-
-/// How often a generated name is tried.
-const NAME_TRIES: usize = 8;
 /// How often an update may lose to a write of which nothing is seen: of an object that went again at once.
 const MAX_UNSEEN: usize = 8;
 
-/// Whether who sent a request that creates an object may create.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CreateAuthorization {
-    /// The request was a create, and let in as one.
-    Granted,
-    /// It was a PUT or an apply to what is not there yet: the permission is asked for once all else is in order.
-    Required,
-}
-
-/// How one round of an update ended.
-pub(super) enum Outcome<T> {
-    Done(T),
-    /// Another write came first.
-    Lost,
-}
-
 impl Store {
-    /// Creates an object.
-    ///
-    /// A name is generated when there is only `generateName`.
-    ///
-    /// # Errors
-    ///
-    /// 409 `AlreadyExists` when the name is taken; 404 or 403 when the namespace is missing or
-    /// terminating; 400 and 422 for what is wrong with the object; whatever the strategy answers.
-    pub async fn create(
-        &self,
-        context: &RequestContext,
-        namespace: &str,
-        object: Object,
-    ) -> Result<Arc<Stored>, ApiError> {
-        self.create_by(context, namespace, object, CreateAuthorization::Granted).await
-    }
-
-    async fn create_by(
-        &self,
-        context: &RequestContext,
-        namespace: &str,
-        mut object: Object,
-        authorization: CreateAuthorization,
-    ) -> Result<Arc<Stored>, ApiError> {
-        metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        metadata::clear_for_create(&mut object);
-        let written = object.metadata_mut().remove(MANAGED_FIELDS);
-        object = self.typed(&object, Target::Main)?;
-        let owners = self.track(context, Target::Main, None, &object, written.as_ref());
-        put_managed_fields(&mut object, owners);
-        let name = object.name().to_owned();
-        let write = Admitted { context, namespace, name: &name, current: None, target: Target::Main };
-        self.admit_change(write, &mut object).await?;
-        metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
-        let prefix = object.meta_str("generateName").to_owned();
-        // Upstream does not ask whether the name was sent or generated.
-        let told = |CreateError { error, taken }| match taken && !prefix.is_empty() {
-            true => no_name_found(error),
-            false => error,
-        };
-        if prefix.is_empty() || !object.name().is_empty() {
-            return self.create_named(context, namespace, object, authorization).await.map_err(told);
-        }
-        let mut tries = 1;
-        loop {
-            let mut named = object.clone();
-            named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
-            match self.create_named(context, namespace, named, authorization).await {
-                Err(CreateError { taken: true, .. }) if tries < NAME_TRIES => tries += 1,
-                created => return created.map_err(told),
-            }
-        }
-    }
-
-    /// Creates an object that has a name and its owners, and went through admission.
-    pub(super) async fn create_named(
-        &self,
-        context: &RequestContext,
-        namespace: &str,
-        mut object: Object,
-        authorization: CreateAuthorization,
-    ) -> Result<Arc<Stored>, CreateError> {
-        // Admission may have given it another.
-        metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        let sent_version: u64 = object.meta_str("resourceVersion").parse().unwrap_or_default();
-        metadata::fill_for_create(&mut object);
-        object.metadata_mut().remove("resourceVersion");
-        if self.definition.has_status {
-            object.0.remove("status");
-        }
-        // Strategies have no say in it, and it is long.
-        let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
-        let mut draft = self.draft_new(context, (&object, managed_fields.as_ref()))?;
-        warn(context, &draft);
-        let name = draft.object.name().to_owned();
-        if authorization == CreateAuthorization::Required {
-            self.require(context, "create", (namespace, &name)).await?;
-        }
-        self.strategy.admit(context, &draft).await?;
-        put_managed_fields(&mut draft.object, managed_fields);
-        let write = Admitted { context, namespace, name: &name, current: None, target: Target::Main };
-        self.admit_stored(write, &draft.object, None).await?;
-        let key = self.key(namespace, &name);
-        if context.dry_run {
-            return match self.current_kept("create", &key).await? {
-                Some(existing) => Err(self.taken(&name, existing.object())),
-                // Upstream answers what it was sent, and keeps nothing that could say otherwise.
-                None => Ok(Arc::new(self.prepare(draft.object)?.stored(key, Version(sent_version)))),
-            };
-        }
-        // Upstream notices this only in its storage, and answers without a reason.
-        if sent_version != 0 {
-            let message = "resourceVersion should not be set on objects to be created";
-            return Err(ApiError::new(500, "", message).into());
-        }
-        let prepared = self.prepare(draft.object)?;
-        match self.append(context, &key, Expect::Absent, &prepared, "create").await? {
-            Outcome::Done(stored) => Ok(stored),
-            Outcome::Lost => {
-                let existing = self.current_kept("create", &key).await?;
-                Err(self.taken(&name, existing.as_ref().and_then(Kept::object)))
-            }
-        }
-    }
-
-    /// That a name is taken: by this object, or by what does not decode or went again.
-    fn taken(&self, name: &str, existing: Option<&Arc<Stored>>) -> CreateError {
-        let mut error = ApiError::already_exists(&self.definition.group, &self.definition.plural, name);
-        if existing.is_some_and(|existing| existing.is_deleting()) {
-            error.0.message = Some(format!("object is being deleted: {}", error.message()));
-        }
-        CreateError { error, taken: true }
-    }
-
     /// Changes an object. Returns it as stored, and whether it was created.
     ///
     /// A PUT may carry the `resourceVersion` that it is based on; without one it replaces
@@ -423,49 +292,6 @@ impl Store {
         Ok(())
     }
 
-    /// What a write may change of what it was sent, and the rest as it is.
-    fn part(&self, mut new: Object, old: &Object, target: Target, namespace: &str) -> Result<Object, ApiError> {
-        new.metadata_mut().remove("resourceVersion");
-        metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
-        Ok(self.split(new, old, target))
-    }
-
-    /// Keeps a write to its part: the status, what a subresource is for, or everything else.
-    fn split(&self, mut new: Object, old: &Object, target: Target) -> Object {
-        match target {
-            Target::Main | Target::Scale => {
-                if self.definition.has_status {
-                    match old.0.get("status") {
-                        Some(status) => new.0.insert("status".to_owned(), status.clone()),
-                        None => new.0.remove("status"),
-                    };
-                }
-                metadata::keep_for_update(&mut new, old);
-                new
-            }
-            Target::Status => {
-                let mut kept = old.clone();
-                match new.0.remove("status") {
-                    Some(status) => kept.0.insert("status".to_owned(), status),
-                    None => kept.0.remove("status"),
-                };
-                keep_identity(new, &mut kept);
-                kept
-            }
-            Target::Part(name) => {
-                let mut kept = old.clone();
-                let part = self.definition.parts.iter().find(|part| part.name == name);
-                if let Some((last, parents)) = part.and_then(|part| part.path.split_last()) {
-                    let sent = parents.iter().try_fold(&mut new.0, |map, key| map.get_mut(*key)?.as_object_mut());
-                    let sent = sent.and_then(|map| map.remove(*last));
-                    put_part(&mut kept.0, parents, last, sent);
-                }
-                keep_identity(new, &mut kept);
-                kept
-            }
-        }
-    }
-
     pub(super) fn uid_conflict(&self, key: &Key, name: &str, wanted: &str, found: &str) -> ApiError {
         self.conflict(
             name,
@@ -474,76 +300,6 @@ impl Store {
                  Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
             ),
         )
-    }
-
-    pub(super) fn prepare(&self, object: Object) -> Result<Prepared, ApiError> {
-        Prepared::new(&object, self.cache.fields()).map_err(|error| self.unkept(&error))
-    }
-
-    /// What a client hears of an object that cannot be kept.
-    pub(super) fn unkept(&self, error: &Unkept) -> ApiError {
-        match error {
-            // The owners of a deep field are as deep, and a few levels more.
-            Unkept::TooDeep(levels) => ApiError::bad_request(format!(
-                "the object, with its managedFields, is nested {levels} levels deep, and at most {MAX_DEPTH} can be stored"
-            )),
-            Unkept::Json(error) => {
-                tracing::error!(kind = self.definition.kind, %error, "object does not encode");
-                ApiError::internal("object does not encode")
-            }
-        }
-    }
-
-    /// Writes an object and waits until the cache shows it.
-    pub(super) async fn append(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-        expect: Expect,
-        prepared: &Prepared,
-        verb: &str,
-    ) -> Result<Outcome<Arc<Stored>>, ApiError> {
-        let _in_flight = self.in_flight.begin(key, prepared);
-        let change = Change::Put(prepared.value.clone());
-        match self.append_change(context, key, expect, change, verb).await? {
-            Outcome::Done(version) => {
-                let found = self.cache.get(key).as_ref().and_then(Kept::object).cloned();
-                let found = found.filter(|stored| stored.version == version);
-                Ok(Outcome::Done(found.unwrap_or_else(|| Arc::new(prepared.stored(key.clone(), version)))))
-            }
-            Outcome::Lost => Ok(Outcome::Lost),
-        }
-    }
-
-    /// Deletes an object and waits until the cache shows it gone.
-    pub(super) async fn append_delete(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-        expect: Expect,
-    ) -> Result<Outcome<Version>, ApiError> {
-        self.append_change(context, key, expect, Change::Delete, "delete").await
-    }
-
-    async fn append_change(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-        expect: Expect,
-        change: Change,
-        verb: &str,
-    ) -> Result<Outcome<Version>, ApiError> {
-        let origin =
-            Origin { user: context.user.name.clone(), verb: verb.to_owned(), message: context.origin_message.clone() };
-        let write = Write { key: key.clone(), expect, change, fence: context.fence.clone(), origin };
-        match self.log.append(write).await {
-            Ok(version) => {
-                self.wait_applied(version).await;
-                Ok(Outcome::Done(version))
-            }
-            Err(LogError::Conflict { .. }) => Ok(Outcome::Lost),
-            Err(error) => Err(self.log_failed(verb, &error)),
-        }
     }
 }
 
@@ -564,27 +320,7 @@ pub(super) enum Created<'a> {
     Lost(UpdateSource<'a>),
 }
 
-/// Why a create failed, and whether that was because the name is taken.
-pub(super) struct CreateError {
-    pub(super) error: ApiError,
-    pub(super) taken: bool,
-}
-
-impl From<ApiError> for CreateError {
-    fn from(error: ApiError) -> Self {
-        Self { error, taken: false }
-    }
-}
-
-/// That the name is taken of an object that has a `generateName`.
-fn no_name_found(error: ApiError) -> ApiError {
-    let mut error = error.with_retry_after(1);
-    let message = error.message().to_owned();
-    error.0.message = Some(format!("{message}, the server was not able to generate a unique name for the object"));
-    error
-}
-
-fn warn(context: &RequestContext, draft: &Draft) {
+pub(super) fn warn(context: &RequestContext, draft: &Draft) {
     for warning in &draft.warnings {
         context.warn(warning);
     }
@@ -625,31 +361,6 @@ fn check_address(object: &Object, namespace: &str, name: &str) -> Result<(), Api
         )));
     }
     Ok(())
-}
-
-/// Takes over who the object is, so that a change of that is refused as for the main resource.
-fn keep_identity(mut new: Object, kept: &mut Object) {
-    for field in ["name", "uid"] {
-        if let Some(value) = new.metadata_mut().remove(field) {
-            kept.metadata_mut().insert(field.to_owned(), value);
-        }
-    }
-}
-
-/// Puts a value where a path of map keys ends, or takes away what is there.
-fn put_part(mut map: &mut Map<String, Value>, parents: &[&str], last: &str, value: Option<Value>) {
-    for &key in parents {
-        if value.is_none() && !map.contains_key(key) {
-            return;
-        }
-        let inner = map.entry(key).or_insert_with(|| Value::Object(Map::new()));
-        let Value::Object(inner) = inner else { return };
-        map = inner;
-    }
-    match value {
-        Some(value) => map.insert(last.to_owned(), value),
-        None => map.remove(last),
-    };
 }
 
 /// Raises the generation when anything but metadata and status differs.

@@ -1,0 +1,90 @@
+//! What the folders of stacks are at commits. A task of its own asks the source for each, so that no look waits for that.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use stoa_types::{Stack, reason};
+
+use crate::{
+    controllers::{
+        asks::{Poke, Questions, Turns, TurnsOf},
+        queue::{self, ObjectKey},
+    },
+    runs::{Halt, Services, runner, target::Target},
+};
+
+/// What is known of stacks besides what is in the log: nothing that cannot be found out again.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Of which folder of each that is asked, or was.
+    folders: Mutex<HashMap<ObjectKey, Folder>>,
+    /// What folders were found to be.
+    pub(super) contents: Questions<Folder, String>,
+    /// Whose turn it is to ask a source.
+    turns: Turns,
+    /// The stacks of which it is known that every run that was started is noted.
+    pub(super) noted: Mutex<HashSet<ObjectKey>>,
+    poke: Poke,
+}
+
+/// The folder of a stack: whose, at which commit, and its path.
+type Folder = (ObjectKey, String, String);
+
+impl Memory {
+    /// Has a stack looked at once an answer is there by `poke`.
+    pub(super) fn new(poke: Poke) -> Self {
+        Self { poke, ..Self::default() }
+    }
+
+    /// Forgets what another folder was that the stack had before.
+    fn meet(&self, folder: &Folder) {
+        let before = self.folders.lock().insert(folder.0.clone(), folder.clone());
+        if let Some(before) = before.filter(|before| before != folder) {
+            self.contents.forget(&before);
+        }
+    }
+
+    /// Forgets what a stack's folder was.
+    pub(super) fn forget(&self, stack: &ObjectKey) {
+        self.noted.lock().remove(stack);
+        let folder = self.folders.lock().remove(stack);
+        if let Some(folder) = folder {
+            self.contents.forget(&folder);
+        }
+    }
+}
+
+/// What the stack's folder is at a commit, once that is known.
+pub(super) async fn content(
+    services: &Services,
+    memory: &Memory,
+    stack: &Stack,
+    commit: &str,
+) -> Option<Result<String, Halt>> {
+    let key = queue::key_of(stack);
+    let path = match Target::path_of(services, stack).await {
+        Ok(path) => path,
+        Err(halt) => return Some(Err(halt)),
+    };
+    let folder: Folder = (key.clone(), commit.to_owned(), path);
+    memory.meet(&folder);
+    memory.contents.answer(folder.clone(), (&memory.poke, &key), || {
+        let (services, turns, stack) = (services.clone(), memory.turns.of(&key.0), stack.clone());
+        let (_, commit, path) = folder;
+        async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
+    })
+}
+
+/// Asks the source for the content of a folder at a commit.
+async fn ask(
+    services: &Services,
+    turns: &TurnsOf,
+    stack: &Stack,
+    (commit, path): (String, String),
+) -> Result<String, Halt> {
+    let source = Some(Target::source_of(services, stack).await?);
+    let request = stoa_proto::ContentRequest { source, commit, path };
+    let response = turns.ask_repository(services.runner.content(request)).await?;
+    let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
+    Ok(response.into_inner().digest)
+}
