@@ -194,6 +194,19 @@ impl World {
         self.until(name, |status| status.phase.is_terminal()).await
     }
 
+    /// Deletes a run, and waits until it is gone.
+    async fn remove(&self, name: &str) {
+        let runs = self.registry.api::<Run>();
+        let mut changes = runs.subscribe(None);
+        runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
+        let gone = async {
+            while runs.get_opt("shop", name).await.unwrap().is_some() {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
+    }
+
     /// The run that the stack's deployment names, and how it fares.
     async fn deployment(&self) -> (Option<String>, Option<RunPhase>) {
         let stack = self.registry.api::<Stack>().get("shop", "web").await.unwrap();
@@ -223,9 +236,8 @@ async fn deleted_run_makes_way_for_the_next() {
     world.began("one").await;
     world.apply("two").await;
     assert_eq!(status(&world.registry.api::<Run>().get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
-    world.registry.api::<Run>().delete("shop", "one", &DeleteOptions::default()).await.unwrap();
+    world.remove("one").await;
     world.began("two").await;
-    assert!(world.registry.api::<Run>().get_opt("shop", "one").await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -51,6 +51,11 @@ impl Narrow {
         })
     }
 
+    /// Fails this many times from now on.
+    pub(crate) fn fail(&self, times: usize) {
+        self.failures.store(times, Ordering::SeqCst);
+    }
+
     /// Fails to renew leases this many times.
     pub(crate) fn fail_renewals(&self, times: usize) {
         self.unrenewed.store(times, Ordering::SeqCst);
