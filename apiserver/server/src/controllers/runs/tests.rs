@@ -38,7 +38,7 @@ use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     events::Recorder,
     kinds::{self, lookup::Lookup},
-    runs::{backends::Backends, runner},
+    runs::{Halt, backends::Backends, runner},
     sealing,
     subresources::Subresources,
 };
@@ -364,6 +364,27 @@ async fn ended_run_is_not_taken_up_again() {
     let taken_up = take_up(world.services.clone(), seen, began, stops, Tries::default());
     tokio::time::timeout(PATIENCE, taken_up).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
+}
+
+#[tokio::test]
+async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack() {
+    let world = World::new().await;
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let (runs, stacks) = (world.registry.api::<Run>(), world.registry.api::<Stack>());
+    let seen = runs.get("shop", "one").await.unwrap();
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
+    let ended = runs.update_status_with("shop", "one", end).await.unwrap();
+    let stack = stacks.get("shop", "web").await.unwrap();
+    // As of before it was suspended.
+    let back = || unexecuted(world.services.clone(), seen.clone());
+    let entered = back().enter(RunPhase::Planning).await;
+    assert!(matches!(entered, Err(Halt::Abandoned(_))), "{entered:?}");
+    let mut late = back();
+    late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
+    assert_eq!(status(&late.run).phase, RunPhase::Succeeded);
+    assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
+    assert_eq!(stacks.get("shop", "web").await.unwrap(), stack);
 }
 
 #[tokio::test]
