@@ -42,6 +42,7 @@ use crate::{
         Services, awaits_approval, awaits_merge,
         readiness::{self, OfSourceStatus},
         state, status,
+        target::is_internal,
     },
 };
 
@@ -177,6 +178,11 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
         }
     }
     Ok(Some(next))
+}
+
+/// Whether a run is a look for drift that nobody asked for.
+pub(super) fn is_look(run: &Run) -> bool {
+    run.spec.operation == Operation::Refresh && is_internal(&status(run).requester)
 }
 
 /// Whether no other stack of the same name is known to be what a run was for.

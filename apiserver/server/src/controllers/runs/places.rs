@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use stoa_types::Run;
 
 use super::waiting::Cause;
-use crate::runs::status;
+use crate::{controllers::stacks, runs::status};
 
 #[derive(Debug)]
 pub(super) struct Places {
@@ -33,16 +33,21 @@ pub(super) struct Places {
 struct Waiting {
     begun: VecDeque<String>,
     new: VecDeque<String>,
+    /// Looks for drift, for which nobody waits, and of which hundreds may come at once: everything else comes first.
+    looks: VecDeque<String>,
     /// Whose turn it was last.
     was_begun: bool,
 }
 
 impl Waiting {
     fn is_empty(&self) -> bool {
-        self.begun.is_empty() && self.new.is_empty()
+        self.begun.is_empty() && self.new.is_empty() && self.looks.is_empty()
     }
 
     fn next(&mut self) -> Option<String> {
+        if self.begun.is_empty() && self.new.is_empty() {
+            return self.looks.pop_front();
+        }
         self.was_begun = if self.was_begun { self.new.is_empty() } else { !self.begun.is_empty() };
         if self.was_begun { self.begun.pop_front() } else { self.new.pop_front() }
     }
@@ -64,7 +69,7 @@ impl Places {
     /// has one.
     pub(super) fn queue(&mut self, run: Run) {
         let (namespace, uid) = (run.namespace().unwrap_or_default(), run.uid().unwrap_or_default());
-        let has_begun = status(&run).start_time.is_some();
+        let (has_begun, is_look) = (status(&run).start_time.is_some(), stacks::is_look(&run));
         if self.runs.insert(uid.clone(), run).is_some() {
             return;
         }
@@ -72,7 +77,12 @@ impl Places {
         if waiting.is_empty() {
             self.turns.push_back(namespace);
         }
-        if has_begun { &mut waiting.begun } else { &mut waiting.new }.push_back(uid);
+        let queue = match (is_look, has_begun) {
+            (true, _) => &mut waiting.looks,
+            (false, true) => &mut waiting.begun,
+            (false, false) => &mut waiting.new,
+        };
+        queue.push_back(uid);
     }
 
     /// How many places a namespace has.
@@ -122,8 +132,9 @@ impl Places {
             return;
         }
         let Some(waiting) = self.waiting.get_mut(namespace) else { return };
-        waiting.begun.retain(|waits| waits != uid);
-        waiting.new.retain(|waits| waits != uid);
+        for queue in [&mut waiting.begun, &mut waiting.new, &mut waiting.looks] {
+            queue.retain(|waits| waits != uid);
+        }
         if waiting.is_empty() {
             self.waiting.remove(namespace);
             self.turns.retain(|turn| turn != namespace);
@@ -136,6 +147,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use proptest::prelude::*;
     use serde_json::json;
+    use stoa_types::delivery::Operation;
 
     use super::*;
 
@@ -232,6 +244,39 @@ mod tests {
             places.leave("a");
         }
         assert_eq!(came, ["a/4", "a/1", "a/5", "a/2", "a/7", "a/3", "a/8"]);
+        assert!(places.waiting.is_empty() && places.turns.is_empty());
+    }
+
+    #[test]
+    fn looks_for_drift_come_when_nothing_else_waits() {
+        let mut places = Places::new(1);
+        let look = |name: &str| {
+            let mut look = run("a", name);
+            look.spec.operation = Operation::Refresh;
+            let requester = &mut look.status.get_or_insert_default().requester;
+            requester.username = "system:stoa:stacks".to_owned();
+            requester.groups = vec!["system:masters".to_owned()];
+            look
+        };
+        for name in ["1", "2", "3", "4"] {
+            places.queue(look(name));
+        }
+        let mut asked_for = run("a", "5");
+        asked_for.spec.operation = Operation::Refresh;
+        places.queue(asked_for);
+        let mut begun = run("a", "6");
+        begun.status.get_or_insert_default().start_time = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        places.queue(begun);
+        places.forget("a", "a/2");
+        let mut came = Vec::new();
+        while let Some(next) = places.next() {
+            came.push(next.uid().unwrap());
+            if came.len() == 3 {
+                places.queue(run("a", "7"));
+            }
+            places.leave("a");
+        }
+        assert_eq!(came, ["a/6", "a/5", "a/1", "a/7", "a/3", "a/4"]);
         assert!(places.waiting.is_empty() && places.turns.is_empty());
     }
 
