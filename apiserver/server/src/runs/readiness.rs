@@ -235,16 +235,16 @@ mod tests {
         workspaces.get("", "prod").await.unwrap();
         let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
         for (wanted, workspace, phase, resources, why) in [
-            (&[][..], "dev", RunPhase::Failed, 0, reason::APPLY_FAILED),
-            (&["dev"][..], "dev", RunPhase::Canceled, 0, reason::APPLY_FAILED),
-            (&["prod"][..], "dev", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
-            (&["prod"][..], "dev", RunPhase::Failed, 1, reason::APPLY_FAILED),
-            (&["prod"][..], "dev", RunPhase::Applying, 0, reason::PROGRESSING),
-            (&[][..], "gone", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
-            (&[][..], "gone", RunPhase::Failed, 1, reason::APPLY_FAILED),
-            (&["gone"][..], "gone", RunPhase::Failed, 0, reason::REFERENCE_NOT_FOUND),
+            (None, "dev", RunPhase::Failed, 0, reason::APPLY_FAILED),
+            (Some("dev"), "dev", RunPhase::Canceled, 0, reason::APPLY_FAILED),
+            (Some("prod"), "dev", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
+            (Some("prod"), "dev", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (Some("prod"), "dev", RunPhase::Applying, 0, reason::PROGRESSING),
+            (None, "gone", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
+            (None, "gone", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (Some("gone"), "gone", RunPhase::Failed, 0, reason::REFERENCE_NOT_FOUND),
         ] {
-            stack.spec.workspaces = wanted.iter().map(|name| (*name).to_owned()).collect();
+            stack.spec.workspaces = wanted.into_iter().map(str::to_owned).collect();
             let failed = Deployment { workspace: workspace.to_owned(), ..deployment(phase, resources) };
             stack.status.get_or_insert_default().deployments = vec![failed];
             observe(&world.services.lookup, &mut stack);
