@@ -4,7 +4,8 @@
 //! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
 //! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before
 //! previews or releases go ([`needed`]). Plans of pull requests do not count: who made them removes them, and
-//! would make them again. The documents of what went are removed by `garbage`.
+//! would make them again. Nor do looks for drift, of which there are a few at a time, each for its time: they would take the places
+//! of what people did, and be made again where there is room for fewer. The documents of what went are removed by `garbage`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,6 +32,7 @@ use super::{
     pauses::Pauses,
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
+    stacks,
 };
 use crate::{
     kinds::{lookup::Kind, run_parts::OfRunStatus},
@@ -220,8 +222,8 @@ struct OfRun {
     read: Read,
     of: Deployment,
     has_ended: bool,
-    /// Whether it is a plan of a pull request.
-    is_plan: bool,
+    /// Whether somebody else removes it: it is a plan of a pull request, or a look for drift.
+    is_apart: bool,
     ended_at: (Option<Timestamp>, u64),
     /// The Preview whose plan it carries out.
     carries_out: Option<ObjectKey>,
@@ -240,7 +242,7 @@ impl OfRun {
             read: Read::of(run),
             of: (namespace.clone(), run.spec.stack.clone(), run.spec.workspace.clone()),
             has_ended: status.phase.is_terminal(),
-            is_plan: pull_requests::is_plan(run),
+            is_apart: pull_requests::is_plan(run) || is_kept_look(run),
             ended_at: (status.completion_time.map(|Time(at)| at), version),
             carries_out: run.spec.plan.as_ref().map(beside),
             back_to: run.spec.release.filter(|_| run.spec.planned() == Operation::Rollback),
@@ -253,6 +255,11 @@ impl OfRun {
         let (at, version) = self.ended_at;
         (at, version, self.read.key.1.as_str())
     }
+}
+
+/// Whether a run is a look for drift that goes by itself after a while.
+fn is_kept_look(run: &Run) -> bool {
+    stacks::is_look(run) && run.spec.ttl_seconds_after_finished.is_some()
 }
 
 /// What counts of a release.
@@ -310,7 +317,7 @@ fn excess_runs(runs: &[OfRun], named: HashSet<ObjectKey>, kept: usize) -> Vec<&O
     let mut needed = named;
     let mut ended: HashMap<&Deployment, Vec<&OfRun>> = HashMap::new();
     for run in runs {
-        if run.has_ended && !run.is_plan {
+        if run.has_ended && !run.is_apart {
             ended.entry(&run.of).or_default().push(run);
         } else {
             needed.extend(run.carries_out.clone());
@@ -448,6 +455,16 @@ mod tests {
         plan.status.get_or_insert_default().requester.username = pull_requests::USER.to_owned();
         let with_plan = [&runs[..], &[plan]].concat();
         assert_eq!(excess_of(&with_plan, HashSet::new(), 4), [""; 0], "a plan of a pull request takes no run's place");
+        let refresh = |ttl: Option<i64>, username: &str| {
+            let mut run = run("look", Some(5), json!({"operation": "Refresh", "ttlSecondsAfterFinished": ttl}));
+            let requester = &mut run.status.get_or_insert_default().requester;
+            (requester.username, requester.groups) = (username.to_owned(), vec!["system:masters".to_owned()]);
+            [&runs[..], &[run]].concat()
+        };
+        let excess = |runs: Vec<Run>| excess_of(&runs, HashSet::new(), 4);
+        assert_eq!(excess(refresh(Some(60), "system:stoa:stacks")), [""; 0], "nor does a look for drift");
+        assert_eq!(excess(refresh(Some(60), "ann")), ["a"], "somebody asked for it");
+        assert_eq!(excess(refresh(None, "system:stoa:stacks")), ["a"], "nobody else removes it");
     }
 
     #[test]

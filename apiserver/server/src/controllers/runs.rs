@@ -36,22 +36,20 @@ use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
     delivery::{OnConflict, RunPhase},
-    labels, reason,
+    reason,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
     began::{Began, limit_of},
+    kept::Kept,
     lanes::Lanes,
     panics::Panics,
     places::Places,
     waiting::{Cause, Told},
 };
-use super::{
-    finalizers::let_go,
-    queue::{self, ObjectKey},
-};
+use super::queue::{self, ObjectKey};
 use crate::runs::{
     Services, awaits_approval, awaits_merge,
     breaks::Breaks,
@@ -64,7 +62,7 @@ use crate::runs::{
 const TAKE_UP: Duration = Duration::from_secs(1);
 /// The shortest and longest wait before another look whether a pull request was merged: a twentieth of the time that it waits.
 const MERGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(60);
-/// How often ended runs are looked at whose time to be kept is running.
+/// How often it is looked for what was put off.
 const SWEEP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
@@ -91,6 +89,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             Some(ended) = scheduler.tasks.join_next() => match ended {
                 Ok(ended) => scheduler.ended(ended).await,
                 Err(error) => tracing::error!(%error, "a run's task ended badly"),
+            },
+            Some(looked) = scheduler.kept.next() => match looked {
+                Ok(looked) => scheduler.kept.note(looked),
+                Err(error) => tracing::error!(%error, "a look at ended runs ended badly"),
             },
             _ = sweep.tick() => {
                 scheduler.sweep().await;
@@ -121,8 +123,10 @@ struct Scheduler {
     panics: Panics,
     /// Those that got nowhere, by uid, until they are tried again.
     stuck: HashMap<String, Stuck>,
-    /// Runs to be taken up again, and ended runs to be deleted.
+    /// Runs to be taken up again.
     later: HashMap<ObjectKey, Instant>,
+    /// Those that have ended.
+    kept: Kept,
     /// What those that wait know of why.
     told: Told,
     /// Those that are told now. A log that is slow is not to keep the others from beginning.
@@ -207,6 +211,7 @@ impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
             places: Places::new(services.max_runs),
+            kept: Kept::new(services.clone()),
             services,
             end,
             active: HashMap::new(),
@@ -226,12 +231,7 @@ impl Scheduler {
         let uid = run.uid().unwrap_or_default();
         let state = status(&run);
         if state.phase.is_terminal() {
-            if run.metadata.deletion_timestamp.is_some() {
-                let gone = self.let_go(&run).await;
-                self.complain(&run, gone);
-            } else if run.spec.ttl_seconds_after_finished.is_some() {
-                self.later.entry(queue::key_of(&run)).or_insert_with(Instant::now);
-            }
+            self.kept.see(&run);
             return;
         }
         if let Some(active) = self.active.get(&uid) {
@@ -429,7 +429,9 @@ impl Scheduler {
 
     fn gone(&mut self, run: &Run) {
         let uid = run.uid().unwrap_or_default();
-        self.later.remove(&queue::key_of(run));
+        let key = queue::key_of(run);
+        self.later.remove(&key);
+        self.kept.forget(&key);
         self.places.forget(&run.namespace().unwrap_or_default(), &uid);
         self.unqueue(&uid);
         match self.active.get(&uid) {
@@ -469,7 +471,6 @@ impl Scheduler {
     async fn sweep(&mut self) {
         let Ok(runs) = self.services.lookup.api::<Run>() else { return };
         let now = Instant::now();
-        let mut over = Vec::new();
         let due = self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone());
         // Wherever they are, they end in time.
         let overdue = self.stuck.iter().filter(|(uid, _)| self.is_overdue(uid)).map(|(_, stuck)| stuck.key.clone());
@@ -478,40 +479,15 @@ impl Scheduler {
             let Ok(found) = runs.get_opt(&key.0, &key.1).await else { continue };
             self.later.remove(&key);
             let Some(run) = found else { continue };
-            let state = status(&run);
-            if state.phase.is_terminal() {
+            if status(&run).phase.is_terminal() {
                 // It could not be read when its task ended.
                 let uid = run.uid().unwrap_or_default();
                 self.unqueue(&uid);
                 self.forget(&uid);
             }
-            let (Some(ttl), Some(completed), true) =
-                (run.spec.ttl_seconds_after_finished, state.completion_time, state.phase.is_terminal())
-            else {
-                Box::pin(self.see(run)).await;
-                continue;
-            };
-            let kept = self.services.now().duration_since(completed.0).as_secs();
-            if kept < ttl {
-                let wait = Duration::from_secs(u64::try_from(ttl - kept).unwrap_or(1).min(3600));
-                self.later.insert(key, now + wait);
-                continue;
-            }
-            over.push(run);
+            Box::pin(self.see(run)).await;
         }
-        self.remove(over).await;
-    }
-
-    /// Removes what is kept beside an ended run, then lets it go.
-    async fn let_go(&self, run: &Run) -> Result<(), ApiError> {
-        if !run.finalizers().iter().any(|f| f == labels::RUN_FINALIZER) {
-            return Ok(());
-        }
-        journal::remove(&*self.services.log, &run.uid().unwrap_or_default()).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "a journal cannot be removed");
-            ApiError::internal("the storage failed")
-        })?;
-        let_go(&self.services.lookup.api::<Run>()?, run, labels::RUN_FINALIZER).await
+        self.kept.sweep();
     }
 
     /// Logs a failure and puts the run off, so that it is tried again.

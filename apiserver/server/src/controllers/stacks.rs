@@ -42,6 +42,7 @@ use crate::{
         Services, awaits_approval, awaits_merge,
         readiness::{self, OfSourceStatus},
         state, status,
+        target::is_internal,
     },
 };
 
@@ -65,6 +66,18 @@ struct References {
     workspaces: Vec<String>,
 }
 
+/// What of its status does.
+#[derive(Deserialize)]
+struct Deployed {
+    #[serde(default)]
+    deployments: Vec<DeployedTo>,
+}
+
+#[derive(Deserialize)]
+struct DeployedTo {
+    workspace: String,
+}
+
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(stacks), Ok(runs), Ok(sources), Ok(workspaces)) = (
         services.lookup.api::<Stack>(),
@@ -76,9 +89,11 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let by_reference = Groups::default();
     let (of_source, of_workspace) = (by_reference.clone(), by_reference.clone());
-    let changed = by_reference.follow(&stacks, |s: &Member<References, IgnoredAny>| {
+    let changed = by_reference.follow(&stacks, |s: &Member<References, Deployed>| {
         let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
-        s.spec.workspaces.iter().cloned().map(Reference::Workspace).chain([project]).collect()
+        let deployed = s.status.iter().flat_map(|status| &status.deployments).map(|of| &of.workspace);
+        let workspaces: BTreeSet<&String> = s.spec.workspaces.iter().chain(deployed).collect();
+        workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();
     let triggers = vec![
@@ -90,7 +105,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
-        // Stacks say when a workspace that they name does not exist.
+        // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone.
         Trigger::on_change(&workspaces, move |w: &Member<IgnoredAny, IgnoredAny>| {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
@@ -163,6 +178,11 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
         }
     }
     Ok(Some(next))
+}
+
+/// Whether a run is a look for drift that nobody asked for.
+pub(super) fn is_look(run: &Run) -> bool {
+    run.spec.operation == Operation::Refresh && is_internal(&status(run).requester)
 }
 
 /// Whether no other stack of the same name is known to be what a run was for.
@@ -340,6 +360,7 @@ mod tests {
     use futures_util::stream;
     use serde_json::json;
     use stoa_machinery::{Key, log, registry::DeleteOptions};
+    use stoa_types::common::condition;
 
     use super::*;
     use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
@@ -431,6 +452,28 @@ mod tests {
         let stacks = world.registry.api::<Stack>();
         until(&world, async || stacks.get_opt("shop", "web").await.unwrap().is_none()).await;
         assert!(start.elapsed() < *WAIT.start(), "{:?}", start.elapsed());
+        end.cancel();
+        driven.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stack_says_nothing_of_what_failed_in_a_workspace_once_that_is_gone() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let stacks = world.registry.api::<Stack>();
+        let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Failed", "lastRun": "one"}]);
+        let fail = |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        };
+        stacks.update_status_with("shop", "web", fail).await.unwrap();
+        let is_ready = async |why: &str| {
+            let stack = stacks.get("shop", "web").await.unwrap();
+            condition(&stack.status.unwrap().conditions, reason::READY).is_some_and(|ready| ready.reason == why)
+        };
+        let end = CancellationToken::new();
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        until(&world, async || is_ready(reason::APPLY_FAILED).await).await;
+        world.registry.api::<Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
+        until(&world, async || is_ready(reason::NOT_DEPLOYED).await).await;
         end.cancel();
         driven.await.unwrap();
     }

@@ -315,12 +315,15 @@ impl Strategy for StackStrategy {
                 Ok(())
             }
             Admission::Update { new, old, .. } => {
-                // What was started is not started again, and by whose leave is told to auditors.
-                let of = |stack: &Stack| stack.status.clone().map(|status| (status.trigger, status.deleted_by));
+                // What was started is not started again, by whose leave is told to auditors, and what is live decides who may
+                // delete the stack.
+                let of = |stack: &Stack| {
+                    stack.status.clone().map(|status| (status.trigger, status.deleted_by, status.deployments))
+                };
                 if of(new).unwrap_or_default() == of(old).unwrap_or_default() {
                     return Ok(());
                 }
-                let part = "status.trigger and status.deletedBy are";
+                let part = "status.trigger, status.deletedBy and status.deployments are";
                 check::part_written_by_server(context, "config.stoa.dev", "stacks", &new.name_any(), part)
             }
             Admission::Delete(stack) => {

@@ -92,6 +92,11 @@ pub(super) enum Outcome {
         why: String,
         retry_after: Option<Duration>,
     },
+    /// This event may never be taken, or not at this time: as long as a clock is set wrong, whatever is signed looks too old
+    /// or too new, for which many receivers answer the same.
+    Doubted {
+        why: String,
+    },
     /// This event will never be taken.
     Refused {
         why: String,
@@ -159,10 +164,9 @@ fn decide(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Outcome {
     }
     let why = told(status);
     match status {
+        StatusCode::BAD_REQUEST => Outcome::Doubted { why },
         // The endpoint is there and has read it, and the next time it will be the same.
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-            Outcome::Refused { why }
-        }
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => Outcome::Refused { why },
         _ => Outcome::Failed { why, retry_after: outbound::retry_after(headers, now, LONGEST_WAIT) },
     }
 }
@@ -235,9 +239,10 @@ mod tests {
         for status in [200, 201, 202, 204] {
             assert_eq!(answer(status, None), Outcome::Delivered);
         }
-        for status in [400, 413, 422] {
+        for status in [413, 422] {
             assert!(matches!(answer(status, Some("1")), Outcome::Refused { .. }), "{status}");
         }
+        assert_eq!(answer(400, None), Outcome::Doubted { why: "it answered 400 Bad Request".to_owned() });
         let wait = |status, text| match answer(status, text) {
             Outcome::Failed { retry_after, .. } => retry_after.map(|wait| wait.as_secs()),
             other => panic!("{status}: {other:?}"),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use stoa_machinery::{Key, Version};
 use tokio::time::Instant;
 
-use super::events::Happened;
+use super::{events::Happened, patience::Doubt};
 
 /// How many events wait in memory; what comes after them stays in the log.
 pub(super) const SIZE: usize = 256;
@@ -34,6 +34,7 @@ pub(super) struct Pending {
     /// Since when it counts as waiting.
     pub(super) since: Timestamp,
     pub(super) attempts: u32,
+    pub(super) doubt: Doubt,
     due: Instant,
     is_tried: bool,
 }
@@ -101,6 +102,7 @@ impl Window {
             dead,
             since,
             attempts: 0,
+            doubt: Doubt::default(),
             due: Instant::now(),
             is_tried: false,
         });

@@ -287,7 +287,8 @@ impl<'a> Delivery<'a> {
         let Some(pending) = self.window.get_mut(number) else { return Ok(()) };
         // Without a key it was no try.
         pending.attempts += u32::from(problem.is_none());
-        let is_over = self.patience.is_over(pending, now);
+        let is_hopeless = pending.doubt.note(matches!(outcome, Outcome::Doubted { .. }));
+        let is_over = self.patience.is_over(pending, now) || is_hopeless;
         let wait = self.patience.wait(pending.attempts);
         // Its number may be another's by now.
         let id = pending.happened.event.id.clone();
@@ -308,6 +309,7 @@ impl<'a> Delivery<'a> {
             }
             Outcome::Failed { why, .. } if problem.is_some() => (why, NO_KEY_AGE, is_over),
             Outcome::Failed { why, retry_after } => (why, retry_after.unwrap_or_default(), is_over),
+            Outcome::Doubted { why } => (why, Duration::ZERO, is_over),
             Outcome::Refused { why } => (why, Duration::ZERO, true),
         };
         if was_deleted {

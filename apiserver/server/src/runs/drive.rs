@@ -209,9 +209,9 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
         None => Err(Halt::Abandoned("the run's lease is lost".to_owned())),
     };
     drop(renewal);
-    if !matches!(outcome, Err(Halt::Abandoned(_)))
-        && let Err(error) = lease.release(&*log).await
-    {
+    // Where the run has ended, nothing is under way that the next one would have to wait for.
+    let is_left = matches!(outcome, Err(Halt::Abandoned(_))) && !status(&execution.run).phase.is_terminal();
+    if !is_left && let Err(error) = lease.release(&*log).await {
         tracing::warn!(error = &error as &dyn std::error::Error, "a lease is not given up; it will expire");
     }
     outcome

@@ -125,14 +125,17 @@ impl Execution {
         .await
     }
 
-    /// The same with a look at the run that is changed, of which only the status is stored.
+    /// The same with a look at the run that is changed, of which only the status is stored. A run that has ended stays as it
+    /// is: a server that was suspended may come back after another one has ended it.
     async fn change(&mut self, mut change: impl FnMut(&mut Run) + Send) -> Result<(), Halt> {
         let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
         let runs = self.services.lookup.api::<Run>()?;
         let runner = &self.runner;
+        let mut had_ended = false;
         self.run = runs
             .update_status_with(&namespace, &name, |run: &mut Run| {
-                if run.uid() == uid {
+                had_ended = has_ended(run);
+                if run.uid() == uid && !had_ended {
                     if runner.is_some() {
                         run.status.get_or_insert_default().runner.clone_from(runner);
                     }
@@ -143,7 +146,21 @@ impl Execution {
         if self.run.uid() != uid {
             return Err(Halt::Abandoned("the run was replaced by another of its name".to_owned()));
         }
+        if had_ended {
+            return Err(Halt::Abandoned("the run has ended already".to_owned()));
+        }
         Ok(())
+    }
+
+    /// Whether the run has ended by now: another server has ended it, or this one has and did not hear so.
+    async fn has_ended_since(&mut self) -> Result<bool, Halt> {
+        let (namespace, name) = (self.run.namespace().unwrap_or_default(), self.run.name_any());
+        let now = self.services.lookup.api::<Run>()?.get(&namespace, &name).await?;
+        let has_ended = now.uid() == self.run.uid() && has_ended(&now);
+        if has_ended {
+            self.run = now;
+        }
+        Ok(has_ended)
     }
 
     /// Adds a line about the run, as of the phase that it is in.
@@ -277,8 +294,11 @@ impl Execution {
     }
 
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
-    /// and a crash before leaves a run that is taken up again.
+    /// and a crash before leaves a run that is taken up again. One that has ended stays as it is, and so does its stack.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        if self.has_ended_since().await? {
+            return Ok(());
+        }
         let message = with_unheard_of(message, &self.unheard_of);
         let message = message.as_str();
         let unheard_of = self.unheard_of.clone();
@@ -380,6 +400,10 @@ fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
 /// Whether a condition says that something is out of reach, rather than whose turn it is or who has to decide.
 fn is_trouble(condition: &Condition) -> bool {
     condition.type_ == reason::WAITING && condition.reason == reason::WAITING
+}
+
+fn has_ended(run: &Run) -> bool {
+    run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
 }
 
 fn no_longer_waits(status: &mut RunStatus) {

@@ -34,6 +34,9 @@ use super::{Halt, Services};
 const EVERY: Duration = Duration::from_secs(3600);
 /// How long nothing must have referred to a document.
 const GRACE: Duration = Duration::from_secs(3600);
+/// So many documents at most are removed after it was looked once what refers to them: all that there is of Runs, Releases and
+/// records is read for it, and nobody can put them meanwhile.
+const BATCH: usize = 1_000;
 /// How long a removal whose answer was lost may be on its way.
 const LATE: Duration = Duration::from_secs(60);
 /// Where the records are of where documents may be: `<namespace>/<stack uid>/<backend>` below this.
@@ -65,20 +68,36 @@ impl Guarded {
     }
 }
 
+/// Documents of a scope that are being removed: nobody can put them until this is dropped.
+#[derive(Debug)]
+struct Going {
+    holds: Arc<Holds>,
+    scope: String,
+    digests: Vec<Digest>,
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let mut held = self.holds.0.lock();
+        for digest in &self.digests {
+            held.going.remove(&(self.scope.clone(), *digest));
+        }
+    }
+}
+
 impl Holds {
-    /// Begins to remove those of some documents that nobody has put for a while.
-    fn begin(&self, scope: &str, digests: &[Digest], grace: Duration) -> Vec<Digest> {
+    /// Begins to remove those of some documents that nobody has put for a while, and nobody else removes.
+    fn begin(self: &Arc<Self>, scope: &str, digests: &[Digest], grace: Duration) -> Going {
         let mut held = self.0.lock();
         held.put.retain(|_, at| at.elapsed() < grace);
         let mut going = Vec::new();
         for digest in digests {
             let key = (scope.to_owned(), *digest);
-            if !held.put.contains_key(&key) {
-                held.going.insert(key);
+            if !held.put.contains_key(&key) && held.going.insert(key) {
                 going.push(*digest);
             }
         }
-        going
+        Going { holds: self.clone(), scope: scope.to_owned(), digests: going }
     }
 
     /// Notes that a document is put, unless it is just being removed.
@@ -90,13 +109,6 @@ impl Holds {
         }
         held.put.insert(key, Instant::now());
         Ok(())
-    }
-
-    fn end(&self, scope: &str, digests: &[Digest]) {
-        let mut held = self.0.lock();
-        for digest in digests {
-            held.going.remove(&(scope.to_owned(), *digest));
-        }
     }
 }
 
@@ -175,6 +187,36 @@ impl Place {
     }
 }
 
+/// Documents of a stack in a store that nothing has referred to for long enough.
+#[derive(Clone, Debug)]
+struct Due {
+    store: Arc<dyn DocumentStore>,
+    scope: String,
+    digests: Vec<Digest>,
+}
+
+/// The same in parts of so many documents at most.
+fn batches(due: Vec<Due>, most: usize) -> Vec<Vec<Due>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut left) = (Vec::new(), most);
+    for of in due {
+        let mut digests = of.digests.as_slice();
+        while !digests.is_empty() {
+            let (now, later) = digests.split_at(left.min(digests.len()));
+            batch.push(Due { store: of.store.clone(), scope: of.scope.clone(), digests: now.to_vec() });
+            (digests, left) = (later, left - now.len());
+            if left == 0 {
+                batches.push(std::mem::take(&mut batch));
+                left = most;
+            }
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
+}
+
 /// What is known of documents that nothing refers to.
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -198,7 +240,7 @@ impl Collector {
         let places = self.places().await?;
         let referenced = self.references().await?;
         let mut known = HashMap::new();
-        let mut removed = 0;
+        let mut all_due = Vec::new();
         for (place, is_gone) in places {
             let store = match self.services.backends.store(&place.backend).await {
                 Ok(store) => store,
@@ -231,52 +273,45 @@ impl Collector {
                 known.insert(key, since);
             }
             if !due.is_empty() {
-                removed += self.remove(&store, &place, &due, end).await?;
+                all_due.push(Due { store, scope: place.scope(), digests: due });
             }
         }
         self.unreferenced = known;
+        let mut removed = 0;
+        for batch in batches(all_due, BATCH) {
+            removed += self.remove(batch, end).await?;
+        }
         Ok(removed)
     }
 
-    /// Removes documents that nothing refers to now either.
-    async fn remove(
-        &self,
-        store: &Arc<dyn DocumentStore>,
-        place: &Place,
-        due: &[Digest],
-        end: &CancellationToken,
-    ) -> Result<usize, Halt> {
-        let scope = place.scope();
-        let holds = self.services.backends.holds().clone();
-        let going = holds.begin(&scope, due, self.grace);
-        // Whatever refers to one of them since the last look is there now, and nothing can begin to any more.
-        let referenced = match self.references().await {
-            Ok(referenced) => referenced,
-            Err(halt) => {
-                holds.end(&scope, &going);
-                return Err(halt);
-            }
+    /// Removes those of some documents that nothing refers to now either; how many.
+    async fn remove(&self, batch: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
+        let begin = |Due { store, scope, digests }: Due| {
+            (store, self.services.backends.holds().begin(&scope, &digests, self.grace))
         };
+        let all_going: Vec<(Arc<dyn DocumentStore>, Going)> = batch.into_iter().map(begin).collect();
+        // Whatever refers to one of them since the last look is there now, and nothing can begin to any more.
+        let referenced = self.references().await?;
         // A task of its own: what is being removed must not be put again before it is gone, whatever becomes of us.
-        let (store, end) = (store.clone(), end.clone());
+        let end = end.clone();
         let removed = tokio::spawn(async move {
-            let mut removed = Ok(0);
-            for digest in going.iter().filter(|digest| !referenced.contains(digest)) {
-                if end.is_cancelled() {
-                    break;
-                }
-                match store.delete(&scope, digest).await {
-                    Ok(()) => removed = removed.map(|count| count + 1),
-                    Err(error) => {
+            let mut removed = 0;
+            let mut all_going = all_going.into_iter();
+            while let Some((store, going)) = all_going.next() {
+                for digest in going.digests.iter().filter(|digest| !referenced.contains(digest)) {
+                    if end.is_cancelled() {
+                        return Ok(removed);
+                    }
+                    if let Err(error) = store.delete(&going.scope, digest).await {
+                        drop(all_going);
                         // It may arrive yet, and must not remove what is put by then.
                         tokio::time::sleep(LATE).await;
-                        removed = Err(unread(error));
-                        break;
+                        return Err(unread(error));
                     }
+                    removed += 1;
                 }
             }
-            holds.end(&scope, &going);
-            removed
+            Ok(removed)
         });
         removed.await.unwrap_or_else(|error| Err(Halt::Retry(error.to_string())))
     }

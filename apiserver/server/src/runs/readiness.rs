@@ -81,9 +81,11 @@ pub(crate) struct OfSourceStatus {
 pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
     let missing = stack.spec.workspaces.iter().find(|name| !lookup.is_cached::<Workspace>("", name)).cloned();
     let generation = stack.metadata.generation;
+    let wanted = &stack.spec.workspaces;
     let status = stack.status.get_or_insert_default();
     let observed = status.observed_commit.as_deref();
-    let (ready, why, mut message) = readiness(&status.deployments, observed, missing.as_deref(), ended);
+    let counting: Vec<&Deployment> = status.deployments.iter().filter(|of| counts(lookup, wanted, of)).collect();
+    let (ready, why, mut message) = readiness(&counting, observed, missing.as_deref(), ended);
     let before = status.conditions.iter().find(|condition| condition.type_ == reason::READY);
     // Whoever ended the run knew why; whoever looks later does not.
     let is_same = |before: &&Condition| before.reason == why && before.message.starts_with(&message);
@@ -115,8 +117,16 @@ pub(crate) fn set_drifted(stack: &mut Stack, found: Option<(&str, &str)>) {
     set_condition(&mut status.conditions, reason::DRIFTED, is_drifted, why, message, generation);
 }
 
+/// Whether a deployment says something of how the stack is: what has ended and left nothing does so only where the stack is
+/// to be deployed, since nothing else is going to be done about it.
+fn counts(lookup: &Lookup, wanted: &[String], of: &Deployment) -> bool {
+    let has_ended = of.phase.is_none_or(RunPhase::is_terminal);
+    let is_wanted = || wanted.is_empty() || wanted.contains(&of.workspace);
+    of.resources > 0 || !has_ended || (is_wanted() && lookup.is_cached::<Workspace>("", &of.workspace))
+}
+
 fn readiness(
-    deployments: &[Deployment],
+    deployments: &[&Deployment],
     observed: Option<&str>,
     missing: Option<&str>,
     ended: Option<(&str, &str)>,
@@ -144,7 +154,7 @@ fn readiness(
         }
         return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {workspace}"));
     }
-    let live: Vec<&Deployment> = deployments.iter().filter(|d| d.resources > 0).collect();
+    let live: Vec<&Deployment> = deployments.iter().copied().filter(|d| d.resources > 0).collect();
     if live.is_empty() {
         return (false, reason::NOT_DEPLOYED, "nothing is deployed".to_owned());
     }
@@ -168,7 +178,10 @@ fn short(commit: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
 
     fn deployment(phase: RunPhase, resources: i64) -> Deployment {
         Deployment {
@@ -185,7 +198,8 @@ mod tests {
     #[test]
     fn condition_says_what_is_deployed_and_what_is_not() {
         let check = |deployments: &[Deployment], observed, missing, ended| {
-            let (ready, why, message) = readiness(deployments, observed, missing, ended);
+            let deployments: Vec<&Deployment> = deployments.iter().collect();
+            let (ready, why, message) = readiness(&deployments, observed, missing, ended);
             (ready, why.to_owned() + ": " + &message)
         };
         let done = [deployment(RunPhase::Succeeded, 2)];
@@ -202,7 +216,8 @@ mod tests {
         let expected = "Progressing: run web-1 is under way in workspace dev";
         assert_eq!(check(&going, None, None, None), (false, expected.to_owned()));
         let merging = [deployment(RunPhase::AwaitingMerge, 2)];
-        assert_eq!(readiness(&merging, None, None, None).1, reason::AWAITING_MERGE);
+        let expected = "AwaitingMerge: the changes of run web-1 in workspace dev wait for somebody to merge them";
+        assert_eq!(check(&merging, None, None, None), (false, expected.to_owned()));
         let waiting = [deployment(RunPhase::AwaitingApproval, 2)];
         let expected = "AwaitingApproval: the plan of run web-1 in workspace dev waits for approval";
         assert_eq!(check(&waiting, None, None, None), (false, expected.to_owned()));
@@ -210,5 +225,32 @@ mod tests {
         let expected = "ApplyFailed: run web-1 in workspace dev did not succeed";
         assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));
         assert_eq!(check(&failed, None, None, Some(("web-1", "no"))), (false, format!("{expected}: no")));
+    }
+
+    #[tokio::test]
+    async fn what_failed_and_left_nothing_where_the_stack_is_not_to_be_does_not_count() {
+        let world = World::with_runner(runner::unreachable()).await;
+        world.create("Workspace", "prod", json!({"backend": {"name": "default"}})).await;
+        let workspaces = world.registry.api::<Workspace>();
+        workspaces.get("", "prod").await.unwrap();
+        let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        for (wanted, workspace, phase, resources, why) in [
+            (None, "dev", RunPhase::Failed, 0, reason::APPLY_FAILED),
+            (Some("dev"), "dev", RunPhase::Canceled, 0, reason::APPLY_FAILED),
+            (Some("prod"), "dev", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
+            (Some("prod"), "dev", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (Some("prod"), "dev", RunPhase::Applying, 0, reason::PROGRESSING),
+            (None, "gone", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
+            (None, "gone", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (Some("gone"), "gone", RunPhase::Failed, 0, reason::REFERENCE_NOT_FOUND),
+        ] {
+            stack.spec.workspaces = wanted.into_iter().map(str::to_owned).collect();
+            let failed = Deployment { workspace: workspace.to_owned(), ..deployment(phase, resources) };
+            stack.status.get_or_insert_default().deployments = vec![failed];
+            observe(&world.services.lookup, &mut stack);
+            let conditions = &stack.status.as_ref().unwrap().conditions;
+            let ready = conditions.iter().find(|condition| condition.type_ == reason::READY).unwrap();
+            assert_eq!(ready.reason, why, "{wanted:?} {workspace} {phase:?} {resources}");
+        }
     }
 }

@@ -29,7 +29,7 @@ fn events_survive_a_crash_and_what_was_given_up_is_delivered_again() {
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &sink]);
     assert_eq!(endpoint.id(401, "dev.stoa.run.started"), None, "it was signed");
 
-    endpoint.code.store(400, SeqCst);
+    endpoint.code.store(422, SeqCst);
     endpoint.came.lock().unwrap().clear();
     organization.succeed("web", "Preview", "");
     kubectl.run(&["wait", "--for=jsonpath={.status.deadLetters}=2", "--timeout=60s", &sink]);

@@ -1,8 +1,9 @@
 //! Who works next: so many runs at once, and every namespace in its turn.
 //!
 //! A run that is executed has a place, wherever it is in its life. Those that find none wait, and each place that becomes
-//! free goes to the next namespace in which one waits. No namespace has more than half of the places, so that what one
-//! tenant has at work for hours keeps no other tenant from working. A run that only ends needs none, and one that gets nowhere has one
+//! free goes to the next namespace in which one waits. None is given to a namespace that has as many as are free: of 64 the
+//! first has at most 32, the next 16, then 8, and so on. So what a few tenants have at work for hours keeps no other from
+//! working; it takes seven that have all they may to leave none. A run that only ends needs none, and one that gets nowhere has one
 //! only while it is tried, for which it waits like any other.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +12,7 @@ use kube::ResourceExt as _;
 use stoa_types::Run;
 
 use super::waiting::Cause;
-use crate::runs::status;
+use crate::{controllers::stacks, runs::status};
 
 #[derive(Debug)]
 pub(super) struct Places {
@@ -32,16 +33,21 @@ pub(super) struct Places {
 struct Waiting {
     begun: VecDeque<String>,
     new: VecDeque<String>,
+    /// Looks for drift, for which nobody waits, and of which hundreds may come at once: everything else comes first.
+    looks: VecDeque<String>,
     /// Whose turn it was last.
     was_begun: bool,
 }
 
 impl Waiting {
     fn is_empty(&self) -> bool {
-        self.begun.is_empty() && self.new.is_empty()
+        self.begun.is_empty() && self.new.is_empty() && self.looks.is_empty()
     }
 
     fn next(&mut self) -> Option<String> {
+        if self.begun.is_empty() && self.new.is_empty() {
+            return self.looks.pop_front();
+        }
         self.was_begun = if self.was_begun { self.new.is_empty() } else { !self.begun.is_empty() };
         if self.was_begun { self.begun.pop_front() } else { self.new.pop_front() }
     }
@@ -63,7 +69,7 @@ impl Places {
     /// has one.
     pub(super) fn queue(&mut self, run: Run) {
         let (namespace, uid) = (run.namespace().unwrap_or_default(), run.uid().unwrap_or_default());
-        let has_begun = status(&run).start_time.is_some();
+        let (has_begun, is_look) = (status(&run).start_time.is_some(), stacks::is_look(&run));
         if self.runs.insert(uid.clone(), run).is_some() {
             return;
         }
@@ -71,31 +77,33 @@ impl Places {
         if waiting.is_empty() {
             self.turns.push_back(namespace);
         }
-        if has_begun { &mut waiting.begun } else { &mut waiting.new }.push_back(uid);
+        let queue = match (is_look, has_begun) {
+            (true, _) => &mut waiting.looks,
+            (false, true) => &mut waiting.begun,
+            (false, false) => &mut waiting.new,
+        };
+        queue.push_back(uid);
     }
 
-    /// How many places a namespace may have.
-    fn share(&self) -> usize {
-        (self.all / 2).max(1)
+    /// How many places a namespace has.
+    fn taken(&self, namespace: &str) -> usize {
+        self.taken.get(namespace).copied().unwrap_or_default()
     }
 
-    /// What waits, and what it lacks.
+    /// What waits, and what it lacks. What a namespace may have changes with what the others have, of which nobody is told
+    /// each time.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
-        let (all, share) = (self.all, self.share());
+        let all = self.all;
         self.runs.values().map(move |run| {
-            let taken = self.taken.get(&run.namespace().unwrap_or_default()).copied().unwrap_or(0);
-            (run, if taken >= share && share < all { Cause::Share(share, all) } else { Cause::Places(all) })
+            let has_any = self.taken(&run.namespace().unwrap_or_default()) > 0;
+            (run, if has_any && all > 1 { Cause::Share(all) } else { Cause::Places(all) })
         })
     }
 
     /// The next run that has a place now, if there is one.
     pub(super) fn next(&mut self) -> Option<Run> {
-        if self.taken.values().sum::<usize>() >= self.all {
-            return None;
-        }
-        let most = self.share();
-        let taken = |namespace: &String| self.taken.get(namespace).copied().unwrap_or(0);
-        let at = self.turns.iter().position(|namespace| taken(namespace) < most)?;
+        let free = self.all - self.taken.values().sum::<usize>();
+        let at = self.turns.iter().position(|namespace| self.taken(namespace) < free)?;
         let namespace = self.turns.remove(at)?;
         let waiting = self.waiting.get_mut(&namespace)?;
         let run = self.runs.remove(&waiting.next()?)?;
@@ -124,8 +132,9 @@ impl Places {
             return;
         }
         let Some(waiting) = self.waiting.get_mut(namespace) else { return };
-        waiting.begun.retain(|waits| waits != uid);
-        waiting.new.retain(|waits| waits != uid);
+        for queue in [&mut waiting.begun, &mut waiting.new, &mut waiting.looks] {
+            queue.retain(|waits| waits != uid);
+        }
         if waiting.is_empty() {
             self.waiting.remove(namespace);
             self.turns.retain(|turn| turn != namespace);
@@ -138,6 +147,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use proptest::prelude::*;
     use serde_json::json;
+    use stoa_types::delivery::Operation;
 
     use super::*;
 
@@ -153,19 +163,48 @@ mod tests {
 
     #[test]
     fn namespaces_take_turns() {
-        let mut places = Places::new(4);
-        for name in ["1", "2", "3", "4", "5"] {
+        let mut places = Places::new(8);
+        for name in ["1", "2", "3", "4", "5", "6"] {
             places.queue(run("many", name));
         }
-        assert_eq!(names(&mut places), ["many/1", "many/2"], "half of the places are for others");
+        let half = ["many/1", "many/2", "many/3", "many/4"];
+        assert_eq!(names(&mut places), half, "half of the places are for others");
         places.queue(run("few", "1"));
         places.queue(run("other", "1"));
         places.queue(run("other", "2"));
-        assert_eq!(names(&mut places), ["few/1", "other/1"]);
+        assert_eq!(names(&mut places), ["few/1", "other/1", "other/2"]);
         places.leave("many");
-        assert_eq!(names(&mut places), ["many/3"], "whose turn is next, and has less than half");
-        places.leave("few");
-        assert_eq!(names(&mut places), ["other/2"]);
+        assert_eq!(names(&mut places), [""; 0], "it has three, and two are free");
+        places.queue(run("few", "2"));
+        assert_eq!(names(&mut places), ["few/2"]);
+        places.leave("many");
+        places.leave("many");
+        assert_eq!(names(&mut places), ["many/5"], "it has one, and three are free");
+    }
+
+    #[test]
+    fn several_namespaces_that_have_all_they_may_leave_places_to_others() {
+        let mut places = Places::new(64);
+        let mut counts = Vec::new();
+        for namespace in 0..7 {
+            for number in 0..40 {
+                places.queue(run(&namespace.to_string(), &number.to_string()));
+            }
+            counts.push(names(&mut places).len());
+        }
+        assert_eq!(counts, [32, 16, 8, 4, 2, 1, 1], "each has less than the one before");
+        places.queue(run("another", "1"));
+        assert_eq!(names(&mut places), [""; 0], "seven have all of them");
+        let causes = |places: &Places, namespace: &str| {
+            let of = |(run, _): &(&Run, Cause)| run.namespace().as_deref() == Some(namespace);
+            places.waiting().filter(of).map(|(_, cause)| cause).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (causes(&places, "0"), causes(&places, "another")),
+            (vec![Cause::Share(64); 8], vec![Cause::Places(64)])
+        );
+        places.leave("0");
+        assert_eq!(names(&mut places), ["another/1"], "what is given back is for who has none");
     }
 
     #[test]
@@ -208,34 +247,70 @@ mod tests {
         assert!(places.waiting.is_empty() && places.turns.is_empty());
     }
 
+    #[test]
+    fn looks_for_drift_come_when_nothing_else_waits() {
+        let mut places = Places::new(1);
+        let look = |name: &str| {
+            let mut look = run("a", name);
+            look.spec.operation = Operation::Refresh;
+            let requester = &mut look.status.get_or_insert_default().requester;
+            requester.username = "system:stoa:stacks".to_owned();
+            requester.groups = vec!["system:masters".to_owned()];
+            look
+        };
+        for name in ["1", "2", "3", "4"] {
+            places.queue(look(name));
+        }
+        let mut asked_for = run("a", "5");
+        asked_for.spec.operation = Operation::Refresh;
+        places.queue(asked_for);
+        let mut begun = run("a", "6");
+        begun.status.get_or_insert_default().start_time = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        places.queue(begun);
+        places.forget("a", "a/2");
+        let mut came = Vec::new();
+        while let Some(next) = places.next() {
+            came.push(next.uid().unwrap());
+            if came.len() == 3 {
+                places.queue(run("a", "7"));
+            }
+            places.leave("a");
+        }
+        assert_eq!(came, ["a/6", "a/5", "a/1", "a/7", "a/3", "a/4"]);
+        assert!(places.waiting.is_empty() && places.turns.is_empty());
+    }
+
     proptest! {
-        /// Whatever comes and goes, no more work than may, everybody gets a place in the end, and within a round of the
-        /// others.
+        /// Whatever comes and goes, no more work than may, nobody who has none waits while a place is free, nobody gets one
+        /// who has as many as are free, and everybody gets one in the end.
         #[test]
-        fn everybody_gets_a_place(all in 1..6_usize, comes in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
+        fn everybody_gets_a_place(all in 1..9_usize, comes in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
             let mut places = Places::new(all);
-            let (mut working, mut waiting) = (VecDeque::new(), 0_usize);
-            let most = (all / 2).max(1);
+            let mut working: VecDeque<String> = VecDeque::new();
+            let mut waiting = 0_usize;
+            let of = |working: &VecDeque<String>, of: &str| working.iter().filter(|other| *other == of).count();
             for (number, (namespace, leaves)) in comes.iter().enumerate() {
                 places.queue(run(&namespace.to_string(), &number.to_string()));
                 waiting += 1;
                 if *leaves && let Some(done) = working.pop_front() {
-                    places.leave(done);
+                    places.leave(&done);
                 }
                 while let Some(next) = places.next() {
                     waiting -= 1;
-                    working.push_back(next.namespace().unwrap().leak());
+                    let namespace = next.namespace().unwrap();
+                    prop_assert!(of(&working, &namespace) + working.len() < all);
+                    working.push_back(namespace);
                 }
                 prop_assert!(working.len() <= all);
-                for namespace in &working {
-                    prop_assert!(working.iter().filter(|other| *other == namespace).count() <= most);
+                for (waits, _) in places.waiting().filter(|_| working.len() < all) {
+                    prop_assert!(of(&working, &waits.namespace().unwrap()) > 0);
                 }
             }
             while let Some(done) = working.pop_front() {
-                places.leave(done);
+                places.leave(&done);
                 while let Some(next) = places.next() {
                     waiting -= 1;
-                    working.push_back(next.namespace().unwrap().leak());
+                    working.push_back(next.namespace().unwrap());
                 }
             }
             prop_assert_eq!(waiting, 0);

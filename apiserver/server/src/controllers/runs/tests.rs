@@ -39,7 +39,7 @@ use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     events::Recorder,
     kinds::{self, lookup::Lookup, testing::deploying},
-    runs::{backends::Backends, runner},
+    runs::{Halt, backends::Backends, runner},
     sealing,
     subresources::Subresources,
 };
@@ -196,6 +196,19 @@ impl World {
         self.until(name, |status| status.phase.is_terminal()).await
     }
 
+    /// Deletes a run, and waits until it is gone.
+    async fn remove(&self, name: &str) {
+        let runs = self.registry.api::<Run>();
+        let mut changes = runs.subscribe(None);
+        runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
+        let gone = async {
+            while runs.get_opt("shop", name).await.unwrap().is_some() {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
+    }
+
     /// The run that the stack's deployment names, and how it fares.
     async fn deployment(&self) -> (Option<String>, Option<RunPhase>) {
         let stack = self.registry.api::<Stack>().get("shop", "web").await.unwrap();
@@ -225,9 +238,8 @@ async fn deleted_run_makes_way_for_the_next() {
     world.began("one").await;
     world.apply("two").await;
     assert_eq!(status(&world.registry.api::<Run>().get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
-    world.registry.api::<Run>().delete("shop", "one", &DeleteOptions::default()).await.unwrap();
+    world.remove("one").await;
     world.began("two").await;
-    assert!(world.registry.api::<Run>().get_opt("shop", "one").await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -348,6 +360,27 @@ async fn ended_run_is_not_taken_up_again() {
     let taken_up = take_up(world.services.clone(), seen, began, stops, Tries::default());
     tokio::time::timeout(PATIENCE, taken_up).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
+}
+
+#[tokio::test]
+async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack() {
+    let world = World::new().await;
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let (runs, stacks) = (world.registry.api::<Run>(), world.registry.api::<Stack>());
+    let seen = runs.get("shop", "one").await.unwrap();
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
+    let ended = runs.update_status_with("shop", "one", end).await.unwrap();
+    let stack = stacks.get("shop", "web").await.unwrap();
+    // As of before it was suspended.
+    let back = || unexecuted(world.services.clone(), seen.clone());
+    let entered = back().enter(RunPhase::Planning).await;
+    assert!(matches!(entered, Err(Halt::Abandoned(_))), "{entered:?}");
+    let mut late = back();
+    late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
+    assert_eq!(status(&late.run).phase, RunPhase::Succeeded);
+    assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
+    assert_eq!(stacks.get("shop", "web").await.unwrap(), stack);
 }
 
 #[tokio::test]

@@ -30,8 +30,8 @@ pub(super) enum Cause {
     Turn(String),
     /// All places are taken, so many.
     Places(usize),
-    /// The run's namespace has as many places as it may of all that there are.
-    Share(usize, usize),
+    /// The run's namespace has as many places as it may of all that there are, so many.
+    Share(usize),
 }
 
 impl Cause {
@@ -51,8 +51,8 @@ impl Cause {
             ),
             Self::Places(1) => "the only place for runs is taken".to_owned(),
             Self::Places(all) => format!("all {all} places for runs are taken"),
-            Self::Share(share, all) => format!(
-                "namespace {} has its share of the places for runs, {share} of {all}",
+            Self::Share(all) => format!(
+                "namespace {} gets no more of the {all} places for runs while it has as many as are free",
                 run.namespace().unwrap_or_default()
             ),
         }

@@ -202,3 +202,28 @@ async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_
     let hold = |project: &mut Project| project.finalizers_mut().push("example.com/held".to_owned());
     assert_refused(projects.update_with("shop", "web", hold).await.map(drop), "ann");
 }
+
+#[tokio::test]
+async fn who_may_write_a_status_says_nothing_of_what_is_live_to_have_a_stack_deleted() {
+    let world = World::with_stack().await;
+    let stacks = world.registry.api::<Stack>();
+    let set = |deployments: Value| {
+        move |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployments.clone()).unwrap();
+        }
+    };
+    let live = json!([{ "workspace": "dev", "resources": 1, "phase": "Succeeded" }]);
+    stacks.update_status_with("shop", "web-dev", set(live)).await.unwrap();
+    let anns = stacks.clone().with_context(by("ann", &[]));
+    for forged in [json!([]), json!([{ "workspace": "dev", "resources": 0, "phase": "Succeeded" }])] {
+        let error = anns.update_status_with("shop", "web-dev", set(forged)).await.unwrap_err();
+        assert!(
+            error.code() == 403 && error.message().contains("status.deployments are written by Stoa alone"),
+            "{error}"
+        );
+    }
+    let error = anns.delete("shop", "web-dev", &Default::default()).await.unwrap_err();
+    assert!(error.message().contains("its deletionPolicy is Refuse"), "{error}");
+    let observe = |stack: &mut Stack| stack.status.get_or_insert_default().observed_commit = Some("abc".to_owned());
+    anns.update_status_with("shop", "web-dev", observe).await.expect("what nothing goes by");
+}

@@ -210,7 +210,7 @@ async fn an_event_is_given_up_when_it_is_too_old_or_refused() {
 #[tokio::test]
 async fn only_so_many_are_kept_and_the_oldest_go_first() {
     let mut bed = Bed::new().await;
-    let receiver = Receiver::start(|_| Reply::Code(400)).await;
+    let receiver = Receiver::start(|_| Reply::Code(422)).await;
     bed.sink("chat", &receiver, json!({})).await;
     // Earlier terms gave up all but one of them.
     let uid = bed.read("chat").await.uid().unwrap();

@@ -59,6 +59,21 @@ async fn an_answer_may_ask_to_wait() {
 }
 
 #[tokio::test]
+async fn an_event_that_is_taken_for_a_bad_one_while_a_clock_is_wrong_is_tried_again() {
+    let bed = Bed::started().await;
+    let mut replies = [Reply::Code(400), Reply::Code(400)].into_iter();
+    let receiver = Receiver::start(move |_| replies.next().unwrap_or(Reply::Code(200))).await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    let first = receiver.next().await;
+    for _ in 1..3 {
+        assert_eq!(receiver.next().await.body, first.body);
+    }
+    bed.until_ready("chat", reason::AVAILABLE).await;
+    assert_eq!(bed.read("chat").await.status.unwrap().dead_letters, 0);
+}
+
+#[tokio::test]
 async fn events_of_a_stack_keep_their_order_and_hold_up_no_others() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|event| {

@@ -6,7 +6,10 @@ use stoa_machinery::registry::DeleteOptions;
 use stoa_test_s3::{REGION, S3Server};
 
 use super::*;
-use crate::controllers::runs::tests::World;
+use crate::{
+    controllers::runs::tests::World,
+    runs::{journal::tests::Narrow, runner},
+};
 
 struct Bed {
     world: World,
@@ -58,6 +61,11 @@ impl Bed {
 
     async fn put(&self, text: &'static str) -> Digest {
         self.store.put(&self.place.scope(), Bytes::from_static(text.as_bytes())).await.unwrap()
+    }
+
+    /// Documents as they are found to be loose.
+    fn due(&self, digests: &[Digest]) -> Vec<Due> {
+        vec![Due { store: self.store.clone(), scope: self.place.scope(), digests: digests.to_vec() }]
     }
 
     async fn is_there(&self, digest: &Digest) -> bool {
@@ -127,6 +135,57 @@ async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
     stack_is_gone(Bed::on_disk().await).await;
 }
 
+#[tokio::test]
+async fn documents_can_be_put_again_where_the_term_ends_before_they_are_removed() {
+    let log = Narrow::new(0);
+    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let bed = Bed::of(world, "default", Duration::from_millis(300), None).await;
+    let digest = bed.put("loose").await;
+    bed.wait().await;
+    log.hang_scans("/stoa/state/");
+    tokio::select! {
+        removed = bed.collector.remove(bed.due(&[digest]), &bed.end) => panic!("{removed:?}"),
+        () = log.hangs.notified() => {}
+    }
+    bed.put("loose").await;
+    assert!(bed.is_there(&digest).await);
+}
+
+#[tokio::test]
+async fn what_refers_to_documents_is_read_once_for_those_of_many_stacks() {
+    const STACKS: usize = 20;
+    let log = Narrow::new(0);
+    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let mut bed = Bed::of(world, "default", Duration::from_millis(300), None).await;
+    let mut reads = Vec::new();
+    for stacks in [1, STACKS] {
+        for number in 0..stacks {
+            let uid = format!("{stacks}-{number}");
+            note_scope(&*log, "shop", &uid, "default").await.unwrap();
+            bed.store.put(&format!("shop/{uid}"), Bytes::from_static(b"loose")).await.unwrap();
+        }
+        assert_eq!(bed.round().await, 0);
+        bed.wait().await;
+        let before = log.heads();
+        assert_eq!(bed.round().await, stacks);
+        reads.push(log.heads() - before);
+    }
+    // The Backend of each stack is read, and others may ask where the log ends meanwhile.
+    assert!(reads[1] < reads[0] + 2 * STACKS, "{reads:?}");
+}
+
+#[tokio::test]
+async fn documents_are_removed_in_parts_that_are_no_larger_than_they_may_be() {
+    let bed = Bed::on_disk().await;
+    let digests: Vec<Digest> = (0..7_u8).map(|number| Digest::of(&[number])).collect();
+    let due = [&digests[..2], &digests[2..2], &digests[2..6], &digests[6..]].map(|part| bed.due(part)).concat();
+    let size = |batch: &Vec<Due>| batch.iter().map(|of| of.digests.len()).collect::<Vec<_>>();
+    assert_eq!(batches(due.clone(), 3).iter().map(size).collect::<Vec<_>>(), [vec![2, 1], vec![3], vec![1]]);
+    let all: Vec<Digest> = batches(due, 3).into_iter().flatten().flat_map(|of| of.digests).collect();
+    assert_eq!(all, digests);
+    assert!(batches(Vec::new(), 3).is_empty());
+}
+
 mod buckets {
     use super::*;
 
@@ -191,7 +250,7 @@ async fn at_last(mut bed: Bed) {
     bed.put("again").await;
     // It was found to be loose, and is referred to by the time it is to go.
     bed.release(1, late).await;
-    let removed = bed.collector.remove(&bed.store, &bed.place, &[again, late], &bed.end).await.unwrap();
+    let removed = bed.collector.remove(bed.due(&[again, late]), &bed.end).await.unwrap();
     assert_eq!(removed, 0);
     assert!(bed.is_there(&again).await && bed.is_there(&late).await);
     assert_eq!(bed.round().await, 0);
@@ -202,13 +261,15 @@ async fn just_being_removed(bed: Bed) {
     let digest = bed.put("loose").await;
     let scope = bed.place.scope();
     let holds = bed.world.services.backends.holds().clone();
-    assert_eq!(holds.begin(&scope, &[digest], bed.grace), [], "it was put just now");
+    assert_eq!(holds.begin(&scope, &[digest], bed.grace).digests, [], "it was put just now");
     bed.wait().await;
-    assert_eq!(holds.begin(&scope, &[digest], bed.grace), [digest]);
+    let going = holds.begin(&scope, &[digest], bed.grace);
+    assert_eq!(going.digests, [digest]);
+    assert_eq!(holds.begin(&scope, &[digest], bed.grace).digests, [], "as through another Backend to the same bucket");
     let refused = bed.store.put(&scope, Bytes::from_static(b"loose")).await;
     assert!(matches!(refused, Err(DocumentError::Unavailable(_))), "{refused:?}");
     assert!(bed.store.put("shop/another", Bytes::from_static(b"loose")).await.is_ok(), "another document");
-    holds.end(&scope, &[digest]);
+    drop(going);
     bed.put("loose").await;
 }
 

@@ -33,9 +33,11 @@ pub(crate) struct Narrow {
     unrenewed: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
+    /// Scans of this are never answered.
+    unscanned: std::sync::OnceLock<&'static str>,
     /// How often it was asked where it ends, as by every list.
     heads: AtomicUsize,
-    /// Something is not written since it says that.
+    /// Something is not written since it says that, or not read.
     pub(crate) hangs: tokio::sync::Notify,
 }
 
@@ -46,9 +48,15 @@ impl Narrow {
             failures: failures.into(),
             unrenewed: 0.into(),
             hanging: std::sync::OnceLock::new(),
+            unscanned: std::sync::OnceLock::new(),
             heads: 0.into(),
             hangs: tokio::sync::Notify::new(),
         })
+    }
+
+    /// Fails this many times from now on.
+    pub(crate) fn fail(&self, times: usize) {
+        self.failures.store(times, Ordering::SeqCst);
     }
 
     /// Fails to renew leases this many times.
@@ -64,6 +72,11 @@ impl Narrow {
     /// Never answers to writes that say this.
     pub(crate) fn hang(&self, said: &'static str) {
         self.hanging.set(said).unwrap();
+    }
+
+    /// Never answers to scans of this prefix.
+    pub(crate) fn hang_scans(&self, prefix: &'static str) {
+        self.unscanned.set(prefix).unwrap();
     }
 }
 
@@ -104,6 +117,10 @@ impl Log for Narrow {
     }
 
     async fn scan(&self, prefix: &str, at: Option<Version>) -> Result<Snapshot, LogError> {
+        if self.unscanned.get().is_some_and(|unscanned| *unscanned == prefix) {
+            self.hangs.notify_one();
+            std::future::pending::<()>().await;
+        }
         self.log.scan(prefix, at).await
     }
 

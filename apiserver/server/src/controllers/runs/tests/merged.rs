@@ -7,6 +7,7 @@ use stoa_engine::{Plan, digest::canonical_json};
 use stoa_types::{
     Source,
     delivery::{PlanStatus, RunSource},
+    labels,
 };
 use tokio::sync::mpsc;
 

@@ -24,19 +24,6 @@ impl World {
         self.create("Run", name, spec).await;
     }
 
-    /// Deletes a run, and waits until it is gone.
-    async fn remove(&self, name: &str) {
-        let runs = self.registry.api::<Run>();
-        let mut changes = runs.subscribe(None);
-        runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
-        let gone = async {
-            while runs.get_opt("shop", name).await.unwrap().is_some() {
-                changes.next().await.unwrap();
-            }
-        };
-        tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
-    }
-
     async fn is_pending(&self, name: &str) -> bool {
         status(&self.registry.api::<Run>().get("shop", name).await.unwrap()).phase == RunPhase::Pending
     }
@@ -146,14 +133,14 @@ async fn preview_whose_plan_waits_to_be_carried_out_outlives_its_time() {
     assert_eq!(world.ended("look").await.phase, RunPhase::Succeeded);
     world.carry_out("two", "look").await;
     let look = runs.get("shop", "look").await.unwrap();
-    scheduler.see(look.clone()).await;
-    scheduler.sweep().await;
-    assert!(runs.get("shop", "look").await.unwrap().metadata.deletion_timestamp.is_none(), "its plan is needed");
-    assert!(scheduler.later.contains_key(&queue::key_of(&look)), "it is looked at again");
-    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Canceled;
-    runs.update_status_with("shop", "two", end).await.unwrap();
-    scheduler.later.clear();
     scheduler.see(look).await;
     scheduler.sweep().await;
+    scheduler.kept.settled().await;
+    assert!(runs.get("shop", "look").await.unwrap().metadata.deletion_timestamp.is_none(), "its plan is needed");
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Canceled;
+    runs.update_status_with("shop", "two", end).await.unwrap();
+    assert_eq!(scheduler.kept.hurry(), 1, "it is looked at again");
+    scheduler.sweep().await;
+    scheduler.kept.settled().await;
     assert!(runs.get("shop", "look").await.unwrap().metadata.deletion_timestamp.is_some());
 }

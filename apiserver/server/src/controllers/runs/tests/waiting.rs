@@ -55,7 +55,11 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
     let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
     for (places, why, message) in [
         (1, reason::NO_PLACE, "the only place for runs is taken"),
-        (4, reason::NAMESPACE_SHARE_USED, "namespace shop has its share of the places for runs, 2 of 4"),
+        (
+            4,
+            reason::NAMESPACE_SHARE_USED,
+            "namespace shop gets no more of the 4 places for runs while it has as many as are free",
+        ),
     ] {
         let mut world = World::new().await;
         world.services.max_runs = places;
@@ -96,7 +100,7 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
     assert_eq!(said().await, [" 4", "NoPlace 16"]);
     say(&mut told, all_places().collect()).await;
     assert_eq!(said().await, ["NoPlace 20"]);
-    let share = || all.iter().map(|run| (run, Cause::Share(2, 4)));
+    let share = || all.iter().map(|run| (run, Cause::Share(4)));
     say(&mut told, share().collect()).await;
     assert_eq!(said().await, ["NoPlace 20"], "they have just been told something");
     tokio::time::pause();
