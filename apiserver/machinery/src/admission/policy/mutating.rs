@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     admission::{
-        AdmissionPlugin, Attributes, Reinvocation,
+        AdmissionPlugin, Attributes, Operation, Reinvocation,
         cluster::{Namespaces, Watched},
         reinvocation::Memory,
     },
@@ -188,7 +188,8 @@ impl AdmissionPlugin for MutatingPolicies {
     }
 
     fn admits(&self, attributes: &Attributes<'_>) -> bool {
-        self.0.may_match(attributes)
+        // What is deleted is not changed, whatever rules name that operation: upstream's `NewPlugin` does not take it.
+        attributes.operation != Operation::Delete && self.0.may_match(attributes)
     }
 
     async fn admit(

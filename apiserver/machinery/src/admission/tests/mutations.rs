@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::support::{Configured, FakeParams, HookServer, Server, patched, refused};
-use crate::{object::Object, registry::Target};
+use crate::{
+    object::Object,
+    registry::{DeleteOptions, Target},
+};
 
 /// A policy `defaults` about new gadgets and changes of them, to be changed.
 fn policy(mutations: Value) -> Value {
@@ -237,4 +240,15 @@ async fn policies_select_and_are_counted() {
             "apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\"defaults\",policy_binding=\"everywhere\"} 1"
         ]
     );
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_not_evaluated() {
+    let mut failing = policy(json!([configuration("Object{spec: Object.spec{size: 5}}")]));
+    failing["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = json!(["*"]);
+    // There is no object when one is deleted, so that the condition cannot be evaluated.
+    failing["spec"]["matchConditions"] = json!([{"name": "small", "expression": "object.spec.size < 9"}]);
+    let server = Server::new(configured(failing)).await;
+    assert_eq!(server.create("shop", "a", 1).await.unwrap().object().0["spec"]["size"], 5);
+    server.gadgets.delete(&server.context, "shop", "a", &DeleteOptions::default()).await.unwrap();
 }
