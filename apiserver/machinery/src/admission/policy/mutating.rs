@@ -84,7 +84,7 @@ impl MutatingPolicies {
         let mut patched = false;
         for invocation in invocations {
             let Invocation { policy, params, .. } = invocation;
-            match policy.matches(attributes, object.as_deref(), params, namespace.as_deref()).await {
+            match policy.matches(attributes, object.as_deref(), params).await {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {

@@ -94,15 +94,10 @@ impl MutatingPolicy {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
         params: &Arc<Value>,
-        namespace: Option<&Namespace>,
     ) -> Result<bool, String> {
-        if self.conditions.is_empty() {
-            return Ok(true);
-        }
-        let inputs = Arc::new(Inputs::new(attributes, object, params.clone(), namespace));
         // Upstream gives policies of both kinds this step.
         let of = ConditionsOf { name: &self.definition.name, kind: "policy", step: "validate" };
-        self.conditions.hold_for(of, attributes, &inputs).await
+        self.conditions.hold(of, attributes, object, params).await
     }
 }
 

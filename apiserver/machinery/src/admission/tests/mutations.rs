@@ -137,6 +137,8 @@ async fn mutations_see_what_came_before_and_stop_at_conditions() {
     let mut doubled = policy(twice);
     doubled["spec"]["variables"] = json!([{"name": "more", "expression": "object.spec.size + 10"}]);
     assert_eq!(outcome(doubled.clone()).await.unwrap().0["size"], 12);
+    doubled["spec"]["matchConditions"] = json!([{"name": "none", "expression": "namespaceObject == null"}]);
+    assert_eq!(outcome(doubled.clone()).await.unwrap().0["size"], 12);
     doubled["spec"]["matchConditions"] = json!([{"name": "large", "expression": "object.spec.size > 5"}]);
     assert_eq!(outcome(doubled).await.unwrap().0["size"], 1);
 }
