@@ -15,6 +15,7 @@ mod builder;
 mod cluster_namespaces;
 mod delete;
 mod erased;
+mod fitting;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod in_flight;

@@ -37,8 +37,10 @@ const MAX_UNSEEN: usize = 8;
 pub(super) enum CreateAuthorization {
     /// The request was a create, and let in as one.
     Granted,
-    /// It was a PUT or an apply to what is not there yet: the permission is asked for once all else is in order.
+    /// It was a PUT to what is not there yet: the permission is asked for once all else is in order.
     Required,
+    /// It was an apply to what is not there yet: the same.
+    RequiredByApply,
 }
 
 /// How one round of an update ended.
@@ -124,7 +126,7 @@ impl Store {
         let mut draft = self.draft_new(context, (&object, managed_fields.as_ref()))?;
         warn(context, &draft);
         let name = draft.object.name().to_owned();
-        if authorization == CreateAuthorization::Required {
+        if authorization != CreateAuthorization::Granted {
             self.require(context, "create", (namespace, &name)).await?;
         }
         self.strategy.admit(context, &draft).await?;
@@ -145,7 +147,15 @@ impl Store {
             return Err(ApiError::new(500, "", message).into());
         }
         let prepared = self.prepare(draft.object)?;
-        match self.append(context, &key, Expect::Absent, &prepared, "create").await? {
+        let appended = match authorization {
+            CreateAuthorization::Granted | CreateAuthorization::Required => {
+                self.append_fitting(context, (&key, Expect::Absent), &prepared, "create").await?
+            }
+            CreateAuthorization::RequiredByApply => {
+                self.append(context, &key, Expect::Absent, &prepared, "create").await?
+            }
+        };
+        match appended {
             Outcome::Done(stored) => Ok(stored),
             Outcome::Lost => {
                 let existing = self.current_kept("create", &key).await?;
@@ -319,7 +329,12 @@ impl Store {
                 Outcome::Lost => Outcome::Lost,
             });
         }
-        self.append(context, &current.key, expect, &prepared, verb).await
+        match change {
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
+                self.append_fitting(context, (&current.key, expect), &prepared, verb).await
+            }
+            UpdateSource::Apply(_) => self.append(context, &current.key, expect, &prepared, verb).await,
+        }
     }
 
     /// What a change makes of an object, with the owners of its fields, after admission.
