@@ -162,7 +162,7 @@ fn merged(
     let failed = |text: &dyn std::fmt::Display| Failure::Evaluation(format!("error applying patch: {text}"));
     let mut merged = attributes.fields.merge(object, &Object(configuration)).map_err(|text| failed(&text))?;
     attributes.decoder.settle(&mut merged).map_err(|misfit| failed(&misfit.decoded))?;
-    Ok(merged)
+    Ok(attributes.with_defaults(merged))
 }
 
 fn patched(attributes: &Attributes<'_>, object: &Object, operations: &[Value]) -> Result<Object, Failure> {

@@ -144,6 +144,19 @@ async fn mutations_see_what_came_before_and_stop_at_conditions() {
 }
 
 #[tokio::test]
+async fn defaults_for_what_a_mutation_made_are_seen_by_the_next() {
+    let grow = [
+        configuration("Object{spec: Object.spec{size: 1000}}"),
+        operations(r#"[JSONPatch{op: "replace", path: "/spec/size", value: 1000}]"#),
+    ];
+    let label = "Object{metadata: Object.metadata{labels: {'tag': object.spec.tags[0]}}}";
+    for grow in grow {
+        let (_, labels) = outcome(policy(json!([grow, configuration(label)]))).await.expect("it is created");
+        assert_eq!(labels["tag"], "large");
+    }
+}
+
+#[tokio::test]
 async fn failures_count_as_the_policy_says() {
     let mut failing = policy(json!([
         configuration("Object{spec: Object.spec{size: object.spec.missing}}"),
