@@ -43,7 +43,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     type Object: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// Sets what was left out, besides the schema's defaults, which are there already. Whoever writes owns it, and
-    /// admission sees it. Called again after that, so that a second call has to change nothing.
+    /// admission sees it. Called again after each change that admission makes, and after all of it, so that a second call
+    /// has to change nothing.
     fn set_defaults(&self, _object: &mut Self::Object) {}
 
     /// Clears what clients may not set, and adds what is the server's, before an object is created; nobody owns that.

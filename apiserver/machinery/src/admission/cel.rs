@@ -177,12 +177,7 @@ impl Conditions {
         Self { batch: Batch { variables: Arc::default(), programs: Arc::new(programs) }, ignores_failures }
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.batch.programs.is_empty()
-    }
-
-    /// Whether all hold, for a webhook.
+    /// Whether all hold. They see no namespace, as upstream's `matchconditions` shows them none.
     ///
     /// # Errors
     ///
@@ -192,30 +187,14 @@ impl Conditions {
         of: ConditionsOf<'_>,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
+        params: &Arc<Json>,
     ) -> Result<bool, String> {
-        if self.is_empty() {
+        if self.batch.programs.is_empty() {
             return Ok(true);
         }
-        let inputs = Arc::new(Inputs::new(attributes, object, Arc::default(), None));
-        self.hold_for(of, attributes, &inputs).await
-    }
-
-    /// Whether all hold.
-    ///
-    /// # Errors
-    ///
-    /// As for [`hold`](Self::hold).
-    pub(super) async fn hold_for(
-        &self,
-        of: ConditionsOf<'_>,
-        attributes: &Attributes<'_>,
-        inputs: &Arc<Inputs>,
-    ) -> Result<bool, String> {
-        if self.is_empty() {
-            return Ok(true);
-        }
+        let inputs = Arc::new(Inputs::new(attributes, object, params.clone(), None));
         let began = Instant::now();
-        let outcome = evaluate(&self.batch, inputs, attributes.context, CONDITIONS_BUDGET).await;
+        let outcome = evaluate(&self.batch, &inputs, attributes.context, CONDITIONS_BUDGET).await;
         let mut failed = 0;
         let mut errors = Vec::new();
         let mut holds = true;

@@ -61,6 +61,12 @@ impl Operation {
     }
 }
 
+/// Sets what was left out of objects, as their kind's strategy does it.
+pub(crate) trait Defaulter: Send + Sync {
+    /// The object as its type has it, with defaults. One that is not of that type stays as it is.
+    fn with_defaults(&self, object: Object) -> Object;
+}
+
 /// A write on its way through admission; the object itself travels beside it, since it may change.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
@@ -86,6 +92,8 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Reads the object anew after it was changed.
     pub decoder: &'a Decoder,
+    /// Sets what it lacks then, besides its schema's defaults; nothing for a Scale, which has no others.
+    pub(crate) defaulter: Option<&'a dyn Defaulter>,
     /// Merges configurations into it.
     pub(crate) fields: &'a FieldManagers,
     /// Counts what is done about it.
@@ -122,6 +130,14 @@ impl Attributes<'_> {
         }
     }
 
+    /// An object that was changed, with defaults for what it lacks now: the next one who is asked sees them.
+    fn with_defaults(&self, object: Object) -> Object {
+        match self.defaulter {
+            Some(defaulter) => defaulter.with_defaults(object),
+            None => object,
+        }
+    }
+
     /// Reads what a patch made of the object.
     ///
     /// # Errors
@@ -140,7 +156,7 @@ impl Attributes<'_> {
         if validation == FieldValidation::Strict && !unknown.is_empty() {
             return Err(ApiError::internal(unknown.message()));
         }
-        Ok(object)
+        Ok(self.with_defaults(object))
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::profile;
 
@@ -112,18 +113,33 @@ impl LogFile {
     /// Writes a line, or hands it over; whether that worked.
     pub(super) fn write(&self, line: Vec<u8>) -> bool {
         match &self.sink {
-            Sink::Direct(output) => match output.lock().write(&line) {
-                Ok(()) => true,
-                Err(error) => {
-                    tracing::error!(%error, "an audit event could not be written");
-                    false
+            Sink::Direct(output) => {
+                // No more than one thread that serves requests is kept by a storage that hangs: the next makes room first.
+                let written = match output.try_lock() {
+                    Some(mut output) => output.write(&line),
+                    None => aside(|| output.lock().write(&line)),
+                };
+                match written {
+                    Ok(()) => true,
+                    Err(error) => {
+                        tracing::error!(%error, "an audit event could not be written");
+                        false
+                    }
                 }
-            },
+            }
             Sink::Handed(sender) => match sender.try_send(line) {
                 Ok(()) => true,
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
             },
         }
+    }
+}
+
+/// Does what may take long while another thread goes on with the tasks of this one, if this is one of several.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        Ok(_) | Err(_) => work(),
     }
 }
 
@@ -222,5 +238,54 @@ impl Turned {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc::channel,
+    };
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_storage_that_hangs_keeps_no_more_than_those_who_write_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = LogOptions { path: folder.path().join("audit.log"), ..LogOptions::default() };
+        let log = Arc::new(LogFile::open(options).unwrap());
+        let ((held, is_held), (release, released)) = (channel(), channel());
+        let hanging = log.clone();
+        let hanging = std::thread::spawn(move || {
+            let Sink::Direct(output) = &hanging.sink else { panic!("requests wait for it") };
+            let _held = output.lock();
+            held.send(()).unwrap();
+            released.recv().unwrap();
+        });
+        is_held.recv().unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let writing: Vec<_> = (0..4)
+            .map(|_| {
+                let (log, begun) = (log.clone(), begun.clone());
+                tokio::spawn(async move {
+                    begun.fetch_add(1, SeqCst);
+                    log.write(b"{}\n".to_vec())
+                })
+            })
+            .collect();
+        // As many as there are threads.
+        while begun.load(SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+        let other = tokio::time::timeout(Duration::from_secs(20), tokio::spawn(async {})).await;
+        release.send(()).unwrap();
+        hanging.join().unwrap();
+        for written in writing {
+            assert!(written.await.unwrap());
+        }
+        other.expect("others go on").unwrap();
+        assert_eq!(fs::read(folder.path().join("audit.log")).unwrap(), b"{}\n".repeat(4));
     }
 }

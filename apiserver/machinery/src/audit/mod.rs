@@ -17,7 +17,7 @@ use std::{fmt, sync::Arc};
 
 use prometheus::{IntCounter, IntCounterVec};
 
-pub(crate) use self::trail::{Ending, NotStored, Recorded, Trail, of_unknown_sender, source_ips};
+pub(crate) use self::trail::{Begun, Ending, NotStored, Recorded, Trail, of_unknown_sender, source_ips};
 pub use self::{
     log::{LogError, LogFile, LogMode, LogOptions},
     policy::{Policy, PolicyError},

@@ -258,14 +258,6 @@ impl Trail {
                 let code = changing.status.as_ref().and_then(|known| known.code);
                 changing.status = Some(ResponseStatus { code: code.or(status.code), ..status });
             }
-            if changing.status.is_none() {
-                changing.status = Some(ResponseStatus {
-                    status: Some("Success".to_owned()),
-                    message: Some("Connection closed early".to_owned()),
-                    code: Some(200),
-                    ..ResponseStatus::default()
-                });
-            }
             if let Some(object) = object.filter(|_| self.wants_response()) {
                 changing.response = Some(object);
             }
@@ -276,6 +268,20 @@ impl Trail {
             changing.panicked
         };
         self.write(if panicked { Stage::Panic } else { Stage::ResponseComplete });
+    }
+
+    /// Records the end of a request that nobody is left to answer, as upstream does it.
+    fn broken_off(&self, long_running: bool) {
+        self.changing.lock().status.get_or_insert_with(|| ResponseStatus {
+            status: Some("Success".to_owned()),
+            message: Some("Connection closed early".to_owned()),
+            code: Some(200),
+            ..ResponseStatus::default()
+        });
+        if long_running || self.unknown {
+            self.write(Stage::ResponseStarted);
+        }
+        self.complete(None, false);
     }
 
     /// Writes an event; whether it was taken, or not wanted.
@@ -385,6 +391,46 @@ pub(crate) fn source_ips(headers: &HeaderMap, peer: SocketAddr) -> Vec<String> {
         found.push(peer);
     }
     found.iter().map(IpAddr::to_string).collect()
+}
+
+/// Holds a request's trail until there is an answer, so that it is known of one whose filters were broken off.
+///
+/// A request is dropped with its trail in here when its client goes away, or the server does not wait for it any longer.
+/// What it did may have happened all the same, so that this is recorded, too.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    trail: Mutex<Option<Arc<Trail>>>,
+    long_running: bool,
+}
+
+impl Begun {
+    /// Holds none yet.
+    pub(crate) fn new(long_running: bool) -> Self {
+        Self { trail: Mutex::new(None), long_running }
+    }
+
+    /// Holds this one.
+    pub(crate) fn hold(&self, trail: Option<Arc<Trail>>) {
+        *self.trail.lock() = trail;
+    }
+
+    /// The one that is held.
+    pub(crate) fn held(&self) -> Option<Arc<Trail>> {
+        self.trail.lock().clone()
+    }
+
+    /// Gives it away, to who records the answer.
+    pub(crate) fn take(&self) -> Option<Arc<Trail>> {
+        self.trail.lock().take()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(trail) = self.take() {
+            trail.broken_off(self.long_running);
+        }
+    }
 }
 
 /// The end of a trail: collects what is sent of a response, and records when it is done.

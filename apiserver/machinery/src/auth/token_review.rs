@@ -24,11 +24,21 @@ use crate::{http::websocket, request::UserInfo};
 const REMEMBERED: usize = 4096;
 
 /// What a review said: the user, or why there is none.
-type Review = Result<UserInfo, String>;
+type Review = Result<UserInfo, Refusal>;
+
+/// Why a token is nobody's.
+#[derive(Clone, Debug)]
+enum Refusal {
+    /// Nobody knows it, or it is for others; the reason may be empty.
+    Answer(String),
+    /// What the reviewer says went wrong. It may know the token the next time.
+    Error(String),
+}
 
 /// Asks the kube-apiserver whose token it is, by `TokenReview`.
 ///
-/// Answers are kept for some time under a salted digest; no token is held in memory for longer than its request.
+/// Answers are kept for some time under a salted digest; no token is held in memory for longer than its request. Errors
+/// that the kube-apiserver has with a token are not kept, as upstream keeps none.
 pub struct TokenReviewer {
     client: Client,
     audiences: Vec<String>,
@@ -76,8 +86,7 @@ impl TokenReviewer {
     async fn fetch(&self, token: &str) -> Result<Review, AuthenticationError> {
         let _in_flight = self.metrics.tokens.in_flight();
         let found = self.review(token).await;
-        // Without a reason it is an answer that nobody knows the token.
-        let is_answer = matches!(&found, Ok(review) if review.as_ref().err().is_none_or(String::is_empty));
+        let is_answer = matches!(&found, Ok(Ok(_) | Err(Refusal::Answer(_))));
         self.metrics.tokens.fetched(is_answer);
         found
     }
@@ -91,12 +100,14 @@ impl TokenReviewer {
         let answer = reviewed(&self.client, &review, &self.metrics.token_reviews).await?;
         let status = answer.status.unwrap_or_default();
         if status.authenticated != Some(true) {
-            return Ok(Err(status.error.unwrap_or_default()));
+            // Without an error it is an answer that nobody knows the token.
+            let error = status.error.filter(|error| !error.is_empty());
+            return Ok(Err(error.map_or_else(|| Refusal::Answer(String::new()), Refusal::Error)));
         }
         // A reviewer that knows no audiences answers none; then a token could be for anybody.
         let answered = status.audiences.unwrap_or_default();
         if !self.audiences.is_empty() && !self.audiences.iter().any(|audience| answered.contains(audience)) {
-            return Ok(Err(format!("it is for the audiences {answered:?}")));
+            return Ok(Err(Refusal::Answer(format!("it is for the audiences {answered:?}"))));
         }
         let user = status.user.unwrap_or_default();
         Ok(Ok(UserInfo {
@@ -120,7 +131,11 @@ impl Authenticator for TokenReviewer {
         };
         let key = Sha256::new().chain_update(self.salt).chain_update(&token).finalize().into();
         let (began, tokens) = (Instant::now(), &self.metrics.tokens);
-        let answer = self.reviews.entry(&key, began, |_| self.kept);
+        // Who waits for the same review hears of an error as well.
+        let answer = self.reviews.entry(&key, began, |review| match review {
+            Ok(_) | Err(Refusal::Answer(_)) => self.kept,
+            Err(Refusal::Error(_)) => Duration::ZERO,
+        });
         if let Some(review) = answer.get() {
             tokens.asked(true, began.elapsed());
             return found(review.clone());
@@ -144,7 +159,10 @@ impl Authenticator for TokenReviewer {
 }
 
 fn found(review: Review) -> Result<Option<UserInfo>, AuthenticationError> {
-    review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
+    review.map(Some).map_err(|refusal| {
+        let (Refusal::Answer(reason) | Refusal::Error(reason)) = refusal;
+        AuthenticationError::InvalidToken { reason }
+    })
 }
 
 /// What the subprotocol begins with in which a browser, which cannot set headers, carries a token.

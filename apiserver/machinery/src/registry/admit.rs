@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{DeleteOptions, Scaling, Store, Stored, Target};
 use crate::{
-    admission::{Attributes, Chain, Operation, Sight},
+    admission::{Attributes, Chain, Defaulter, Operation, Sight},
     definition::ResourceDefinition,
     managed_fields::{self, FieldManagers},
     object::Object,
@@ -169,7 +169,7 @@ impl Store {
         old_object: Option<&'a Object>,
         options: &'a Value,
     ) -> Attributes<'a> {
-        let Written { definition, decoder, fields, scaling: _ } = self.written_as(write.target);
+        let Written { definition, decoder, fields, scaling } = self.written_as(write.target);
         Attributes {
             context: write.context,
             definition: &self.definition,
@@ -182,9 +182,20 @@ impl Store {
             options,
             dry_run: write.context.dry_run,
             decoder,
+            defaulter: scaling.is_none().then_some(self as &dyn Defaulter),
             fields,
             metrics: chain.metrics(),
         }
+    }
+}
+
+impl Defaulter for Store {
+    fn with_defaults(&self, mut object: Object) -> Object {
+        // They are checked as they are.
+        let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
+        let mut object = self.strategy.typed(&object).unwrap_or(object);
+        put_managed_fields(&mut object, managed_fields);
+        object
     }
 }
 

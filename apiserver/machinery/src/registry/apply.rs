@@ -50,7 +50,7 @@ impl Store {
         // There is no version that it could be, but it has to be one.
         sent_version(object.meta_str("resourceVersion"))?;
         object.metadata_mut().remove("resourceVersion");
-        match self.create_named(context, namespace, object, CreateAuthorization::Required).await {
+        match self.create_named(context, namespace, object, CreateAuthorization::RequiredByApply).await {
             Ok(stored) => Ok(Created::Done(stored)),
             Err(CreateError { taken: true, .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
             Err(CreateError { error, taken: false }) => Err(error),

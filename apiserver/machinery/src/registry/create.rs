@@ -26,8 +26,10 @@ const NAME_TRIES: usize = 8;
 pub(super) enum CreateAuthorization {
     /// The request was a create, and let in as one.
     Granted,
-    /// It was a PUT or an apply to what is not there yet: the permission is asked for once all else is in order.
+    /// It was a PUT to what is not there yet: the permission is asked for once all else is in order.
     Required,
+    /// It was an apply to what is not there yet: the same.
+    RequiredByApply,
 }
 
 /// Why a create failed, and whether that was because the name is taken.
@@ -118,7 +120,7 @@ impl Store {
         let mut draft = self.draft_new(context, (&object, managed_fields.as_ref()))?;
         warn(context, &draft);
         let name = draft.object.name().to_owned();
-        if authorization == CreateAuthorization::Required {
+        if authorization != CreateAuthorization::Granted {
             self.require(context, "create", (namespace, &name)).await?;
         }
         self.strategy.admit(context, &draft).await?;
@@ -139,7 +141,15 @@ impl Store {
             return Err(ApiError::new(500, "", message).into());
         }
         let prepared = self.prepare(draft.object)?;
-        match self.append(context, &key, Expect::Absent, &prepared, "create").await? {
+        let appended = match authorization {
+            CreateAuthorization::Granted | CreateAuthorization::Required => {
+                self.append_fitting(context, (&key, Expect::Absent), &prepared, "create").await?
+            }
+            CreateAuthorization::RequiredByApply => {
+                self.append(context, &key, Expect::Absent, &prepared, "create").await?
+            }
+        };
+        match appended {
             Outcome::Done(stored) => Ok(stored),
             Outcome::Lost => {
                 let existing = self.current_kept("create", &key).await?;

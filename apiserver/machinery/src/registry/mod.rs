@@ -17,6 +17,7 @@ mod cluster_namespaces;
 mod create;
 mod delete;
 mod erased;
+mod fitting;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod in_flight;

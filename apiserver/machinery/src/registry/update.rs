@@ -188,7 +188,12 @@ impl Store {
                 Outcome::Lost => Outcome::Lost,
             });
         }
-        self.append(context, &current.key, expect, &prepared, verb).await
+        match change {
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
+                self.append_fitting(context, (&current.key, expect), &prepared, verb).await
+            }
+            UpdateSource::Apply(_) => self.append(context, &current.key, expect, &prepared, verb).await,
+        }
     }
 
     /// What a change makes of an object, with the owners of its fields, after admission.

@@ -17,7 +17,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
 use uuid::Uuid;
@@ -131,8 +130,7 @@ impl Chain {
         let mut record = Record::new(metrics, &info, &parts.method, &parts.headers, &query, long_running);
         let received = Timestamp::now();
         let audit_id = audit_id(&mut parts.headers);
-        // Kept here, so that it is known of a request whose filters were broken off.
-        let trail = Mutex::new(None);
+        let trail = audit::Begun::new(long_running);
         // What the answer's format depends on, for when the request itself is gone.
         let mut accepts = HeaderMap::new();
         for value in parts.headers.get_all(header::ACCEPT) {
@@ -156,7 +154,7 @@ impl Chain {
         let outcome = match deadline.clone() {
             Err(error) => {
                 let of = (&info, &parts.uri, &parts.headers);
-                *trail.lock() = self.trail_of_failure(&connection, of, &audit_id, received);
+                trail.hold(self.trail_of_failure(&connection, of, &audit_id, received));
                 Err(Failed::Request(error))
             }
             Ok(deadline) => {
@@ -196,7 +194,7 @@ impl Chain {
         let took = record.received().elapsed();
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
         record.answered(code, is_watch);
-        if let Some(trail) = trail.into_inner() {
+        if let Some(trail) = trail.take() {
             let failure = response.extensions().get::<response::Failure>();
             trail.answered(code, long_running, failure.map(|failure| &*failure.0));
             // A Status says more than its code; other objects count only where they are asked for, documents never.
@@ -229,14 +227,14 @@ impl Chain {
         connection: &Connection,
         passing: Passing,
         record: &mut Record,
-        trail: &Mutex<Option<Arc<Trail>>>,
+        trail: &audit::Begun,
     ) -> Result<Response<Body>, ApiError> {
         let Passing { info, long_running, mut request, audit_id, received, lines, end } = passing;
         let mut user = match self.authenticate(connection, &mut request, record).await {
             Ok(user) => user,
             Err(error) => {
                 let of = (&info, request.uri(), request.headers());
-                *trail.lock() = self.trail_of_failure(connection, of, &audit_id, received);
+                trail.hold(self.trail_of_failure(connection, of, &audit_id, received));
                 return Err(error);
             }
         };
@@ -251,7 +249,7 @@ impl Chain {
                 }
             }
         };
-        trail.lock().clone_from(&begun);
+        trail.hold(begun.clone());
         let audited = Instant::now();
         self.metrics.audited(audited.duration_since(authenticated));
         let attributes = info.attributes();
@@ -476,11 +474,7 @@ fn recorded<'a>(
 }
 
 /// Waits for the filters until the deadline; a panic in them is a 500 that says nothing.
-async fn in_time<F>(
-    deadline: Option<Instant>,
-    filters: F,
-    trail: &Mutex<Option<Arc<Trail>>>,
-) -> Result<Response<Body>, Failed>
+async fn in_time<F>(deadline: Option<Instant>, filters: F, trail: &audit::Begun) -> Result<Response<Body>, Failed>
 where
     F: Future<Output = std::thread::Result<Result<Response<Body>, ApiError>>>,
 {
@@ -497,7 +491,7 @@ where
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         tracing::error!(panic = message, "a request caused a panic");
-        if let Some(trail) = &*trail.lock() {
+        if let Some(trail) = trail.held() {
             trail.panicked(message);
         }
         Failed::Panicked

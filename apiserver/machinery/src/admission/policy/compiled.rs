@@ -149,13 +149,13 @@ impl Policy {
         if let Some(error) = &self.compile_error {
             return self.failed(error.clone());
         }
-        let inputs = Arc::new(Inputs::new(attributes, object, params, namespace));
         let of = ConditionsOf { name: &self.definition.name, kind: "policy", step: "validate" };
-        match self.conditions.hold_for(of, attributes, &inputs).await {
+        match self.conditions.hold(of, attributes, object, &params).await {
             Ok(true) => {}
             Ok(false) => return Decision::default(),
             Err(error) => return self.failed(error),
         }
+        let inputs = Arc::new(Inputs::new(attributes, object, params, namespace));
         let outcomes = match evaluate(&self.expressions, &inputs, attributes.context, BUDGET).await {
             Ok(outcomes) => outcomes,
             Err(error) => return self.failed(error),

@@ -94,15 +94,10 @@ impl MutatingPolicy {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
         params: &Arc<Value>,
-        namespace: Option<&Namespace>,
     ) -> Result<bool, String> {
-        if self.conditions.is_empty() {
-            return Ok(true);
-        }
-        let inputs = Arc::new(Inputs::new(attributes, object, params.clone(), namespace));
         // Upstream gives policies of both kinds this step.
         let of = ConditionsOf { name: &self.definition.name, kind: "policy", step: "validate" };
-        self.conditions.hold_for(of, attributes, &inputs).await
+        self.conditions.hold(of, attributes, object, params).await
     }
 }
 
@@ -167,7 +162,7 @@ fn merged(
     let failed = |text: &dyn std::fmt::Display| Failure::Evaluation(format!("error applying patch: {text}"));
     let mut merged = attributes.fields.merge(object, &Object(configuration)).map_err(|text| failed(&text))?;
     attributes.decoder.settle(&mut merged).map_err(|misfit| failed(&misfit.decoded))?;
-    Ok(merged)
+    Ok(attributes.with_defaults(merged))
 }
 
 fn patched(attributes: &Attributes<'_>, object: &Object, operations: &[Value]) -> Result<Object, Failure> {

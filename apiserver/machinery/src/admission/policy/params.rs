@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::{ParamKind, ParamRef};
 use kube::{
     Api, Client,
-    core::{DynamicObject, GroupVersionKind},
+    core::{DynamicObject, GroupVersionKind, TypeMeta},
     discovery::{self, Scope},
     runtime::{
         WatchStreamExt as _,
@@ -149,7 +149,12 @@ impl ClusterParams {
         let writer = reflector::store::Writer::new(resource.clone());
         let store = writer.as_reader();
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let changes = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+        let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+        // A list tells the type of the cluster's own kinds once for all of its items.
+        let typed = move |object: &mut DynamicObject| {
+            object.types.get_or_insert_with(|| types.clone());
+        };
+        let changes = watcher(api, watcher::Config::default()).default_backoff().modify(typed).reflect(writer);
         let end = self.end.clone();
         tokio::spawn(async move {
             let mut changes = std::pin::pin!(changes);
@@ -198,5 +203,72 @@ impl Params for ClusterParams {
         // An order that does not change from one write to the next.
         found.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         Ok(found.iter().map(|object| json(object)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A cluster with two ConfigMaps, of which `few` has no type in the list, as the kube-apiserver sends it.
+    async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        if request.uri().query().unwrap_or("").contains("watch=true") {
+            std::future::pending::<()>().await;
+        }
+        let metadata = |name: &str| json!({"name": name, "namespace": "shop"});
+        let answer = match request.uri().path() {
+            "/api/v1" => json!({
+                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
+                "resources": [{
+                    "name": "configmaps", "singularName": "configmap", "namespaced": true, "kind": "ConfigMap",
+                    "verbs": ["get", "list", "watch"],
+                }],
+            }),
+            "/api/v1/configmaps" => json!({
+                "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},
+                "items": [
+                    {"metadata": metadata("few"), "data": {"max": "1"}},
+                    {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata("many"), "data": {"max": "9"}},
+                ],
+            }),
+            other => panic!("unexpected request {other}"),
+        };
+        Ok(Response::new(Full::from(answer.to_string())))
+    }
+
+    #[tokio::test]
+    async fn objects_have_their_type_however_they_were_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(respond)));
+            }
+        });
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let params = ClusterParams::new(client, CancellationToken::new());
+        let kind = ParamKind { api_version: Some("v1".to_owned()), kind: Some("ConfigMap".to_owned()) };
+        let whole = |name: &str, max: &str| {
+            json!({
+                "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "shop"},
+                "data": {"max": max},
+            })
+        };
+        let few = params.find(&kind, "shop", "few").await.unwrap().expect("it is there");
+        assert_eq!(*few, whole("few", "1"));
+        let all = params.select(&kind, "shop", &LabelSelector::default()).await.unwrap();
+        assert_eq!(
+            all.iter().map(|found| (**found).clone()).collect::<Vec<_>>(),
+            [whole("few", "1"), whole("many", "9")]
+        );
     }
 }

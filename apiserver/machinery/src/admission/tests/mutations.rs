@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::support::{Configured, FakeParams, HookServer, Server, patched, refused};
-use crate::{object::Object, registry::Target};
+use crate::{
+    object::Object,
+    registry::{DeleteOptions, Target},
+};
 
 /// A policy `defaults` about new gadgets and changes of them, to be changed.
 fn policy(mutations: Value) -> Value {
@@ -134,8 +137,23 @@ async fn mutations_see_what_came_before_and_stop_at_conditions() {
     let mut doubled = policy(twice);
     doubled["spec"]["variables"] = json!([{"name": "more", "expression": "object.spec.size + 10"}]);
     assert_eq!(outcome(doubled.clone()).await.unwrap().0["size"], 12);
+    doubled["spec"]["matchConditions"] = json!([{"name": "none", "expression": "namespaceObject == null"}]);
+    assert_eq!(outcome(doubled.clone()).await.unwrap().0["size"], 12);
     doubled["spec"]["matchConditions"] = json!([{"name": "large", "expression": "object.spec.size > 5"}]);
     assert_eq!(outcome(doubled).await.unwrap().0["size"], 1);
+}
+
+#[tokio::test]
+async fn defaults_for_what_a_mutation_made_are_seen_by_the_next() {
+    let grow = [
+        configuration("Object{spec: Object.spec{size: 1000}}"),
+        operations(r#"[JSONPatch{op: "replace", path: "/spec/size", value: 1000}]"#),
+    ];
+    let label = "Object{metadata: Object.metadata{labels: {'tag': object.spec.tags[0]}}}";
+    for grow in grow {
+        let (_, labels) = outcome(policy(json!([grow, configuration(label)]))).await.expect("it is created");
+        assert_eq!(labels["tag"], "large");
+    }
 }
 
 #[tokio::test]
@@ -237,4 +255,15 @@ async fn policies_select_and_are_counted() {
             "apiserver_mutating_admission_policy_check_total{error_type=\"no_error\",policy=\"defaults\",policy_binding=\"everywhere\"} 1"
         ]
     );
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_not_evaluated() {
+    let mut failing = policy(json!([configuration("Object{spec: Object.spec{size: 5}}")]));
+    failing["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = json!(["*"]);
+    // There is no object when one is deleted, so that the condition cannot be evaluated.
+    failing["spec"]["matchConditions"] = json!([{"name": "small", "expression": "object.spec.size < 9"}]);
+    let server = Server::new(configured(failing)).await;
+    assert_eq!(server.create("shop", "a", 1).await.unwrap().object().0["spec"]["size"], 5);
+    server.gadgets.delete(&server.context, "shop", "a", &DeleteOptions::default()).await.unwrap();
 }

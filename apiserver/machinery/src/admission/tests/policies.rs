@@ -192,6 +192,12 @@ async fn constraints_and_conditions_narrow_a_policy_and_its_bindings() {
             json!([{"name": "c", "expression": "object.spec.size > 5"}]))
         .await
     );
+    // They see no namespace.
+    assert!(
+        !outcome(|policy, _| policy["spec"]["matchConditions"] =
+            json!([{"name": "c", "expression": "namespaceObject == null"}]))
+        .await
+    );
     assert!(
         outcome(|policy, _| policy["spec"]["matchConstraints"]["namespaceSelector"] =
             json!({"matchLabels": {"env": "test"}}))

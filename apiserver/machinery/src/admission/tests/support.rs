@@ -41,7 +41,7 @@ use crate::{
     request::{RequestContext, UserInfo},
     selector::LabelSelector,
     status::ApiError,
-    strategy::DefaultStrategy,
+    strategy::Strategy,
 };
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,20 @@ pub(super) struct GadgetSpec {
 pub(super) struct GadgetStatus {
     #[serde(default)]
     phase: String,
+}
+
+/// Gadgets of a thousand and more are tagged as large by default.
+#[derive(Debug)]
+struct Gadgets;
+
+impl Strategy for Gadgets {
+    type Object = Gadget;
+
+    fn set_defaults(&self, object: &mut Gadget) {
+        if object.spec.size >= 1_000 && object.spec.tags.is_empty() {
+            object.spec.tags = vec!["large".to_owned()];
+        }
+    }
 }
 
 /// Namespaces `shop`, labelled `env: prod`, and `lab`, labelled `env: test`.
@@ -299,7 +313,7 @@ impl Server {
         let end = CancellationToken::new();
         let metrics = Families::default();
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
-            .register(ResourceDefinition::from_crd(&Gadget::crd()), DefaultStrategy::<Gadget>::default())
+            .register(ResourceDefinition::from_crd(&Gadget::crd()), Gadgets)
             .admission(Chain::new(plugins).counted(Metrics::new(&metrics).unwrap()))
             .end_with(end.clone())
             .build()

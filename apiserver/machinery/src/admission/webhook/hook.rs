@@ -267,7 +267,7 @@ impl Hook {
             return Ok(false);
         }
         let of = ConditionsOf { name: &self.name, kind: "webhook", step: self.hook_type.step() };
-        match self.conditions.hold(of, attributes, object).await {
+        match self.conditions.hold(of, attributes, object, &Arc::default()).await {
             Ok(true) => Ok(true),
             Ok(false) => {
                 attributes.metrics.excluded(&self.name, self.hook_type.part(), attributes.operation);

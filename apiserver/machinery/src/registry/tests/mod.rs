@@ -5,6 +5,7 @@ mod concurrency;
 mod create;
 mod deep;
 mod delete;
+mod fitting;
 mod follow;
 mod list;
 pub(crate) mod scale;

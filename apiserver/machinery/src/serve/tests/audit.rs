@@ -121,6 +121,40 @@ async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test]
+async fn a_request_whose_client_goes_away_is_recorded_to_its_end() {
+    let early = json!({"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200});
+    let check = async |h2: bool, (method, target): (Method, &str), expected: &[&str]| {
+        let mut setup = Setup::default();
+        let log = Log::start(&mut setup, "rules: [{level: Metadata}]");
+        let server = setup.start().await;
+        let ann = setup.cas.client("ann");
+        let identity = Identity::Certificate(&ann);
+        let (mut client, connection) = server.try_connect(identity, h2, &rustls::version::TLS13).await.unwrap();
+        // A stream is reset when nobody waits for its answer any more, and a connection of HTTP/1.1 ends.
+        tokio::select! {
+            answer = client.send(method, target, &[]) => panic!("it is answered: {answer:?}"),
+            () = server.echo.begun.notified() => {}
+        }
+        if !h2 {
+            connection.abort();
+        }
+        let events = log.events(expected.len()).await;
+        assert_eq!(stages(&events), expected);
+        for event in &events[1..] {
+            assert_eq!(event["responseStatus"], early, "{event:#}");
+            assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow", "{event:#}");
+        }
+        server.end().await;
+    };
+    for h2 in [false, true] {
+        let delete = (Method::DELETE, "/apis/g.io/v1/slows/s");
+        check(h2, delete, &["RequestReceived", "ResponseComplete"]).await;
+        let watch = (Method::GET, "/apis/g.io/v1/slows?watch=true");
+        check(h2, watch, &["RequestReceived", "ResponseStarted", "ResponseComplete"]).await;
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_takes_long_says_what_it_waited_for() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "omitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]");

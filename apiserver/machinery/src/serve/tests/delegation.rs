@@ -41,6 +41,7 @@ async fn a_token_is_reviewed_once_and_not_passed_on() {
 #[tokio::test]
 async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
     let fake = FakeCluster::start(|_| true).await;
+    fake.state.tokens.lock().insert("wrong".to_owned(), Value::Null);
     let server = with_tokens(&fake).start().await;
     let mut client = server.connect(Identity::Nobody).await;
     for _ in 0..2 {
@@ -61,6 +62,18 @@ async fn a_blank_too_many_before_a_token_is_warned_of() {
     let warning = "the provided Authorization header contains extra space before the bearer token, and is ignored";
     assert_eq!(answer.headers["warning"], format!("299 - \"{warning}\""));
     assert!(!get(&mut client, "wrong").await.headers.contains_key("warning"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_token_that_the_cluster_has_an_error_with_is_reviewed_again() {
+    let fake = FakeCluster::start(|_| true).await;
+    let server = with_tokens(&fake).start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    assert_eq!(get(&mut client, "early").await.code, StatusCode::UNAUTHORIZED);
+    fake.state.tokens.lock().insert("early".to_owned(), json!({"username": "ann"}));
+    assert_eq!(get(&mut client, "early").await.json()["user"], "ann");
+    assert_eq!(fake.state.reviews.lock().len(), 2);
     server.end().await;
 }
 

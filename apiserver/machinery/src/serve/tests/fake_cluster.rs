@@ -18,7 +18,8 @@ pub(crate) struct FakeCluster {
 }
 
 pub(crate) struct State {
-    /// Token to user, which may have the token's audiences besides.
+    /// Token to user, which may have the token's audiences besides, or to null for one that nobody knows. Any other is an
+    /// error.
     pub(crate) tokens: Mutex<BTreeMap<String, Value>>,
     /// What reviews answer once, in order, instead of a review.
     pub(crate) failures: Mutex<Vec<Value>>,
@@ -111,6 +112,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             match path {
                 "/apis/authentication.k8s.io/v1/tokenreviews" => {
                     let status = match state.tokens.lock().get(spec["token"].as_str().unwrap()) {
+                        Some(Value::Null) => json!({"authenticated": false}),
                         Some(user) => json!({"authenticated": true, "user": user, "audiences": user["audiences"]}),
                         None => json!({"error": "unknown"}),
                     };
