@@ -45,7 +45,8 @@ pub struct GitOptions {
     /// How long a commit may wait for others to share its pack.
     pub linger: Duration,
     /// The least time between two packs while writes keep coming: a pack has the whole tree of each folder that it
-    /// changes, whether by one commit or by a hundred. Main of a remote has a pace of its own.
+    /// changes, whether by one commit or by a hundred. What is written is on main within a second all the same. Main of a
+    /// remote has a pace of its own.
     pub pace: Duration,
     /// How long to wait after a failure, and at first before files that wait for something are tried again.
     pub retry: Duration,
@@ -68,7 +69,7 @@ impl Default for GitOptions {
             remote: None,
             poll: Duration::from_millis(500),
             linger: Duration::from_millis(50),
-            pace: Duration::from_millis(500),
+            pace: Duration::from_millis(800),
             retry: Duration::from_secs(1),
             patience: Duration::from_secs(5),
             repack: Duration::from_secs(10),
