@@ -23,13 +23,20 @@ mod storage;
 mod subresources;
 mod webhook;
 
-use std::time::Duration;
+use std::{io::IsTerminal as _, time::Duration};
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use mimalloc::MiMalloc;
 use stoa_machinery::profile;
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::{self, writer::BoxMakeWriter},
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    util::SubscriberInitExt as _,
+};
 
 use crate::options::{Command, LogFormat, Options};
 
@@ -46,11 +53,10 @@ fn main() -> anyhow::Result<()> {
     timeouts.context("libgit2 takes no timeouts")?;
     let options = Options::parse();
     let filter = EnvFilter::try_new(&options.log_filter)?;
-    let registry = tracing_subscriber::registry().with(filter);
-    match options.log_format {
-        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).init(),
-        LogFormat::Json => registry.with(fmt::layer().json().with_writer(std::io::stderr)).init(),
-    }
+    // `NO_COLOR` is how people turn colours off, see https://no-color.org.
+    let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    let lines = log_lines(options.log_format, BoxMakeWriter::new(std::io::stderr), is_coloured);
+    tracing_subscriber::registry().with(filter).with(lines).init();
     // Both ends of TLS use the same provider; an earlier choice would be the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -68,4 +74,37 @@ fn main() -> anyhow::Result<()> {
     // A Git server that does not answer must not hold up the end.
     runtime.shutdown_timeout(LAST_WORDS);
     ended
+}
+
+/// What is logged as lines of text or of JSON; text is in colours only where somebody looks at it.
+fn log_lines<S>(format: LogFormat, writer: BoxMakeWriter, is_coloured: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    match format {
+        LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(is_coloured).boxed(),
+        LogFormat::Json => fmt::layer().json().with_writer(writer).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(format: LogFormat, is_coloured: bool) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = log_lines(format, BoxMakeWriter::new(file.reopen().unwrap()), is_coloured);
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(answer = 42, "told"));
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn log_that_goes_to_a_file_has_no_colours() {
+        let text = logged(LogFormat::Text, false);
+        assert!(text.contains(" WARN ") && text.ends_with("told answer=42\n") && !text.contains('\u{1b}'), "{text:?}");
+        assert!(logged(LogFormat::Text, true).contains('\u{1b}'));
+        let json = logged(LogFormat::Json, true);
+        assert!(json.starts_with('{') && !json.contains('\u{1b}'), "{json:?}");
+    }
 }

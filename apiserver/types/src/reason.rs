@@ -48,7 +48,7 @@ pub const STEP_FAILED: &str = "StepFailed";
 pub const HOOK_SUCCEEDED: &str = "HookSucceeded";
 /// A hook of a step did not let it go on, or could not be asked.
 pub const HOOK_FAILED: &str = "HookFailed";
-/// A hook of a workflow let nothing go on yet, and is called again.
+/// A hook of a workflow let nothing go on yet, and is tried again.
 pub const HOOK_RETRIED: &str = "HookRetried";
 /// What is desired was started.
 pub const STARTED: &str = "Started";
@@ -90,6 +90,8 @@ pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
 pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 /// The source could not be turned into a Spec.
 pub const GENERATE_FAILED: &str = "GenerateFailed";
+/// The source was turned into a Spec, and not everything that it or the run says could be taken into account.
+pub const GENERATED_WITH_WARNINGS: &str = "GeneratedWithWarnings";
 /// The Spec could not be planned.
 pub const PLAN_FAILED: &str = "PlanFailed";
 /// What is to be imported cannot be read, or may not be recorded.

@@ -161,18 +161,20 @@ impl KubernetesRuntime {
 
     fn desired_target(&self, desired: &Resource) -> Result<(usize, Target), RuntimeError> {
         let target = Target::of_desired(desired)?;
-        Ok((self.find(&target)?, target))
+        let index = self.find(&target).map_err(|error| {
+            let advice = "let the Spec name one of these, or none for the first; spec.forgetClusters of a Run forgets what \
+                          is on record there, and moves nothing";
+            advised(error, advice)
+        })?;
+        Ok((index, target))
     }
 
     fn prior_target(&self, prior: &StateResource) -> Result<(usize, Target), RuntimeError> {
         let target = Target::of_prior(prior)?;
-        let index = self.find(&target).map_err(|error| match error {
-            RuntimeError::Invalid { message, field } => {
-                let advice = "it is on record there; give the workspace that cluster again until it is removed or has \
-                              moved, or, if it is gone for good, name it in spec.forgetClusters of a Run";
-                RuntimeError::Invalid { message: format!("{message}; {advice}"), field }
-            }
-            other => other,
+        let index = self.find(&target).map_err(|error| {
+            let advice = "it is on record there; give the workspace that cluster again until it is removed or has moved, \
+                          or, if it is gone for good, name it in spec.forgetClusters of a Run";
+            advised(error, advice)
         })?;
         Ok((index, target))
     }
@@ -196,6 +198,16 @@ impl KubernetesRuntime {
 
     fn take_remembered(&self, id: &ResourceId) -> Option<Map<String, Value>> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+}
+
+/// A refusal with what to do about it behind.
+fn advised(error: RuntimeError, advice: &str) -> RuntimeError {
+    match error {
+        RuntimeError::Invalid { message, field } => {
+            RuntimeError::Invalid { message: format!("{message}; {advice}"), field }
+        }
+        other => other,
     }
 }
 

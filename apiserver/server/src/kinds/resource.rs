@@ -24,6 +24,12 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::new("Health", Cell::Path(&["status", "health"]), "How it fared then."),
             Column::age(),
             Column::new("Id", Cell::Path(&["spec", "id"]), "The engine's id.").wide(),
+            Column::new(
+                "Cluster",
+                Cell::Path(&["spec", "kubernetes", "cluster"]),
+                "The cluster of the workspace that it is in.",
+            )
+            .wide(),
             Column::new("Release", Cell::Path(&["spec", "release"]), "The release that last changed it.")
                 .kind("integer")
                 .wide(),

@@ -16,7 +16,7 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    Release, Run, Stack,
+    Release, Run, Stack, Workspace,
     delivery::{Operation, Requester, RunSpec, RunStatus},
     labels,
 };
@@ -126,13 +126,16 @@ pub(super) async fn refusal(
         Ok(name) => name,
         Err(error) => return Ok(Some(error)),
     };
-    if workspace::require_use(lookup, context, &name).await?.is_none() {
+    let Some(workspace) = workspace::require_use(lookup, context, &name).await? else {
         return Ok(Some(FieldError::not_found("spec.workspace", &name)));
-    }
+    };
     let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
     if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
         let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
         return Ok(Some(FieldError::invalid("spec.workspace", &name, stack_is_for)));
+    }
+    if let Some(error) = forgets_present(run, &workspace) {
+        return Ok(Some(error));
     }
     if run.spec.planned() == Operation::Rollback
         && let Some(number) = run.spec.release
@@ -161,6 +164,15 @@ pub(super) async fn refusal(
         }
     }
     Ok(None)
+}
+
+/// A cluster that a run is to forget, and that its workspace has: what is on record there is looked at.
+fn forgets_present(run: &Run, workspace: &Workspace) -> Option<FieldError> {
+    let clusters = workspace.spec.kubernetes.as_ref().map_or(&[][..], |target| target.clusters.as_slice());
+    let has = |name: &String| clusters.iter().any(|cluster| cluster.name == *name);
+    let (position, name) = run.spec.forget_clusters.iter().enumerate().find(|(_, name)| has(name))?;
+    let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
+    Some(FieldError::invalid(format!("spec.forgetClusters[{position}]"), name, why))
 }
 
 /// Somebody, as it is recorded.

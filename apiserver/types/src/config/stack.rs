@@ -54,7 +54,7 @@ pub struct StackSpec {
     /// Manual (nothing), Preview or Apply. Whoever sets it or changes the stack then needs what it takes to start that.
     #[serde(default)]
     pub trigger: Trigger,
-    /// How often to look for drift with a read-only preview, as a duration such as 30m; 0s for never.
+    /// How often to look for drift with a read-only preview, from 10s to 168h, such as 30m; 0s for never.
     #[serde(default = "default_drift_interval")]
     pub drift_interval: DurationString,
     /// How the source becomes a Spec.

@@ -107,7 +107,8 @@ pub struct KubernetesTarget {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub clusters: Vec<Cluster>,
     /// What becomes of a plan that deletes a Namespace or CustomResourceDefinition of whose contents the credentials may not
-    /// list everything, so that others may own something of that; absent: Refuse.
+    /// list everything, so that others may own something of that. Refuse, which is the default: the plan is refused, unless what
+    /// it deletes says stoa.dev/delete-contents. Ignore: it is carried out, and tells which kinds were not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlisted_contents: Option<UnlistedContents>,
 }

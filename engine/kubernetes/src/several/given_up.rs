@@ -34,6 +34,10 @@ async fn what_is_on_record_in_a_cluster_that_is_gone_for_good_is_forgotten_where
     let told = deployment.refused(&wanted).await;
     assert!(told[0].contains("\"gone\"") && told[0].contains("spec.forgetClusters of a Run"), "{told:?}");
     let deployment = deployment.forgetting(&["gone"]);
+    let unmoved = deployment.refused(&spec(vec![web("gone")])).await;
+    let advice = "the workspace has no cluster \"gone\", it has main, east; let the Spec name one of these, or none for the \
+                  first; spec.forgetClusters of a Run forgets what is on record there, and moves nothing";
+    assert!(unmoved.len() == 1 && unmoved[0].ends_with(advice), "{unmoved:?}");
     let planned = deployment.plan(&wanted).await.unwrap();
     assert_eq!(
         planned.table,

@@ -131,9 +131,9 @@ spec: {{backend: {{name: {name}}}, kubernetes: {{clusters: [{{name: main, inClus
     organization.stack("web", &remaining.join("- id: "));
     let refused = organization.fail("web", "Apply", "");
     assert!(refused.contains("name it in spec.forgetClusters of a Run"), "{refused}");
-    let mistaken = organization.fail("web", "Preview", "forgetClusters: [main]");
+    let mistaken = organization.refused("web", "Preview", "forgetClusters: [main]");
     assert!(
-        mistaken.contains("spec.forgetClusters") && mistaken.contains("the workspace has cluster main"),
+        mistaken.contains("spec.forgetClusters[0]") && mistaken.contains("the workspace has that cluster"),
         "{mistaken}"
     );
     let run = organization.succeed("web", "Apply", "forgetClusters: [east]");

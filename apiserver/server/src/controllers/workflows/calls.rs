@@ -302,8 +302,8 @@ impl Call {
             tracing::warn!(namespace = self.key.0, workflow = self.key.1, %error, "a Secret cannot be read");
             format!("{} cannot be read", self.place())
         })?;
-        let text = found.and_then(|mut keys| keys.remove(&secret.key));
-        text.ok_or_else(|| format!("{} does not exist", self.place()))
+        let mut keys = found.ok_or_else(|| format!("Secret {} does not exist", secret.name))?;
+        keys.remove(&secret.key).ok_or_else(|| format!("Secret {} has no key {:?}", secret.name, secret.key))
     }
 }
 
@@ -367,6 +367,7 @@ fn has_key(text: &str, secret: &[u8]) -> bool {
 mod tests {
     use futures_util::FutureExt as _;
     use http::{HeaderMap, Response};
+    use stoa_machinery::Object;
 
     use super::*;
     use crate::controllers::runs::tests::World;
@@ -428,8 +429,20 @@ mod tests {
         let called = call.called.clone();
         call.run().await;
         let Called { attempts, phase, message } = called.lock().clone();
-        let why = "key \"key\" of Secret hooks does not exist";
+        let why = "Secret hooks does not exist";
         assert_eq!((attempts, phase, message.as_str()), (1, HookPhase::Failed, why));
+    }
+
+    #[tokio::test]
+    async fn secret_that_is_missing_is_told_from_a_key_that_is() {
+        let world = World::with_secrets().await;
+        let call = call(&world.services, &Turns::default().of("shop"), Duration::ZERO);
+        assert_eq!(call.secret().await.unwrap_err(), "Secret hooks does not exist");
+        let secret = json!({"metadata": {"name": "hooks"}, "stringData": {"other": KEY}});
+        let Value::Object(secret) = secret else { unreachable!("a map") };
+        let store = world.registry.store("", "v1", "secrets").unwrap();
+        store.create(&RequestContext::internal("test"), "shop", Object(secret)).await.unwrap();
+        assert_eq!(call.secret().await.unwrap_err(), "Secret hooks has no key \"key\"");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) fn tell(services: &Services, old: &Workflow, new: &Workflow) {
     }
 }
 
-/// Records how hooks ended, and that they are called again.
+/// Records how hooks ended, and that they are tried again.
 fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, after: &WorkflowStatus) {
     let steps = after.steps.iter().enumerate().map(|(i, step)| {
         let known = before.steps.get(i).map_or(&[][..], |step| step.hooks.as_slice());
@@ -70,7 +70,7 @@ fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, afte
     }
 }
 
-/// Which hooks are called again, and why, if any are.
+/// Which hooks are tried again, and why, if any are.
 pub(super) fn retried_hooks(state: &WorkflowStatus) -> Option<String> {
     let steps = state.steps.iter().map(|step| (format!("step {}", step.name), &step.hooks));
     let all = steps.chain([("the workflow".to_owned(), &state.hooks)]);
@@ -79,8 +79,8 @@ pub(super) fn retried_hooks(state: &WorkflowStatus) -> Option<String> {
     (!said.is_empty()).then(|| machine::cut(&said.join("; ")))
 }
 
-/// What is said of a hook of which a try failed and which is called again.
+/// What is said of a hook of which a try failed and which is tried again.
 fn retried(of: &str, hook: &HookStatus) -> Option<String> {
     let is_retried = hook.phase == HookPhase::Running && !hook.message.is_empty();
-    is_retried.then(|| format!("hook {} of {of} is called again: {}", hook.name, hook.message))
+    is_retried.then(|| format!("hook {} of {of} is tried again: {}", hook.name, hook.message))
 }

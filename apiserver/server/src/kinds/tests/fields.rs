@@ -211,3 +211,13 @@ async fn columns_have_the_types_of_what_they_show() {
     }
     assert!(checked > 20, "{checked}");
 }
+
+#[tokio::test]
+async fn resource_shows_its_cluster_where_there_is_room() {
+    let world = World::new().await;
+    let store = world.registry.store("delivery.stoa.dev", "v1alpha1", "resources").unwrap();
+    let column = store.definition().columns.iter().find(|column| column.name == "Cluster").unwrap();
+    let stoa_machinery::definition::Cell::Path(path) = column.cell else { panic!("{column:?}") };
+    let object = Object(json!({ "spec": { "kubernetes": { "cluster": "east" } } }).as_object().unwrap().clone());
+    assert_eq!((object.get_path(path), column.priority), (Some(&json!("east")), 1));
+}

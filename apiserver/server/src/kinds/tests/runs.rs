@@ -55,6 +55,24 @@ async fn version_and_parameters_are_for_what_is_rendered() {
     assert_eq!(causes(&error), ["spec.steps[1].run.parameters: Forbidden: this operation renders nothing"]);
 }
 
+#[tokio::test]
+async fn a_cluster_that_the_workspace_has_cannot_be_forgotten() {
+    let world = World::with_stack().await;
+    let clusters = json!([{ "name": "main", "inCluster": true }, { "name": "east", "inCluster": true }]);
+    let spec = json!({ "backend": { "name": "default" }, "kubernetes": { "clusters": clusters } });
+    let workspace = json!({ "metadata": { "name": "clustered" }, "spec": spec });
+    world.make("platform.stoa.dev/v1alpha1", "Workspace", "", workspace).await.unwrap();
+    let stack = json!({ "metadata": { "name": "web-all" }, "spec": { "project": "web", "workspaces": ["clustered"] } });
+    world.make("config.stoa.dev/v1alpha1", "Stack", "shop", stack).await.unwrap();
+    let run = |operation: &str, forgotten: &[&str]| json!({ "stack": "web-all", "operation": operation, "forgetClusters": forgotten });
+    let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
+    for operation in ["Preview", "Apply", "Destroy"] {
+        let error = world.made("Run", "r", run(operation, &["old", "east"])).await.unwrap_err();
+        assert_eq!(causes(&error), [format!("spec.forgetClusters[1]: Invalid value: \"east\": {why}")], "{operation}");
+    }
+    world.made("Run", "r", run("Apply", &["old"])).await.unwrap();
+}
+
 #[test]
 fn run_from_before_a_rule_can_be_cancelled() {
     let spec = json!({ "stack": "web", "operation": "Destroy", "version": "v1", "parameters": { "cell": "c1" } });

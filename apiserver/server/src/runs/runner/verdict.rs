@@ -4,6 +4,7 @@ use std::{error::Error as _, sync::Arc};
 
 use prost::Message as _;
 use stoa_proto::Problem;
+use stoa_types::reason;
 use tonic::{Code, Status};
 
 /// The runner's word for having no time.
@@ -70,6 +71,11 @@ pub(super) fn broke(message: String, times: usize) -> Status {
 /// How many calls broke in flight before this was said; 0 where something else went wrong.
 pub(crate) fn broken_calls(status: &Status) -> usize {
     status.source().and_then(|source| source.downcast_ref::<Broke>()).map_or(0, |broke| broke.0)
+}
+
+/// Whether a source was looked at that has no such version.
+pub(crate) fn lacks_version(status: &Status) -> bool {
+    problem(status).is_some_and(|problem| problem.reason == reason::VERSION_NOT_FOUND)
 }
 
 /// The problem in the details of a status, if there is one.

@@ -5,7 +5,13 @@ use stoa_failpoint::reached;
 use stoa_types::{delivery::Operation, reason};
 
 use super::{plan, resolve};
-use crate::runs::{Halt, documents, execution::Execution, runner, status, target::Target};
+use crate::{
+    events::Kind,
+    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
+};
+
+/// So many warnings are in the Event about them.
+const TOLD: usize = 5;
 
 /// The Spec in clear, which is rendered once and then kept, and the digest of what is kept.
 pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
@@ -62,5 +68,29 @@ async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> R
     for warning in &response.warnings {
         execution.journal.note("Generating", format!("warning: {warning}"));
     }
+    if let Some(message) = told(&response.warnings) {
+        execution.services.recorder.record(&execution.run, Kind::Warning, reason::GENERATED_WITH_WARNINGS, message);
+    }
     Ok((response.spec, response.generator))
+}
+
+/// What an Event says of warnings, if there are any.
+fn told(warnings: &[String]) -> Option<String> {
+    let (first, more) = warnings.split_at(warnings.len().min(TOLD));
+    let more = (!more.is_empty()).then(|| format!("and {} more, see runs/log", more.len()));
+    let parts: Vec<&str> = first.iter().chain(&more).map(String::as_str).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_tells_the_first_warnings_and_how_many_more_there_are() {
+        let warnings: Vec<String> = (0..7).map(|number| number.to_string()).collect();
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&warnings[..5]).unwrap(), "0; 1; 2; 3; 4");
+        assert_eq!(told(&warnings).unwrap(), "0; 1; 2; 3; 4; and 2 more, see runs/log");
+    }
 }

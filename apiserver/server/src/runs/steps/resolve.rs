@@ -9,7 +9,7 @@ use stoa_types::{
 
 use super::plan;
 use crate::kinds::release;
-use crate::runs::{Halt, execution::Execution, state::State, status, target::Target};
+use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
 
 /// The commit that the run is for; decided once.
 pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
@@ -46,9 +46,17 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
         version: version.clone(),
         r#ref: target.source()?.spec.reference.clone(),
     };
+    let names_it =
+        if execution.run.spec.version.is_some() { "spec.version" } else { "spec.desiredVersion of the Stack" };
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
-    let response = response.map_err(|e| execution.refused(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
+    let refused = |e: tonic::Status| match execution.refused(&e, reason::SOURCE_UNREACHABLE) {
+        Halt::Failed { reason, message } if runner::lacks_version(&e) => {
+            Halt::failed(reason, format!("{names_it}: {message}"))
+        }
+        halt => halt,
+    };
+    let response = response.map_err(refused)?.into_inner();
     execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));
     Ok(response.commit)
 }

@@ -30,7 +30,7 @@ struct Deployed {
 impl Deployed {
     async fn new() -> Self {
         let planned: Planned = Arc::new(Mutex::new(plan(Some(json!({"action": "Create"})))));
-        let rendered = Rendered { spec: r#"{"resources":[]}"#, earlier: Vec::new() };
+        let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
         let (address, conversations) = Scripted::rendering(planned.clone(), rendered).await;
         let world = World::with_runner(runner::at(address)).await.controlled();
         let mut deployed = Self { world, planned, conversations };

@@ -68,12 +68,14 @@ pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
 /// What a scripted runner waits for, which may change. It does not answer about a plan as long as there is something.
 pub(super) type Awaits = watch::Sender<Vec<String>>;
 
-/// What a scripted runner renders of any commit, and which commits are in the history of all others. Without a Spec it has no
-/// room to look at commits.
+/// What a scripted runner renders of any commit, with these warnings, which commits are in the history of all others, and which
+/// version there is not. Without a Spec it has no room to look at commits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendered {
     pub(super) spec: &'static str,
+    pub(super) warnings: Vec<String>,
     pub(super) earlier: Vec<String>,
+    pub(super) lacking: &'static str,
 }
 
 /// A runner that plans what it is told, and lets the test carry it out.
@@ -188,13 +190,18 @@ impl Answers for Scripted {
     }
 
     async fn generate(&self, _: Request<GenerateRequest>) -> Answer<GenerateResponse> {
-        let spec = self.rendered.spec.into();
-        Ok(Response::new(GenerateResponse { spec, generator: "Spec".to_owned(), ..GenerateResponse::default() }))
+        let (spec, warnings) = (self.rendered.spec.into(), self.rendered.warnings.clone());
+        Ok(Response::new(GenerateResponse { spec, warnings, generator: "Spec".to_owned() }))
     }
 
     async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         if !self.rendered.spec.is_empty() {
             let commit = request.into_inner().version;
+            if commit == self.rendered.lacking {
+                let (reason, message) = (reason::VERSION_NOT_FOUND.to_owned(), format!("it has no commit {commit:?}"));
+                let problem = Problem { reason, message: message.clone(), ..Problem::default() };
+                return Err(Status::with_details(Code::NotFound, message, problem.encode_to_vec().into()));
+            }
             return Ok(Response::new(ResolveResponse { commit, ..ResolveResponse::default() }));
         }
         let problem = Problem { reason: "Busy".to_owned(), message: BUSY.to_owned(), ..Problem::default() };

@@ -26,7 +26,8 @@ const SPEC: &str = r#"{"resources":[]}"#;
 async fn planning(plan: Plan, earlier: &str) -> (World, Planned, mpsc::UnboundedReceiver<Conversation>) {
     let planned: Planned = Arc::new(Mutex::new(plan));
     let earlier = earlier.chars().map(|letter| letter.to_string().repeat(40)).collect();
-    let (address, conversations) = Scripted::rendering(planned.clone(), Rendered { spec: SPEC, earlier }).await;
+    let (address, conversations) =
+        Scripted::rendering(planned.clone(), Rendered { spec: SPEC, earlier, ..Rendered::default() }).await;
     (World::with_runner(runner::at(address)).await, planned, conversations)
 }
 

@@ -172,7 +172,8 @@ fn has_ended(step: &mut StepStatus, situation: &Situation<'_>, name: &str) -> bo
     step.message = match (has_ended, status.message.as_str()) {
         (true, _) => String::new(),
         (false, "") => format!("hook {name} is called"),
-        (false, why) => format!("hook {name} is called again: {why}"),
+        // Nothing may have been called yet, as where the Secret is missing.
+        (false, why) => format!("hook {name} is tried again: {why}"),
     };
     has_ended
 }

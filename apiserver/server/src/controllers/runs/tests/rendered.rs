@@ -1,0 +1,67 @@
+//! What people are told of how the Spec of a run was made, and why it was not.
+
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::Event;
+
+use super::{
+    fenced::{Planned, Rendered, Scripted, deleting},
+    *,
+};
+
+/// A world whose runner renders this, and plans nothing of it.
+async fn rendering(rendered: Rendered) -> World {
+    let planned: Planned = Arc::new(Mutex::new(deleting(&[])));
+    let rendered = Rendered { spec: r#"{"resources":[]}"#, ..rendered };
+    let (address, _) = Scripted::rendering(planned, rendered).await;
+    World::with_runner_and_secrets(runner::at(address)).await.controlled()
+}
+
+impl World {
+    async fn previews(&self, name: &str, more: Value) -> RunStatus {
+        let mut spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.create("Run", name, spec).await;
+        self.ended(name).await
+    }
+
+    /// Waits for an Event of a reason; what it says.
+    async fn event(&self, why: &str) -> String {
+        let events = self.registry.api::<Event>();
+        let mut changes = events.subscribe(None);
+        let found = async {
+            loop {
+                let all = events.list(Some("shop"), "").await.unwrap();
+                let told = all.into_iter().find(|event| event.reason.as_deref() == Some(why));
+                if let Some(told) = told {
+                    return told.message.unwrap_or_default();
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("it is told")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
+    let warnings = vec!["generator Spec takes no parameters: cell".to_owned(), "a: is passed over".to_owned()];
+    let world = rendering(Rendered { warnings, ..Rendered::default() }).await;
+    let ended = world.previews("one", json!({"version": "main", "parameters": {"cell": "c1"}})).await;
+    assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
+    let told = world.event(reason::GENERATED_WITH_WARNINGS).await;
+    assert_eq!(told, "generator Spec takes no parameters: cell; a: is passed over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_that_there_is_not_is_told_by_the_field_that_names_it() {
+    let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
+    for (name, more, field) in
+        [("one", json!({"version": "latest"}), "spec.version"), ("two", json!({}), "spec.desiredVersion of the Stack")]
+    {
+        let ended = world.previews(name, more).await;
+        let failed = condition(&ended.conditions, reason::FAILED).unwrap();
+        let message = format!("{field}: it has no commit \"latest\"");
+        assert_eq!((&*failed.reason, &*failed.message), (reason::SOURCE_NOT_FOUND, &*message));
+    }
+}
