@@ -4,7 +4,7 @@
 //! there are very many hardly anything is left of these: then files are told by their paths, together with all that have
 //! everything else in common, as those of one push mostly do.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,32 +85,36 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     format!("{}{}", &text[..end], InvalidFile::CUT)
 }
 
+/// Files by path, as they are written.
+pub(super) type Files<'a> = BTreeMap<Cow<'a, str>, Cow<'a, InvalidFile>>;
+
 /// Files that have all but their paths in common.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Alike {
+pub(super) struct Alike<'a> {
     #[serde(flatten)]
-    file: InvalidFile,
-    paths: Vec<String>,
+    file: Cow<'a, InvalidFile>,
+    paths: Vec<Cow<'a, str>>,
 }
 
-impl Alike {
+impl<'a> Alike<'a> {
     /// Those of whose reasons hardly anything is kept, and the others.
-    pub(super) fn of(files: BTreeMap<String, InvalidFile>) -> (Vec<Self>, BTreeMap<String, InvalidFile>) {
-        let (mut alike, mut others) = (BTreeMap::<InvalidFile, Vec<String>>::new(), BTreeMap::new());
+    pub(super) fn of(files: &'a BTreeMap<String, InvalidFile>) -> (Vec<Self>, Files<'a>) {
+        let (mut alike, mut others) = (BTreeMap::<&InvalidFile, Vec<Cow<'a, str>>>::new(), Files::new());
         for (path, file) in files {
+            let path = Cow::Borrowed(path.as_str());
             if file.is_bare() {
                 alike.entry(file).or_default().push(path);
             } else {
-                others.insert(path, file);
+                others.insert(path, Cow::Borrowed(file));
             }
         }
-        (alike.into_iter().map(|(file, paths)| Self { file, paths }).collect(), others)
+        (alike.into_iter().map(|(file, paths)| Self { file: Cow::Borrowed(file), paths }).collect(), others)
     }
 
     /// By path.
     pub(super) fn files(self) -> impl Iterator<Item = (String, InvalidFile)> {
-        let Self { file, paths } = self;
-        paths.into_iter().map(move |path| (path, file.clone()))
+        let (file, paths) = (self.file.into_owned(), self.paths);
+        paths.into_iter().map(move |path| (path.into_owned(), file.clone()))
     }
 }
 
