@@ -120,10 +120,18 @@ impl Chain {
     ) -> Response<Body> {
         let (mut parts, incoming) = request.into_parts();
         let info = RequestInfo::new(&parts.method, &parts.uri);
-        if info.lacks_resource() {
-            return unreadable(&parts.method, &parts.uri, audit_id(&mut parts.headers));
-        }
         let query = Query::parse(parts.uri.query().unwrap_or(""));
+        if info.lacks_resource() {
+            // Nobody is asked who they are, so that they are strangers, who may not keep an HTTP/2 connection.
+            if parts.version == Version::HTTP_2 {
+                connection.close.cancel();
+            }
+            let mut record = Record::new(self.metrics.clone(), &info, &parts.method, &parts.headers, &query, false);
+            let response = unreadable(&parts.method, &parts.uri, audit_id(&mut parts.headers));
+            record.answered(response.status(), false);
+            let ends = Ends::At(record.received() + self.request_timeout);
+            return response.map(|body| outgoing(body, record, ends));
+        }
         let long_running = is_long_running(&info, &query);
         let lines = Lines::wanted(&query, &parts.headers);
         let metrics = self.metrics.clone();

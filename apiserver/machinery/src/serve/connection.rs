@@ -56,9 +56,8 @@ const MAX_STREAMS: u32 = 1000;
 /// The most bytes of request headers, as in Go: a front proxy may send many groups and extras.
 const MAX_HEADER_BYTES: u32 = 1024 * 1024;
 /// How many headers an HTTP/1.1 request may have: each group of a front proxy's user is one, and it switches protocols
-/// by HTTP/1.1 alone. In Go their bytes alone count. Here a map of headers has room for 24,576, and more would not fit
-/// into it; with as many as these, each has 52 bytes.
-const MAX_HEADERS: usize = 20_000;
+/// by HTTP/1.1 alone. In Go their bytes alone count. Here as many take 256 kB while a head is read, however few it has.
+const MAX_HEADERS: usize = 4_000;
 /// How many bytes of a request may be on their way unread; upstream's `resourceBody99Percentile`.
 const UPLOAD_WINDOW: u32 = 256 * 1024;
 

@@ -103,6 +103,8 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
         let (outcome, may_end) = unless_owed(&execution, outcome).await;
         let ended = match outcome {
             Ok(()) => return None,
+            // Nobody else has what is gone.
+            Err(Halt::Abandoned(_)) if execution.is_gone().await => execution.finish_canceled().await,
             Err(Halt::Abandoned(why)) => {
                 tracing::info!(run = execution.run.name_any(), why, "the run is left to others");
                 return None;

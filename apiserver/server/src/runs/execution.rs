@@ -49,6 +49,15 @@ pub(crate) struct Execution {
     pub(crate) unheard_of: Vec<ResourceId>,
 }
 
+/// What became of a run meanwhile.
+enum Now {
+    UnderWay,
+    /// Another server has ended it, or this one has and did not hear so.
+    Ended,
+    /// Its object is not there any more; another may have its name.
+    Gone,
+}
+
 impl Execution {
     /// Whether the run's time is up.
     pub(super) fn is_overdue(&self) -> bool {
@@ -152,15 +161,23 @@ impl Execution {
         Ok(())
     }
 
-    /// Whether the run has ended by now: another server has ended it, or this one has and did not hear so.
-    async fn has_ended_since(&mut self) -> Result<bool, Halt> {
+    /// What became of the run meanwhile.
+    async fn now(&mut self) -> Result<Now, Halt> {
         let (namespace, name) = (self.run.namespace().unwrap_or_default(), self.run.name_any());
-        let now = self.services.lookup.api::<Run>()?.get(&namespace, &name).await?;
-        let has_ended = now.uid() == self.run.uid() && has_ended(&now);
-        if has_ended {
-            self.run = now;
-        }
-        Ok(has_ended)
+        let found = self.services.lookup.api::<Run>()?.get_opt(&namespace, &name).await?;
+        Ok(match found.filter(|now| now.uid() == self.run.uid()) {
+            None => Now::Gone,
+            Some(now) if has_ended(&now) => {
+                self.run = now;
+                Now::Ended
+            }
+            Some(_) => Now::UnderWay,
+        })
+    }
+
+    /// Whether the run's object is known to be gone.
+    pub(super) async fn is_gone(&mut self) -> bool {
+        matches!(self.now().await, Ok(Now::Gone))
     }
 
     /// Adds a line about the run, as of the phase that it is in.
@@ -296,37 +313,25 @@ impl Execution {
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
     /// and a crash before leaves a run that is taken up again. One that has ended stays as it is, and so does its stack.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
-        if self.has_ended_since().await? {
-            return Ok(());
+        match self.now().await? {
+            Now::UnderWay => {}
+            Now::Ended => return Ok(()),
+            Now::Gone => return self.finish_gone(phase, reason, message).await,
         }
         let message = with_unheard_of(message, &self.unheard_of);
         let message = message.as_str();
         let unheard_of = self.unheard_of.clone();
         self.journal.note(&format!("{phase:?}"), message);
         self.journal.flush().await;
-        let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
-        // A run that never began says nothing about the deployment, which may be another's work right now; nor does one
-        // whose place another one took.
-        let has_begun = status(&self.run).start_time.is_some();
-        let is_superseded = reason == stoa_types::reason::SUPERSEDED;
+        // Whatever else is missing: what the stack's status says decides about who is deleted.
+        if let Some(stack) = self.stack_to_tell(reason).await? {
+            self.tell_stack(&stack, phase, reason, message).await?;
+        }
         let mut log = None;
-        if has_begun {
-            // Whatever else is missing: what the stack's status says decides about who is deleted.
-            if self.run.spec.operation.is_mutating()
-                && !is_superseded
-                && let Some(stack) = self.stack().await?
-            {
-                deployment::note(self, &stack, phase, Some((reason, message))).await?;
-                self.services.recorder.record(
-                    &stack,
-                    kind,
-                    &format!("{:?}{phase:?}", self.run.spec.operation),
-                    format!("run {}: {message}", self.run.name_any()),
-                );
-            }
-            if let Ok(target) = Target::of_run(&self.services, &self.run).await {
-                log = self.kept_log(&target).await;
-            }
+        if status(&self.run).start_time.is_some()
+            && let Ok(target) = Target::of_run(&self.services, &self.run).await
+        {
+            log = self.kept_log(&target).await;
         }
         let now = Time(self.services.now());
         let generation = self.run.metadata.generation;
@@ -345,15 +350,54 @@ impl Execution {
         })
         .await?;
         reached("end-noted");
-        self.services.recorder.record(&self.run, kind, reason, message);
-        if log.is_some()
-            && let Err(error) = journal::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await
-        {
-            // They go with the run.
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, run = self.run.name_any(), "records of a journal that is kept stay");
+        self.services.recorder.record(&self.run, kind(phase), reason, message);
+        if log.is_some() {
+            // Those that stay go with the run.
+            self.remove_journal().await;
         }
         Ok(())
+    }
+
+    /// Ends a run whose object is gone, as where somebody took its finalizer away: only what its stack says of it is left.
+    /// That stays where it does not say that the run is under way, since another server may have ended it before it went.
+    async fn finish_gone(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        let stack = self.stack_to_tell(reason).await?;
+        if let Some(stack) = stack.filter(|stack| deployment::is_noted(stack, &self.run)) {
+            self.tell_stack(&stack, phase, reason, &with_unheard_of(message, &self.unheard_of)).await?;
+        }
+        self.remove_journal().await;
+        Ok(())
+    }
+
+    /// The stack that is told of the run's end. A run that never began says nothing about the deployment, which may be
+    /// another's work right now; nor does one whose place another one took.
+    async fn stack_to_tell(&self, reason: &str) -> Result<Option<Stack>, Halt> {
+        let has_begun = status(&self.run).start_time.is_some();
+        let is_superseded = reason == stoa_types::reason::SUPERSEDED;
+        if !has_begun || is_superseded || !self.run.spec.operation.is_mutating() {
+            return Ok(None);
+        }
+        self.stack().await
+    }
+
+    /// Tells the stack how the run ends.
+    async fn tell_stack(&self, stack: &Stack, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        deployment::note(self, stack, phase, Some((reason, message))).await?;
+        self.services.recorder.record(
+            stack,
+            kind(phase),
+            &format!("{:?}{phase:?}", self.run.spec.operation),
+            format!("run {}: {message}", self.run.name_any()),
+        );
+        Ok(())
+    }
+
+    /// Removes the records of the journal, as far as the log lets them be removed.
+    async fn remove_journal(&self) {
+        if let Err(error) = journal::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, run = self.run.name_any(), "records of a journal that nobody needs any more stay");
+        }
     }
 
     /// Keeps the journal as a document of the Backend; its digest. Without one the journal stays where it is, as does that
@@ -400,6 +444,11 @@ fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
 /// Whether a condition says that something is out of reach, rather than whose turn it is or who has to decide.
 fn is_trouble(condition: &Condition) -> bool {
     condition.type_ == reason::WAITING && condition.reason == reason::WAITING
+}
+
+/// What sort of Event tells of a run's end.
+fn kind(phase: RunPhase) -> Kind {
+    if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning }
 }
 
 fn has_ended(run: &Run) -> bool {

@@ -4,7 +4,7 @@
 //! there are very many hardly anything is left of these: then files are told by their paths, together with all that have
 //! everything else in common, as those of one push mostly do.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ const SHORT_REASON: usize = 64;
 const ROOM_FOR_REASONS: usize = 256 << 10;
 const ROOM_FOR_SHORT_REASONS: usize = 512 << 10;
 const ROOM: usize = 1280 << 10;
+/// And so many more where something else is wrong by now with files that are there: they stay in the record.
+const SLACK: usize = 128 << 10;
 /// What a refused file takes besides its path and reason, at most; the same holds of what many have in common.
 const EACH: usize = 192;
 /// What a path takes besides itself in a list.
@@ -83,32 +85,36 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     format!("{}{}", &text[..end], InvalidFile::CUT)
 }
 
+/// Files by path, as they are written.
+pub(super) type Files<'a> = BTreeMap<Cow<'a, str>, Cow<'a, InvalidFile>>;
+
 /// Files that have all but their paths in common.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Alike {
+pub(super) struct Alike<'a> {
     #[serde(flatten)]
-    file: InvalidFile,
-    paths: Vec<String>,
+    file: Cow<'a, InvalidFile>,
+    paths: Vec<Cow<'a, str>>,
 }
 
-impl Alike {
+impl<'a> Alike<'a> {
     /// Those of whose reasons hardly anything is kept, and the others.
-    pub(super) fn of(files: BTreeMap<String, InvalidFile>) -> (Vec<Self>, BTreeMap<String, InvalidFile>) {
-        let (mut alike, mut others) = (BTreeMap::<InvalidFile, Vec<String>>::new(), BTreeMap::new());
+    pub(super) fn of(files: &'a BTreeMap<String, InvalidFile>) -> (Vec<Self>, Files<'a>) {
+        let (mut alike, mut others) = (BTreeMap::<&InvalidFile, Vec<Cow<'a, str>>>::new(), Files::new());
         for (path, file) in files {
+            let path = Cow::Borrowed(path.as_str());
             if file.is_bare() {
                 alike.entry(file).or_default().push(path);
             } else {
-                others.insert(path, file);
+                others.insert(path, Cow::Borrowed(file));
             }
         }
-        (alike.into_iter().map(|(file, paths)| Self { file, paths }).collect(), others)
+        (alike.into_iter().map(|(file, paths)| Self { file: Cow::Borrowed(file), paths }).collect(), others)
     }
 
     /// By path.
     pub(super) fn files(self) -> impl Iterator<Item = (String, InvalidFile)> {
-        let Self { file, paths } = self;
-        paths.into_iter().map(move |path| (path, file.clone()))
+        let (file, paths) = (self.file.into_owned(), self.paths);
+        paths.into_iter().map(move |path| (path.into_owned(), file.clone()))
     }
 }
 
@@ -145,54 +151,59 @@ impl Room {
         }
     }
 
-    fn remove(&mut self, path: &str, file: &InvalidFile) {
+    /// How many bytes that gives back.
+    fn remove(&mut self, path: &str, file: &InvalidFile) -> usize {
         if let Some(count) = self.alike.get_mut(file) {
             *count -= 1;
             if *count == 0 {
                 self.alike.remove(file);
             }
         }
-        self.taken -= self.size(path, file);
+        let size = self.size(path, file);
+        self.taken -= size;
+        size
     }
 }
 
 impl Progress {
     /// Notes a file that was refused. Where there are very many, less and less of its reason is kept, and then it is only
-    /// counted: false when there was no room for it.
+    /// counted: false when there was no room for it. One that was there takes what it took, however many came since; where
+    /// what is wrong now does not fit, it stays as it was.
     pub(super) fn refuse(&mut self, path: &str, file: InvalidFile) -> bool {
-        self.forget(path);
+        let before = self.forget(path);
+        let (own, slack) = before.as_ref().map_or((0, 0), |(_, size)| (*size, SLACK));
         let room = self.room.get_or_insert_default();
         let (short, bare) = (file.short(), file.bare());
-        let forms = [(file, ROOM_FOR_REASONS), (short, ROOM_FOR_SHORT_REASONS), (bare, ROOM)];
-        let fits = |(file, most): &(InvalidFile, usize)| room.taken + room.size(path, file) <= *most;
-        match forms.into_iter().find(fits) {
-            Some((file, _)) => {
-                room.add(path, &file);
-                self.invalid.insert(path.to_owned(), file);
-                true
-            }
-            None => {
-                self.unkept += 1;
-                false
-            }
-        }
+        let forms = [(file, ROOM_FOR_REASONS), (short, ROOM_FOR_SHORT_REASONS), (bare, ROOM + slack)];
+        let fits = |(file, most): &(InvalidFile, usize)| {
+            let size = room.size(path, file);
+            size <= own || room.taken + size <= *most
+        };
+        let kept = forms.into_iter().find(fits).map(|(file, _)| file).or_else(|| before.map(|(file, _)| file));
+        let Some(file) = kept else {
+            self.unkept += 1;
+            return false;
+        };
+        room.add(path, &file);
+        self.invalid.insert(path.to_owned(), file);
+        true
     }
 
     /// Notes that nothing is wrong with a file any more; whether that was in the record.
     pub(super) fn accept(&mut self, path: &str) -> bool {
-        let was_there = self.forget(path);
+        let was_there = self.forget(path).is_some();
         if self.invalid.is_empty() {
             self.unkept = 0;
         }
         was_there
     }
 
-    /// Takes a file out of the record; whether it was there.
-    fn forget(&mut self, path: &str) -> bool {
+    /// Takes a file out of the record; what was there, and how many bytes it took.
+    fn forget(&mut self, path: &str) -> Option<(InvalidFile, usize)> {
         let room = self.room.get_or_insert_with(|| Room::of(&self.invalid));
-        let Some(file) = self.invalid.remove(path) else { return false };
-        room.remove(path, &file);
-        true
+        let file = self.invalid.remove(path)?;
+        let size = room.remove(path, &file);
+        Some((file, size))
     }
 
     /// Whether a file waits.
@@ -241,6 +252,21 @@ mod tests {
             assert_eq!(progress.invalid[&last], invalid(InvalidFile::CUT));
             assert!(progress.refuse(&last, invalid(&reason)));
             assert_eq!(progress.invalid.len(), kept);
+            // Nor does what is tried again lose its reason, or its place, whatever is wrong with it by then.
+            let before = progress.clone();
+            for (path, file) in &before.invalid {
+                assert!(progress.refuse(path, InvalidFile { reason: reason.clone(), ..file.clone() }));
+            }
+            assert_eq!(progress, before);
+            for (number, (path, file)) in before.invalid.iter().enumerate() {
+                let commit = format!("{number:040}");
+                assert!(progress.refuse(path, InvalidFile { reason: reason.clone(), commit, ..file.clone() }));
+            }
+            assert_eq!((progress.invalid.len(), progress.unkept), (kept, before.unkept));
+            assert_eq!(progress.invalid[first].commit, "0".repeat(40));
+            let size = serde_json::to_vec(&progress).unwrap().len();
+            assert!(size < ROOM + SLACK + 1024, "{size}");
+            assert_eq!(Some(Room::of(&progress.invalid)), progress.room);
             assert!(progress.may_be_told("of/which/there/is/no/record.yaml"));
             assert!(!progress.accept("of/which/there/is/no/record.yaml"));
             for path in progress.invalid.keys().cloned().collect::<Vec<_>>() {

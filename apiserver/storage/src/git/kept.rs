@@ -15,6 +15,9 @@ use super::repository;
 /// they are open.
 const USES: usize = 64;
 
+/// Where others have an index of many packs: nothing here writes one, and no setting keeps libgit2 from it.
+const MULTI_PACK_INDEX: &str = "objects/pack/multi-pack-index";
+
 /// Where the repository is while nobody uses it.
 #[derive(Clone, Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Open>>>);
@@ -23,6 +26,14 @@ pub(super) struct Kept(Arc<Mutex<Option<Open>>>);
 struct Open {
     repository: Repository,
     uses: usize,
+}
+
+impl Open {
+    /// Whether objects may be found by an index of many packs. One that is open knows nothing of what others pack anew: it
+    /// does not look for the objects of a pack that is gone, but fails.
+    fn may_go_by_an_index_of_others(&self) -> bool {
+        self.repository.path().join(MULTI_PACK_INDEX).exists()
+    }
 }
 
 impl fmt::Debug for Kept {
@@ -66,7 +77,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         open.uses += 1;
-        if open.uses < USES {
+        if open.uses < USES && !open.may_go_by_an_index_of_others() {
             let other = self.kept.0.lock().replace(open);
             // Not closed while the lock is held.
             drop(other);
@@ -149,5 +160,33 @@ mod tests {
         open.find_commit(third).unwrap();
         let loose = Repository::open_bare(directory.path()).unwrap().blob(b"loose").unwrap();
         assert_eq!(open.find_blob(loose).unwrap().content(), b"loose");
+    }
+    #[test]
+    fn what_others_make_an_index_of_and_pack_anew_is_found() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap();
+        let mut base = None;
+        for content in ["1", "2"] {
+            let edits = vec![Edit { path: "web.yaml".to_owned(), content: Some(content.to_owned()) }];
+            let draft = Draft { edits, author: Person::stoa(), time_ms: 0, message: "a commit\n".to_owned() };
+            let commit = control.commit(base, &[draft]).unwrap();
+            assert!(control.advance(base, commit.unwrap()).unwrap());
+            base = commit;
+        }
+        let kept = Kept::default();
+        let read = || {
+            let open = kept.lend(directory.path()).unwrap();
+            let blob = Oid::hash_object(ObjectType::Blob, b"1").unwrap();
+            assert_eq!(open.find_blob(blob).unwrap().content(), b"1");
+        };
+        read();
+        assert_eq!(uses(&kept), Some(1));
+        git(&directory, &["multi-pack-index", "write"]);
+        for _ in 0..2 {
+            read();
+            assert_eq!(uses(&kept), None);
+        }
+        git(&directory, &["repack", "-a", "-d", "-q"]);
+        read();
     }
 }

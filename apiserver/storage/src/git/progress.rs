@@ -4,15 +4,15 @@
 //! look at main tells whether it happened. Commits of ours are known by their id alone, never by
 //! what is written in them, because anybody can push a commit that looks like ours.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
 use tokio::time::Instant;
 
 use super::{
     GitError, InvalidFile,
-    invalid::{Alike, Room},
+    invalid::{Alike, Files, Room},
 };
 
 /// Where the record lives.
@@ -48,8 +48,8 @@ pub(super) struct Push {
 }
 
 /// Everything that has to survive.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Encoded", into = "Encoded")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Encoded<'static>")]
 pub(super) struct Progress {
     /// The commit up to which everything on main is either ours or was ingested.
     pub at: Point,
@@ -70,46 +70,70 @@ pub(super) struct Progress {
     pub(super) room: Option<Room>,
 }
 
-/// The record as JSON has it.
+/// The record as JSON has it. What is written is borrowed, since it may be more than a MiB, and is written often.
 #[derive(Serialize, Deserialize)]
-struct Encoded {
+struct Encoded<'a> {
     #[serde(flatten)]
-    at: Point,
+    at: Cow<'a, Point>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<Point>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    earlier: Vec<Point>,
+    next: Option<Cow<'a, Point>>,
+    #[serde(default, skip_serializing_if = "is_empty")]
+    earlier: Cow<'a, [Point]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    push: Option<Push>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    id: String,
+    push: Option<Cow<'a, Push>>,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    id: Cow<'a, str>,
     /// By path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    invalid: BTreeMap<String, InvalidFile>,
+    invalid: Files<'a>,
     /// Those of whose reasons hardly anything is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    alike: Vec<Alike>,
+    alike: Vec<Alike<'a>>,
     #[serde(default, skip_serializing_if = "is_zero")]
     unkept: u64,
+}
+
+fn is_empty(points: &[Point]) -> bool {
+    points.is_empty()
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl From<Encoded> for Progress {
-    fn from(record: Encoded) -> Self {
-        let Encoded { at, next, earlier, push, id, mut invalid, alike, unkept } = record;
-        invalid.extend(alike.into_iter().flat_map(Alike::files));
-        Self { at, next, earlier, push, id, invalid, unkept, room: None }
+impl From<Encoded<'_>> for Progress {
+    fn from(record: Encoded<'_>) -> Self {
+        let Encoded { at, next, earlier, push, id, invalid, alike, unkept } = record;
+        let mut files: BTreeMap<String, InvalidFile> =
+            invalid.into_iter().map(|(path, file)| (path.into_owned(), file.into_owned())).collect();
+        files.extend(alike.into_iter().flat_map(Alike::files));
+        Self {
+            at: at.into_owned(),
+            next: next.map(Cow::into_owned),
+            earlier: earlier.into_owned(),
+            push: push.map(Cow::into_owned),
+            id: id.into_owned(),
+            invalid: files,
+            unkept,
+            room: None,
+        }
     }
 }
 
-impl From<Progress> for Encoded {
-    fn from(progress: Progress) -> Self {
-        let Progress { at, next, earlier, push, id, invalid, unkept, room: _ } = progress;
-        let (alike, invalid) = Alike::of(invalid);
-        Self { at, next, earlier, push, id, invalid, alike, unkept }
+impl Serialize for Progress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (alike, invalid) = Alike::of(&self.invalid);
+        let encoded = Encoded {
+            at: Cow::Borrowed(&self.at),
+            next: self.next.as_ref().map(Cow::Borrowed),
+            earlier: Cow::Borrowed(&self.earlier),
+            push: self.push.as_ref().map(Cow::Borrowed),
+            id: Cow::Borrowed(&self.id),
+            invalid,
+            alike,
+            unkept: self.unkept,
+        };
+        encoded.serialize(serializer)
     }
 }
 
@@ -168,5 +192,35 @@ mod tests {
         assert_eq!(progress.push.map(|push| (push.done, push.moves_first)), Some((3, false)));
         let file = &progress.invalid["things/web.yaml"];
         assert_eq!((file.reason.as_str(), file.waits, progress.unkept), ("it is wrong", false, 0));
+    }
+    #[test]
+    fn what_is_written_is_read() {
+        let point = |commit: &str, version| Point {
+            commit: Some(commit.to_owned()),
+            version: Version(version),
+            history: Some("h".to_owned()),
+        };
+        let file = |reason: &str| InvalidFile {
+            reason: reason.to_owned(),
+            commit: "c".to_owned(),
+            good: Some("g".to_owned()),
+            waits: true,
+        };
+        let files = [("web", "it is wrong"), ("db", InvalidFile::CUT), ("api", "refused: …")];
+        let full = Progress {
+            at: point("a", 7),
+            next: Some(point("b", 8)),
+            earlier: vec![point("d", 9)],
+            push: Some(Push { target: "e".to_owned(), done: 3, since: Version(5), moves_first: true }),
+            id: "the log".to_owned(),
+            invalid: files.map(|(path, reason)| (path.to_owned(), file(reason))).into(),
+            unkept: 4,
+            room: None,
+        };
+        for progress in [Progress::default(), full] {
+            let written = serde_json::to_string(&progress).unwrap();
+            assert_eq!(serde_json::from_str::<Progress>(&written).unwrap(), progress, "{written}");
+        }
+        assert_eq!(serde_json::to_string(&Progress::default()).unwrap(), r#"{"version":0}"#);
     }
 }

@@ -21,7 +21,7 @@ use super::{
     remote::{RemoteError, RemoteOptions},
     repack,
     repository::MOST_ENTRIES,
-    retry,
+    retry::{self, Looks},
     session::Session,
 };
 use crate::clock::{Clock, SystemClock};
@@ -156,8 +156,8 @@ impl GitProjector {
     pub async fn run(&self, stop: CancellationToken) {
         let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
         let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
-        let (mut failures, mut lost) = (0, 0);
-        // Where main was before a try that found too much there.
+        let (mut failures, mut lost) = (retry::Failures::default(), 0);
+        // Where main was before a try that found too much there, where that is known.
         let mut seen = None;
         while !stop.is_cancelled() {
             let before = self.shared.status.borrow().commit.clone();
@@ -179,10 +179,9 @@ impl GitProjector {
                 let longest = if is_first { Duration::ZERO } else { self.shared.options.retry };
                 longest.mul_f64(rand::random_range(0.0..=1.0))
             } else {
-                let is_new = self.shared.status.borrow().error.is_none();
-                failures = if is_new { 0 } else { failures + 1 };
+                let before = failures.another(&error, self.shared.status.borrow().error.is_none());
                 self.failed(&error).await;
-                self.shared.options.delay(failures, &error)
+                self.shared.options.delay(before, &error)
             };
             if !retry::is_too_much(&error) {
                 seen = None;
@@ -191,17 +190,20 @@ impl GitProjector {
             }
             let (path, remote) = (&self.shared.path, &self.shared.options.remote);
             let main = || retry::main_now(path.clone(), remote.clone());
-            let moves = retry::until_main_moves(delay, self.look_every(), &mut seen, main);
+            let moves = retry::until_main_moves(delay, self.looks(), &mut seen, main);
             if stop.run_until_cancelled(moves).await == Some(true) {
-                failures = 0;
+                failures.main_moved();
             }
         }
     }
 
     /// How often main is looked at while nothing else can be done.
-    fn look_every(&self) -> Duration {
+    fn looks(&self) -> Looks {
         let options = &self.shared.options;
-        options.remote.as_ref().map_or(options.poll, |remote| remote.poll).max(options.retry)
+        let (every, longest) =
+            options.remote.as_ref().map_or((options.poll, options.retry), |remote| (remote.poll, remote.longest_retry));
+        let every = every.max(options.retry);
+        Looks { every, longest: longest.max(every) }
     }
 
     /// Says why it is not getting on, and how much waits for that.

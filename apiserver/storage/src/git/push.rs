@@ -283,7 +283,7 @@ impl Session {
         let good = good.map(|commit| commit.to_string());
         let file = InvalidFile { reason: reason.clone(), commit: commit.id.clone(), good, waits };
         // What there is no room for is not tried again, so that it is told at once.
-        let waits = self.progress.refuse(path, file) && waits;
+        let waits = self.progress.refuse(path, file) && waits && self.progress.waits(path);
         Ok(Some(Refused { path: path.to_owned(), reason, commit: commit.clone(), waits }))
     }
 

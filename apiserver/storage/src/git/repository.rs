@@ -202,11 +202,7 @@ impl ControlRepository {
 
     /// The newest commit on main; `None` when there is none yet.
     pub(super) fn tip(&self) -> Result<Option<Oid>, git2::Error> {
-        match self.lend()?.refname_to_id(MAIN) {
-            Ok(tip) => Ok(Some(tip)),
-            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        tip(&self.lend()?)
     }
 
     pub(super) fn contains(&self, commit: Oid) -> Result<bool, git2::Error> {
@@ -455,6 +451,15 @@ fn keep(repository: &Repository, refused: Oid) -> Result<(), git2::Error> {
 /// Opens the repository at `path` so that everything written through it is synced.
 pub(super) fn open(path: &Path) -> Result<Repository, git2::Error> {
     synced(Repository::open_bare(path)?, path)
+}
+
+/// The newest commit on main of a repository; `None` when there is none.
+pub(super) fn tip(repository: &Repository) -> Result<Option<Oid>, git2::Error> {
+    match repository.refname_to_id(MAIN) {
+        Ok(tip) => Ok(Some(tip)),
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The repository in `folder`, which is somebody else's, with the settings of ours: what is written through it is synced,

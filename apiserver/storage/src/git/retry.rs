@@ -36,38 +36,78 @@ pub(super) fn is_too_much(error: &GitError) -> bool {
     matches!(error, GitError::TooMuch { .. } | GitError::Remote(RemoteError::TooMuch(_)))
 }
 
-/// Where main is now, if that can be told.
-pub(super) async fn main_now(path: PathBuf, remote: Option<RemoteOptions>) -> Option<Oid> {
-    let look = move || {
-        let repository = repository::open(&path).ok()?;
-        match remote {
-            Some(options) => Remote::new(options, CancellationToken::new()).main(&repository).ok()?,
-            None => repository.refname_to_id(MAIN).ok(),
-        }
-    };
-    tokio::task::spawn_blocking(look).await.ok()?
+/// Failures in a row.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    count: u32,
+    /// Whether the last one was that there is too much.
+    is_too_much: bool,
 }
 
-/// Waits so long, or until `main` is elsewhere than it was `seen` before the last try; true when it is. It is looked at each
-/// time that so much has passed.
-pub(super) async fn until_main_moves<Look: Future<Output = Option<Oid>>>(
+impl Failures {
+    /// Counts another one; how many there were before it. `is_first` where it got on since the last one. What kept it from
+    /// looking says nothing of how often what is too much there was looked at.
+    pub(super) fn another(&mut self, error: &GitError, is_first: bool) -> u32 {
+        let is_too_much = is_too_much(error);
+        let begins = is_first || is_too_much && !self.is_too_much;
+        self.count = if begins { 0 } else { self.count.saturating_add(1) };
+        self.is_too_much = is_too_much;
+        self.count
+    }
+
+    /// Main has moved: what comes next is hardly as it was.
+    pub(super) fn main_moved(&mut self) {
+        self.count = 0;
+    }
+}
+
+/// Where main is now, if it is anywhere.
+///
+/// # Errors
+///
+/// When that cannot be told, as while the remote is away.
+pub(super) async fn main_now(path: PathBuf, remote: Option<RemoteOptions>) -> Result<Option<Oid>, GitError> {
+    let look = move || -> Result<_, GitError> {
+        let repository = repository::open(&path)?;
+        match remote {
+            Some(options) => Ok(Remote::new(options, CancellationToken::new()).main(&repository)?),
+            None => Ok(repository::tip(&repository)?),
+        }
+    };
+    tokio::task::spawn_blocking(look).await?
+}
+
+/// How often main is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks {
+    /// The time from one look to the next.
+    pub every: Duration,
+    /// The longest, while nobody can tell where it is: each is twice as long then as the one before.
+    pub longest: Duration,
+}
+
+/// Waits so long, or until `main` is elsewhere than it was `seen` before the last try, as where it is gone; true when it is.
+/// What was seen is `None` where that is not known yet.
+pub(super) async fn until_main_moves<Look: Future<Output = Result<Option<Oid>, GitError>>>(
     delay: Duration,
-    every: Duration,
-    seen: &mut Option<Oid>,
+    looks: Looks,
+    seen: &mut Option<Option<Oid>>,
     main: impl Fn() -> Look,
 ) -> bool {
     let deadline = Instant::now() + delay;
+    let mut pause = looks.every;
     loop {
-        if let Some(main) = main().await
-            && seen.replace(main).is_some_and(|seen| seen != main)
-        {
-            return true;
-        }
+        let next = match main().await {
+            Ok(main) if seen.replace(main).is_some_and(|seen| seen != main) => return true,
+            Ok(_) => looks.every,
+            Err(_) => (pause * 2).min(looks.longest),
+        };
         let now = Instant::now();
         if now >= deadline {
             return false;
         }
-        tokio::time::sleep_until(deadline.min(now + every)).await;
+        pause = next;
+        tokio::time::sleep_until(deadline.min(now + pause)).await;
     }
 }
 
@@ -76,7 +116,7 @@ mod tests {
     use std::{cell::Cell, future::ready};
 
     use super::*;
-    use crate::git::Excess;
+    use crate::git::{Excess, repository::ControlRepository};
 
     #[test]
     fn what_people_have_to_see_to_is_tried_ever_less_often() {
@@ -98,32 +138,73 @@ mod tests {
         assert!((half..=LONGEST_RETRY).contains(&options.delay(1_000, &too_much)));
     }
 
+    #[test]
+    fn what_kept_it_from_looking_counts_for_nothing_of_what_is_too_much() {
+        let away = GitError::Remote(RemoteError::Unavailable(String::new()));
+        let too_much = GitError::Remote(RemoteError::TooMuch(String::new()));
+        let mut failures = Failures::default();
+        for (error, is_first, before) in [
+            (&away, true, 0),
+            (&away, false, 1),
+            (&away, false, 2),
+            (&too_much, false, 0),
+            (&too_much, false, 1),
+            (&away, false, 2),
+            (&too_much, false, 0),
+            (&too_much, true, 0),
+            (&too_much, false, 1),
+        ] {
+            assert_eq!(failures.another(error, is_first), before);
+        }
+        failures.main_moved();
+        assert_eq!(failures.another(&too_much, false), 1);
+    }
+
+    #[tokio::test]
+    async fn main_that_is_gone_is_told_from_what_is_out_of_reach() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let [here, there] = ["here", "there"].map(|name| directory.path().join(name));
+        let remote = Some(RemoteOptions::new(format!("file://{}", there.display())));
+        assert!(main_now(here.clone(), None).await.is_err());
+        ControlRepository::open(&here, true).unwrap();
+        assert_eq!(main_now(here.clone(), None).await.unwrap(), None);
+        assert!(main_now(here.clone(), remote.clone()).await.is_err());
+        git2::Repository::init_bare(&there).unwrap();
+        assert_eq!(main_now(here, remote).await.unwrap(), None);
+    }
+
     /// Waits an hour, looking every ten seconds, while main is where this says, which is given the seconds since the
-    /// beginning; whether it has moved, and after how many seconds.
-    async fn wait(seen: &mut Option<Oid>, main: impl Fn(u64) -> Option<Oid>) -> (bool, u64) {
+    /// beginning; whether it has moved, after how many seconds, and how often it was looked at.
+    async fn wait(
+        seen: &mut Option<Option<Oid>>,
+        main: impl Fn(u64) -> Result<Option<Oid>, GitError>,
+    ) -> (bool, u64, usize) {
         let began = Instant::now();
-        let looks = Cell::new(0);
+        let count = Cell::new(0);
         let look = || {
-            looks.set(looks.get() + 1);
+            count.set(count.get() + 1);
             ready(main(began.elapsed().as_secs()))
         };
-        let moved = until_main_moves(Duration::from_secs(3_600), Duration::from_secs(10), seen, look).await;
-        let seconds = began.elapsed().as_secs();
-        assert_eq!(looks.get(), 1 + seconds / 10);
-        (moved, seconds)
+        let looks = Looks { every: Duration::from_secs(10), longest: Duration::from_secs(60) };
+        let moved = until_main_moves(Duration::from_secs(3_600), looks, seen, look).await;
+        (moved, began.elapsed().as_secs(), count.get())
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_too_much_is_tried_again_as_soon_as_main_moves() {
-        let [one, two] = [1, 2].map(|byte| Oid::from_bytes(&[byte; 20]).unwrap());
+        let [one, two] = [1, 2].map(|byte| Oid::from_bytes(&[byte; 20]).ok());
+        let away = || Err(GitError::Remote(RemoteError::Unavailable(String::new())));
         let mut seen = None;
-        assert_eq!(wait(&mut seen, |_| Some(one)).await, (false, 3_600));
-        // While the server is away, nothing has moved.
-        let main = |seconds| if (30..60).contains(&seconds) { None } else { Some(one) };
-        assert_eq!(wait(&mut seen, main).await, (false, 3_600));
-        assert_eq!(wait(&mut seen, |seconds| Some(if seconds < 45 { one } else { two })).await, (true, 50));
+        assert_eq!(wait(&mut seen, |_| Ok(one)).await, (false, 3_600, 361));
+        // While the server is away, nothing has moved, and it is asked ever less often: after 30, 50, 90, 150 … seconds.
+        let main = |seconds| if (30..630).contains(&seconds) { away() } else { Ok(one) };
+        assert_eq!(wait(&mut seen, main).await, (false, 3_600, 3 + 11 + 298));
+        assert_eq!(wait(&mut seen, |seconds| Ok(if seconds < 45 { one } else { two })).await, (true, 50, 6));
         // It moved while it was tried.
-        assert_eq!(wait(&mut seen, |_| Some(one)).await, (true, 0));
+        assert_eq!(wait(&mut seen, |_| Ok(one)).await, (true, 0, 1));
+        // It goes, and is there again.
+        assert_eq!(wait(&mut seen, |seconds| Ok(one.filter(|_| seconds < 15))).await, (true, 20, 3));
+        assert_eq!(wait(&mut seen, |seconds| Ok(one.filter(|_| seconds >= 15))).await, (true, 20, 3));
         assert_eq!(seen, Some(one));
     }
 }

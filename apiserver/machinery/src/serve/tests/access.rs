@@ -264,5 +264,12 @@ async fn a_path_that_names_no_resource_where_one_has_to_be_is_read_by_nobody() {
     let text = format!("Internal Server Error: \"{path}\": {why}, {path}\n");
     assert_eq!((answer.code, &answer.text), (StatusCode::INTERNAL_SERVER_ERROR, &text));
     assert!(answer.headers.contains_key("audit-id") && !answer.headers.contains_key("cache-control"), "{answer:?}");
+    let counted = r#"apiserver_request_total{code="500",component="apiserver",dry_run="",group="",resource="",scope="",subresource="",verb="GET",version=""} 1"#;
+    let metrics = client.get("/metrics").await.text;
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
+    // Nor does anybody know who keeps the connection.
+    let (mut client, ended) = server.connect_h2(Identity::Nobody).await;
+    assert_eq!(client.get(path).await.text, text);
+    ended.await.unwrap();
     server.end().await;
 }

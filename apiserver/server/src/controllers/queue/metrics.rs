@@ -105,10 +105,10 @@ impl Metrics {
         Ok(Self { counts, queues })
     }
 
-    /// Begins to count what is in a queue.
+    /// Begins to count what is in a queue. Who did so before under its name counts for nothing any more.
     pub(crate) fn of(&self, name: &'static str) -> Counted {
-        let keys = Arc::clone(self.queues.lock().entry(name).or_default());
-        *keys.lock() = Keys::default();
+        let keys = Arc::<Mutex<Keys>>::default();
+        self.queues.lock().insert(name, keys.clone());
         Counted { name, counts: self.counts.clone(), keys }
     }
 }
@@ -126,7 +126,8 @@ impl Counts {
         }
         self.depth.with_label_values(&[name]).set(depth);
         let ages = || keys.looked_at.values().map(move |since| now.duration_since(*since).as_secs_f64());
-        self.unfinished.with_label_values(&[name]).set(ages().sum());
+        // The sum of none is -0.
+        self.unfinished.with_label_values(&[name]).set(ages().fold(0.0, |sum, age| sum + age));
         self.longest.with_label_values(&[name]).set(ages().fold(0.0, f64::max));
         for histograms in [&self.waits, &self.looks] {
             histograms.with_label_values(&[name]);
@@ -210,6 +211,7 @@ mod tests {
             }
         };
         told(&[("depth", "0"), ("queue_duration_seconds_count", "0"), ("work_duration_seconds_count", "0")]);
+        told(&[("unfinished_work_seconds", "0"), ("longest_running_processor_seconds", "0")]);
         let key = |name: &str| ("shop".to_owned(), name.to_owned());
         let (start, after) = (Instant::now(), Duration::from_secs);
         for (name, wait) in [("web", 5), ("web", 0), ("api", 10), ("db", 3600)] {
@@ -243,5 +245,22 @@ mod tests {
         told(&[("longest_running_processor_seconds", "3")]);
         drop(queue);
         told(&[("longest_running_processor_seconds", "0"), ("adds_total", "2")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queue_that_goes_late_takes_nothing_of_the_one_that_has_its_name() {
+        let families = Families::default();
+        let metrics = Metrics::new(&families).unwrap();
+        let key = ("shop".to_owned(), "web".to_owned());
+        let (before, now) = (metrics.of("stacks"), Instant::now());
+        before.due(&key, now);
+        let after = metrics.of("stacks");
+        after.begun(&key, now);
+        drop(before);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let text = prometheus::TextEncoder::new().encode_to_string(&families.gather()).unwrap();
+        for line in ["depth{name=\"stacks\"} 0\n", "unfinished_work_seconds{name=\"stacks\"} 3\n"] {
+            assert!(text.contains(&format!("workqueue_{line}")), "{line}\n{text}");
+        }
     }
 }

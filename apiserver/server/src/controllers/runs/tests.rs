@@ -6,6 +6,7 @@ mod compliance;
 mod drift;
 mod fenced;
 mod full;
+mod gone;
 mod merged;
 mod names;
 mod owed;

@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Waits until the deployment of the stack is as expected; its condition `Compliant`, too.
-    async fn deployed(&self, is_there: impl Fn(&Deployment) -> bool) -> (Deployment, Option<Condition>) {
+    pub(super) async fn deployed(&self, is_there: impl Fn(&Deployment) -> bool) -> (Deployment, Option<Condition>) {
         let stacks = self.registry.api::<Stack>();
         let mut changes = stacks.subscribe(None);
         let found = async {
