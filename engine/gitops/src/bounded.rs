@@ -39,6 +39,10 @@ pub(crate) fn entry(
     root: &Tree<'_>,
     path: &str,
 ) -> Result<Option<TreeEntry<'static>>, git2::Error> {
+    if path.contains('\0') {
+        // Git has no such names, and git2 panics when it is asked for one.
+        return Ok(None);
+    }
     let mut names = path.split('/').peekable();
     let mut folder: Option<Tree<'_>> = None;
     while let Some(name) = names.next() {
@@ -92,6 +96,9 @@ mod tests {
             assert_eq!(found, expected, "{path}");
         }
         assert_eq!(entry(&repository, &tree, "a/b/c").unwrap().unwrap().id(), blob);
+        for path in ["\0", "a\0", "a/b\0/c", "a/b/c\0"] {
+            assert!(entry(&repository, &tree, path).unwrap().is_none(), "{path:?}");
+        }
     }
 
     #[test]

@@ -143,7 +143,10 @@ impl GitOpsRuntime {
     /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
     pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
         let directory = config.directory.trim_matches('/').to_owned();
-        let is_bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.eq_ignore_ascii_case(".git");
+        let is_bad = |part: &str| {
+            let is_none = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
+            is_none || part.contains(char::is_control)
+        };
         if !directory.is_empty() && directory.split('/').any(is_bad) {
             let message = format!("`{directory}` is no folder of a repository");
             return Err(invalid(&message, "spec.gitops.directory"));

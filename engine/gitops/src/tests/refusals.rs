@@ -57,6 +57,27 @@ async fn a_name_that_no_file_can_have_is_refused() {
 }
 
 #[tokio::test]
+async fn nothing_is_where_no_name_can_lead_and_nothing_is_written_there() {
+    let bed = Bed::local();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    let runtime = bed.run("u-2");
+    for (field, value) in [
+        ("apiVersion", json!("example\0.com/v1")),
+        ("metadata", json!({"name": "a", "namespace": "shop\0"})),
+        ("metadata", json!({"name": "a\0", "namespace": "shop"})),
+    ] {
+        let mut desired = config_map("a", "1");
+        desired.attributes.insert(field.to_owned(), value);
+        let read = runtime.read(&[ReadRequest { desired: Some(&desired), prior: None }]).await.unwrap();
+        assert!(matches!(read.as_slice(), [Ok(Live::Absent)]), "{read:?}");
+        let refused = runtime.apply(&ApplyRequest::new(&desired, None)).await.unwrap_err();
+        assert!(matches!(refused, RuntimeError::Invalid { .. }), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_where_a_folder_should_be_is_told() {
     let bed = Bed::local();
     let first = bed.run("u-1");
@@ -231,6 +252,7 @@ fn settings_that_make_no_sense_are_refused_by_field() {
     check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
     check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
     check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
+    check(|config| config.directory = "a/b\0".to_owned(), "spec.gitops.directory");
     check(|config| config.repository.clear(), "spec.gitops.repository");
 }
 
