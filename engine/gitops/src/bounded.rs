@@ -59,9 +59,13 @@ pub(crate) fn entry(
     Ok(None)
 }
 
-/// Whether something was not read for what it would take.
+/// The code and class of an error about what is too large. libgit2 has its own errors of memory by another code: what lacks
+/// memory now may be read later.
+const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
+
+/// Whether something was not read for how large it is.
 pub(crate) fn is_too_large(err: &git2::Error) -> bool {
-    err.class() == ErrorClass::NoMemory
+    (err.code(), err.class()) == TOO_LARGE
 }
 
 fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Error> {
@@ -69,8 +73,8 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
     if size <= most {
         return Ok(());
     }
-    let message = format!("object {id} has more than {} MiB", most >> 20);
-    Err(git2::Error::new(ErrorCode::GenericError, ErrorClass::NoMemory, message))
+    let (code, class) = TOO_LARGE;
+    Err(git2::Error::new(code, class, format!("object {id} has more than {} MiB", most >> 20)))
 }
 
 #[cfg(test)]
@@ -109,5 +113,7 @@ mod tests {
         assert_eq!(file(&repository, of(LARGEST_FILE)).unwrap().size(), LARGEST_FILE);
         let Err(err) = file(&repository, of(LARGEST_FILE + 1)) else { panic!("it is read") };
         assert!(is_too_large(&err), "{err}");
+        let lacking = git2::Error::new(ErrorCode::GenericError, ErrorClass::NoMemory, "Out of memory");
+        assert!(!is_too_large(&lacking), "it may be there later");
     }
 }
