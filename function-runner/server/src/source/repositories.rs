@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
+use rustix::time::ClockId;
 use stoa_git::Credentials;
 use stoa_git::cache::{Kept, remove_abandoned};
 use stoa_proto::Source;
@@ -49,7 +50,7 @@ impl Repository {
         let cache = copy.as_os_str().as_bytes().to_vec();
         let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
         let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
-        let job = Job { question: Some(Question::Reach(Reach::of(request, grant))), ..job };
+        let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
         match reader.work(&job).await {
             Ok(answer) => {
                 let reached = match answer.into_result() {
@@ -115,10 +116,16 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach) -> Told {
         if connect.credentials().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
         }
-        let (request, grant) = asked.into_request(&source.remote)?;
+        let (request, grant) = asked.into_request(&source.remote, monotonic)?;
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
     Told::of(reached())
+}
+
+/// What the monotonic clock says, which is the same for all processes of a machine.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.try_into().expect("it began at the start of the machine")
 }
 
 /// A [`Request`] and its grant, as processes hand them to each other.
@@ -132,30 +139,37 @@ pub(super) struct Reach {
     /// Of a push: 40 hex digits.
     #[prost(string, optional, tag = "3")]
     from: Option<String>,
-    /// How long the grant lasts, in nanoseconds; without an end where this is not there.
+    /// Until when the grant lasts, in nanoseconds of the monotonic clock; without an end where this is not there. How long it
+    /// lasts would begin anew in the process, however long that was not heard by then.
     #[prost(uint64, optional, tag = "4")]
-    granted: Option<u64>,
+    until: Option<u64>,
 }
 
 impl Reach {
-    fn of(request: &Request, grant: &Grant) -> Self {
+    /// `now`: what [`monotonic`] said before this.
+    fn of(request: &Request, grant: &Grant, now: Duration) -> Self {
         let (own, from) = match &request.task {
             Task::List => (None, None),
             Task::Fetch { own } => (Some(own.clone()), None),
             Task::Push { own, from } => (Some(own.clone()), Some(from.to_string())),
         };
-        let granted = grant.remaining().map(|remaining| u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX));
-        Self { branch: request.branch.clone(), own, from, granted }
+        let until = grant.remaining().map(|remaining| now.saturating_add(remaining).as_nanos());
+        let until = until.map(|until| u64::try_from(until).unwrap_or(u64::MAX));
+        Self { branch: request.branch.clone(), own, from, until }
     }
 
-    fn into_request(self, url: &str) -> Result<(Request, Grant), git2::Error> {
+    fn into_request(self, url: &str, clock: impl FnOnce() -> Duration) -> Result<(Request, Grant), git2::Error> {
         let task = match (self.own, self.from) {
             (None, _) => Task::List,
             (Some(own), None) => Task::Fetch { own },
             (Some(own), Some(from)) => Task::Push { own, from: Oid::from_str(&from)? },
         };
-        let grant = match self.granted {
-            Some(nanoseconds) => Grant::until(Instant::now() + Duration::from_nanos(nanoseconds)),
+        let grant = match self.until {
+            Some(until) => {
+                // In this order: whoever is suspended in between finds the grant to end sooner, and never later.
+                let start = Instant::now();
+                Grant::until(start + Duration::from_nanos(until).saturating_sub(clock()))
+            }
             None => Grant::unlimited(),
         };
         Ok((Request { url: url.to_owned(), branch: self.branch, task }, grant))
@@ -311,22 +325,35 @@ mod tests {
         let own = "refs/stoa/new-refs/1".to_owned();
         for task in [Task::List, Task::Fetch { own: own.clone() }, Task::Push { own, from }] {
             let request = Request { url: "https://x/y".to_owned(), branch: "refs/heads/main".to_owned(), task };
-            let asked = sent(&Reach::of(&request, &Grant::unlimited()));
-            let (arrived, grant) = asked.into_request("https://x/y").unwrap();
+            let asked = sent(&Reach::of(&request, &Grant::unlimited(), monotonic()));
+            let (arrived, grant) = asked.into_request("https://x/y", monotonic).unwrap();
             assert_eq!((arrived, grant.remaining()), (request, None));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn grant_lasts_as_long_in_the_process() {
-        let minute = Duration::from_secs(60);
+    async fn grant_ends_in_the_process_when_it_was_said_to() {
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        // The clock of both processes, which is not paused otherwise.
+        let clock = || 1_000 * second + start.elapsed();
         let request = Request { url: String::new(), branch: String::new(), task: Task::List };
-        let grant = Grant::until(Instant::now() + minute);
-        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
-        assert_eq!(there.remaining(), Some(minute));
-        tokio::time::advance(minute).await;
-        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
+        let grant = Grant::until(start + 60 * second);
+        let asked = sent(&Reach::of(&request, &grant, clock()));
+        // The process is suspended before it hears of it.
+        tokio::time::advance(20 * second).await;
+        let (_, there) = asked.clone().into_request("", clock).unwrap();
+        assert_eq!(there.remaining(), Some(40 * second));
+        tokio::time::advance(40 * second).await;
         there.check().unwrap_err();
+        let (_, there) = asked.into_request("", clock).unwrap();
+        there.check().unwrap_err();
+    }
+
+    #[test]
+    fn the_monotonic_clock_runs_on() {
+        let before = monotonic();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(monotonic() > before);
     }
 
     #[test]
