@@ -208,6 +208,34 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
     }
 }
 
+/// Reaches servers when the time for it is over, as far as is known there.
+#[derive(Debug)]
+struct Late;
+
+impl Connect for Late {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, copy: &Repository, request: &Request, _: &Grant) -> Result<Reached, Unreached> {
+        reach(self, copy, request, &Grant::until(tokio::time::Instant::now()))
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_is_too_late_to_begin_has_done_nothing_and_is_tried_again() {
+    let bed = Bed::remote();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Late)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert!(matches!(failed, RuntimeError::Unread { .. }), "{failed:?}");
+    assert!(failed.is_retryable() && !failed.is_unanswered() && bed.log().is_empty(), "{failed}");
+}
+
 #[tokio::test]
 async fn a_file_that_is_larger_than_an_object_is_not_read() {
     for bed in Bed::both() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use stoa_git::cache::Kept;
-use stoa_workers::{Errand, Errands, Failed, Fault, Limits};
+use stoa_workers::{Errand, Errands, Failed, Fault, Limits, Tell};
 use tokio::time::Instant;
 use tonic::Code;
 
@@ -181,15 +181,22 @@ impl Reader {
     /// Does a job. After a failure to, or when this is not waited for to its end, the process is of no use any more, and may
     /// have left something unfinished in the cache.
     pub(super) async fn work(&mut self, job: &Job) -> Result<Answer, Unanswered> {
+        self.work_told(job, None).await
+    }
+
+    /// As [`work`](Self::work), with something to tell in the middle of it to a process that asks.
+    pub(super) async fn work_told(&mut self, job: &Job, tell: Option<Tell<'_>>) -> Result<Answer, Unanswered> {
         let answer = match &mut self.hand {
             Hand::Process(errand) => {
-                let bytes = errand.work(&job.encode_to_vec()).await.map_err(|failed| self.explain(failed))?;
+                let done = errand.work(&job.encode_to_vec(), tell).await;
+                let bytes = done.map_err(|failed| self.explain(failed))?;
                 Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
             }
             #[cfg(test)]
             Hand::Here { .. } => {
                 let job = job.clone();
-                tokio::task::spawn_blocking(move || job.answer()).await.expect("it does not panic")
+                let answer = move || job.answer(stoa_workers::worker::Progress::unheard());
+                tokio::task::spawn_blocking(answer).await.expect("it does not panic")
             }
         };
         if !answer.log.is_empty() {
