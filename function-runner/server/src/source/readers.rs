@@ -265,6 +265,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::args::LimitArgs;
 
     /// Processes that stay, and caches for them.
     struct Bed {
@@ -355,6 +356,24 @@ mod tests {
         drop(fourth.await);
         drop(second);
         assert_eq!(bed.begun(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_that_do_not_answer_leave_processes_to_whoever_has_a_turn() {
+        let args = LimitArgs { max_gitops_requests: 2, ..LimitArgs::default() };
+        let (bed, limits) = (Bed::new(args.gitops_processes()), args.of_runtimes().gitops);
+        let call = async |organization: &str, repository: &str| {
+            let turn = limits.turns(repository, "run").next().await;
+            (turn, bed.begin(organization, repository).await)
+        };
+        let hanging = [call("a", "one").await, call("b", "two").await];
+        // They keep no turn from others after a while.
+        let other = tokio::time::timeout(Duration::from_secs(60), call("c", "three")).await;
+        drop(other.expect("there is a process for it"));
+        // An organization has as many as requests may be under way that are not slow.
+        let again = tokio::time::timeout(Duration::from_secs(60), call("a", "four")).await;
+        assert!(again.is_ok());
+        drop(hanging);
     }
 
     #[tokio::test]
