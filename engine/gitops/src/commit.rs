@@ -72,7 +72,7 @@ impl Write {
         owner.has(&object).then_some(object)
     }
 
-    /// What others changed since the plan was made, where the file is to hold these bytes: the end of a sentence.
+    /// What is otherwise since the plan was made, where the file is to hold these bytes: the end of a sentence.
     fn broken(
         &self,
         repository: &Repository,
