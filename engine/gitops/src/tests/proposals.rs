@@ -148,7 +148,7 @@ async fn what_cannot_be_written_is_told_though_something_was_merged() {
         assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 1);
         scene.forge.merge(1, Merge::Squash);
         let too_large = "x".repeat(17 << 20);
-        let why = scene.refusal("u-1", Some(1), &[("a", &too_large)]).await;
+        let why = scene.refusal("u-1", Some(1), &[("a", too_large.as_str())]).await;
         assert!(why.ends_with("would have more than 16 MiB"), "{why}");
     }
 }
