@@ -67,6 +67,7 @@ struct Shared {
     behaviour: watch::Sender<Behaviour>,
     late: Mutex<Vec<(Parts, Bytes)>>,
     requests: AtomicU64,
+    pushes: AtomicU64,
 }
 
 /// How the server answers.
@@ -85,6 +86,8 @@ pub enum Behaviour {
     Late,
     /// Requests wait until it behaves otherwise.
     Held,
+    /// The same of requests that pushes begin with.
+    HeldPushes,
 }
 
 impl GitServer {
@@ -97,6 +100,7 @@ impl GitServer {
             behaviour: watch::Sender::default(),
             late: Mutex::default(),
             requests: AtomicU64::new(0),
+            pushes: AtomicU64::new(0),
         });
         let acceptor = tls.map(|(certificate, key)| acceptor(certificate, key));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -135,6 +139,11 @@ impl GitServer {
     /// How many requests came so far.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many pushes were let begin so far.
+    pub fn pushes(&self) -> u64 {
+        self.shared.pushes.load(Ordering::Relaxed)
     }
 }
 
@@ -180,7 +189,13 @@ async fn serve(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     shared.requests.fetch_add(1, Ordering::Relaxed);
     let mut behaviours = shared.behaviour.subscribe();
-    let behaviour = *behaviours.wait_for(|behaviour| *behaviour != Behaviour::Held).await.unwrap();
+    let begins_push = request.uri().query() == Some("service=git-receive-pack");
+    let is_held = |behaviour: &Behaviour| match behaviour {
+        Behaviour::Held => true,
+        Behaviour::HeldPushes => begins_push,
+        _ => false,
+    };
+    let behaviour = *behaviours.wait_for(|behaviour| !is_held(behaviour)).await.unwrap();
     let plain = |code: StatusCode| Response::builder().status(code);
     if behaviour == Behaviour::Away {
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE).body(Full::default()).unwrap());
@@ -189,6 +204,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     if request.headers().get("authorization").is_none_or(|shown| shown != expected.as_str()) {
         let refused = plain(StatusCode::UNAUTHORIZED).header("www-authenticate", "Basic realm=\"git\"");
         return Ok(refused.body(Full::default()).unwrap());
+    }
+    if begins_push {
+        shared.pushes.fetch_add(1, Ordering::Relaxed);
     }
     let is_push = request.method() == "POST" && request.uri().path().ends_with("/git-receive-pack");
     let (head, body) = request.into_parts();

@@ -68,7 +68,16 @@ pub(crate) async fn finish(
     grant: &Grant,
 ) -> Result<Finished, RuntimeError> {
     let (sensitive, told) = (Sensitive::default(), Told::default());
-    grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?
+    let finished = grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?;
+    finished.map_err(|error| of_all(error, &told))
+}
+
+/// The error of all tries, by that of the last: if it did nothing, an earlier one may have been carried out.
+fn of_all(last: RuntimeError, told: &Told) -> RuntimeError {
+    match last {
+        RuntimeError::Unread { message } if told.is_unanswered() => RuntimeError::Unavailable { message },
+        other => other,
+    }
 }
 
 /// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
@@ -117,6 +126,18 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     use super::*;
+
+    #[test]
+    fn what_did_nothing_in_the_end_may_have_been_carried_out_before() {
+        let unread = || RuntimeError::Unread { message: "too late".to_owned() };
+        let told = Told::default();
+        told.note(&unread(), &Sensitive::default());
+        assert!(!of_all(unread(), &told).is_unanswered());
+        told.note(&RuntimeError::Unavailable { message: "no answer".to_owned() }, &Sensitive::default());
+        assert!(of_all(unread(), &told).is_unanswered());
+        let stale = of_all(RuntimeError::Stale("it moved".to_owned()), &told);
+        assert!(!stale.is_unanswered(), "where it is by then was looked at: {stale:?}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_says_when_to_come_again_is_waited_for_however_long_that_is() {

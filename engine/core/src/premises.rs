@@ -8,26 +8,41 @@ use crate::masks::contains_mask;
 use crate::plan::FieldChange;
 use crate::sensitive::MASK;
 
-/// The paths of the fields that are not what they were when a plan was made: of what the plan changes, and of what it leaves
-/// alone and would be changed by now. `planned` and `now` are the changes of one resource, then and now. What is as it is
-/// wanted by now is none of them, whoever brought that about.
+/// The paths of the fields that do not fit a plan any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Those that others changed.
+    pub live: Vec<String>,
+    /// Those that are as they were applied last, and are wanted otherwise: what they refer to has another value by now.
+    pub wanted: Vec<String>,
+}
+
+/// The fields that are not what they were when a plan was made: of what the plan changes, and of what it leaves alone and would
+/// be changed by now. `planned` and `now` are the changes of one resource, then and now, and `since_applied` is what would be
+/// changed by now if what was applied last were there. What is as it is wanted by now is none of them, whoever brought that
+/// about.
 ///
 /// Nothing is known of a plan that does not show what was there ([`MASK`]), and nothing is told of it.
-pub fn moved(planned: &[FieldChange], now: &[FieldChange]) -> Vec<String> {
+pub fn moved(planned: &[FieldChange], now: &[FieldChange], since_applied: &[FieldChange]) -> Moved {
+    let mut moved = Moved::default();
     if planned.iter().any(is_hidden) {
-        return Vec::new();
+        return moved;
     }
     let mut known: HashMap<&str, Vec<Option<&Value>>> = HashMap::new();
     for change in planned {
         known.entry(&change.path).or_default().push(change.before.as_ref());
     }
-    let is_as_planned = |change: &&FieldChange| {
-        let before = known.get(change.path.as_str());
-        before.is_some_and(|before| before.contains(&change.before.as_ref()))
-    };
-    let mut moved: Vec<String> =
-        now.iter().filter(|change| !is_as_planned(change)).map(|change| change.path.clone()).collect();
-    moved.dedup();
+    for change in now {
+        let is_as_applied = || since_applied.iter().any(|it| it.path == change.path && it.before == change.before);
+        let paths = match known.get(change.path.as_str()) {
+            Some(before) if before.contains(&change.before.as_ref()) => continue,
+            None if is_as_applied() => &mut moved.wanted,
+            Some(_) | None => &mut moved.live,
+        };
+        if paths.last() != Some(&change.path) {
+            paths.push(change.path.clone());
+        }
+    }
     moved
 }
 
@@ -75,8 +90,21 @@ mod tests {
             (changes(&[("a", json!(1)), ("c", json!(null)), ("c", json!(null))]), vec!["c"]),
             (changes(&[("list[0]", json!(null)), ("list[0]", json!("y"))]), vec!["list[0]"]),
         ] {
-            assert_eq!(moved(&planned, &now), expected, "{now:?}");
+            let told = moved(&planned, &now, &[]);
+            assert_eq!(told.live, expected, "{now:?}");
+            assert!(told.wanted.is_empty(), "{now:?}");
         }
+    }
+
+    #[test]
+    fn what_is_as_it_was_applied_and_wanted_otherwise_refers_to_something_that_moved() {
+        let planned = changes(&[("a", json!(1))]);
+        let now = changes(&[("a", json!(0)), ("b", json!(1)), ("c", json!(2)), ("d", json!(null))]);
+        // What the plan changes was something else when it was made.
+        let since_applied = changes(&[("a", json!(0)), ("b", json!(1)), ("c", json!(1)), ("d", json!(null))]);
+        let told = moved(&planned, &now, &since_applied);
+        assert_eq!(told.live, ["a", "c"]);
+        assert_eq!(told.wanted, ["b", "d"]);
     }
 
     #[test]
@@ -85,8 +113,9 @@ mod tests {
         for (path, before) in
             [("a", json!(MASK)), ("a", json!({"b": [format!("user:{MASK}")]})), ("list[name=(sensitive)]", json!(1))]
         {
-            assert_eq!(moved(&changes(&[(path, before.clone())]), &now), [""; 0], "{path} {before}");
+            let told = moved(&changes(&[(path, before.clone())]), &now, &[]);
+            assert_eq!(told, Moved::default(), "{path} {before}");
         }
-        assert_eq!(moved(&changes(&[("a", json!(1))]), &now), ["a"]);
+        assert_eq!(moved(&changes(&[("a", json!(1))]), &now, &[]).live, ["a"]);
     }
 }

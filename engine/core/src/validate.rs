@@ -197,9 +197,21 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
     }
+    let api_version = object.api_version();
+    let named = [
+        ("apiVersion", &api_version),
+        ("kind", &object.kind),
+        ("metadata.name", &object.name),
+        ("metadata.namespace", &object.namespace),
+    ];
+    for (field, text) in named {
+        if !may_refer(text) && text.contains(char::is_control) {
+            let message = "control characters cannot be part of this";
+            problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.{field}")));
+        }
+    }
     problems.extend(check_bytes(attributes, &object));
     problems.extend(check_size(attributes, &object));
-    let api_version = object.api_version();
     if let Some(message) = kinds::unknown(&api_version, &object.kind)
         && !may_refer(&api_version)
         && !may_refer(&object.kind)
@@ -464,6 +476,25 @@ mod tests {
              MissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs metadata.name\n\
              InvalidResource: v1:ConfigMap:7: attributes.metadata.name: text is wanted here, not a number\n\
              InvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not be `.` or `..` nor contain `/` or `%`",
+        );
+    }
+
+    #[test]
+    fn no_control_character_identifies_an_object() {
+        let named = |api_version: &str, name: &str, namespace: &str| {
+            let id = format!("{api_version}:Widget:{namespace}:{name}");
+            json!({"id": id, "type": "Kubernetes", "attributes": {
+                "apiVersion": api_version, "kind": "Widget", "metadata": {"name": name, "namespace": namespace}}})
+        };
+        check(
+            json!([
+                named("example\0.com/v1", "a", "shop"),
+                named("example.com/v1", "b", "shop\0"),
+                named("example.com/v1", "c\n", "shop"),
+            ]),
+            "InvalidResource: example\0.com/v1:Widget:shop:a: attributes.apiVersion: control characters cannot be part of this\n\
+             InvalidResource: example.com/v1:Widget:shop\0:b: attributes.metadata.namespace: control characters cannot be part of this\n\
+             InvalidResource: example.com/v1:Widget:shop:c\n: attributes.metadata.name: control characters cannot be part of this",
         );
     }
 

@@ -39,6 +39,10 @@ pub(crate) fn entry(
     root: &Tree<'_>,
     path: &str,
 ) -> Result<Option<TreeEntry<'static>>, git2::Error> {
+    if path.contains('\0') {
+        // Git has no such names, and git2 panics when it is asked for one.
+        return Ok(None);
+    }
     let mut names = path.split('/').peekable();
     let mut folder: Option<Tree<'_>> = None;
     while let Some(name) = names.next() {
@@ -55,9 +59,13 @@ pub(crate) fn entry(
     Ok(None)
 }
 
-/// Whether something was not read for what it would take.
+/// The code and class of an error about what is too large. libgit2 has its own errors of memory by another code: what lacks
+/// memory now may be read later.
+const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
+
+/// Whether something was not read for how large it is.
 pub(crate) fn is_too_large(err: &git2::Error) -> bool {
-    err.class() == ErrorClass::NoMemory
+    (err.code(), err.class()) == TOO_LARGE
 }
 
 fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Error> {
@@ -65,8 +73,8 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
     if size <= most {
         return Ok(());
     }
-    let message = format!("object {id} has more than {} MiB", most >> 20);
-    Err(git2::Error::new(ErrorCode::GenericError, ErrorClass::NoMemory, message))
+    let (code, class) = TOO_LARGE;
+    Err(git2::Error::new(code, class, format!("object {id} has more than {} MiB", most >> 20)))
 }
 
 #[cfg(test)]
@@ -92,6 +100,9 @@ mod tests {
             assert_eq!(found, expected, "{path}");
         }
         assert_eq!(entry(&repository, &tree, "a/b/c").unwrap().unwrap().id(), blob);
+        for path in ["\0", "a\0", "a/b\0/c", "a/b/c\0"] {
+            assert!(entry(&repository, &tree, path).unwrap().is_none(), "{path:?}");
+        }
     }
 
     #[test]
@@ -102,5 +113,7 @@ mod tests {
         assert_eq!(file(&repository, of(LARGEST_FILE)).unwrap().size(), LARGEST_FILE);
         let Err(err) = file(&repository, of(LARGEST_FILE + 1)) else { panic!("it is read") };
         assert!(is_too_large(&err), "{err}");
+        let lacking = git2::Error::new(ErrorCode::GenericError, ErrorClass::NoMemory, "Out of memory");
+        assert!(!is_too_large(&lacking), "it may be there later");
     }
 }

@@ -72,7 +72,7 @@ impl Write {
         owner.has(&object).then_some(object)
     }
 
-    /// What others changed since the plan was made, where the file is to hold these bytes: the end of a sentence.
+    /// What is otherwise since the plan was made, where the file is to hold these bytes: the end of a sentence.
     fn broken(
         &self,
         repository: &Repository,
@@ -124,7 +124,7 @@ pub(crate) const HISTORY: usize = 2_000;
 /// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
 /// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Stale`] when a file is not what
 /// the plan found, wherever the branch is by then; [`RuntimeError::Unavailable`] when the grant was over before the branch was
-/// moved.
+/// moved; [`RuntimeError::Unread`] when a server was reached too late for that, and nothing was pushed to it.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {

@@ -38,7 +38,7 @@ use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
-    KubernetesObject, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
+    KubernetesObject, Lapsed, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
 };
 
 use crate::commit::{Change, Gathered, Write, Written};
@@ -98,6 +98,16 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// Told which server is connected to next, by its URL as Git's settings have it.
     fn before(&self, _: &[u8]) {}
 
+    /// Asked when a server was reached, right before something is pushed: whether it may be. Whoever works on behalf of
+    /// somebody else, who has the grant extended, hears here that it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Lapsed`] when it may not.
+    fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
+        grant.check()
+    }
+
     /// Has something done at a remote repository, from the bare copy of it that is here. It is called on threads that may wait.
     ///
     /// # Errors
@@ -143,7 +153,10 @@ impl GitOpsRuntime {
     /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
     pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
         let directory = config.directory.trim_matches('/').to_owned();
-        let is_bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.eq_ignore_ascii_case(".git");
+        let is_bad = |part: &str| {
+            let is_none = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
+            is_none || part.contains(char::is_control)
+        };
         if !directory.is_empty() && directory.split('/').any(is_bad) {
             let message = format!("`{directory}` is no folder of a repository");
             return Err(invalid(&message, "spec.gitops.directory"));

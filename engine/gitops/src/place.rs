@@ -327,6 +327,10 @@ impl Place {
             Unreached::Git(err) => self.explain_in(repository, &err),
             Unreached::TooLarge(message) => too_large(message),
             Unreached::Unavailable(message) => RuntimeError::Unavailable { message },
+            Unreached::Lapsed => {
+                let message = format!("the time for calls was over before {} could be pushed to", self.shown);
+                RuntimeError::Unread { message }
+            }
         }
     }
 

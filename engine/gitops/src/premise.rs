@@ -48,7 +48,7 @@ impl Premise {
         Some(Self::Object(Box::new(Changed { id: request.desired.id.clone(), changes: changes.to_vec(), prior })))
     }
 
-    /// What others changed since, where a file is to hold `wanted`: the end of a sentence that begins with its path.
+    /// What is otherwise since, where a file is to hold `wanted`: the end of a sentence that begins with its path.
     pub(crate) fn broken(&self, there: &There, wanted: &Map<String, Value>) -> Option<String> {
         match (self, there) {
             (Self::Absent, There::Nothing) => None,
@@ -62,18 +62,30 @@ impl Premise {
                 was_read.then(|| "is no object any more".to_owned())
             }
             (Self::Object(planned), There::Object(live)) => {
-                let moved = premises::moved(&planned.changes, &planned.now(live, wanted));
-                let more = moved.len().saturating_sub(NAMED);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                let named: Vec<&str> = moved.iter().take(NAMED).map(String::as_str).collect();
-                (!moved.is_empty()).then(|| format!("was changed by others: {}{more}", named.join(", ")))
+                let since_applied = planned.prior.as_ref().map(|prior| planned.now(prior, wanted));
+                let now = planned.now(live, wanted);
+                let moved = premises::moved(&planned.changes, &now, &since_applied.unwrap_or_default());
+                let told = [
+                    ("was changed by others", moved.live),
+                    ("is to be changed otherwise, as what it refers to has another value by now", moved.wanted),
+                ];
+                let told = told.iter().filter(|(_, fields)| !fields.is_empty());
+                let told: Vec<String> = told.map(|(how, fields)| format!("{how}: {}", named(fields))).collect();
+                (!told.is_empty()).then(|| told.join(", and "))
             }
         }
     }
 }
 
+/// Some of the fields, and how many there are more.
+fn named(fields: &[String]) -> String {
+    let more = fields.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", fields[..fields.len().min(NAMED)].join(", "))
+}
+
 impl Changed {
-    /// What would be changed as it is now.
+    /// What would be changed by now if this were live.
     fn now(&self, live: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<FieldChange> {
         let desired = Resolved::plain(wanted);
         // Nothing sensitive is in a repository, so that no digest of it is made.

@@ -273,6 +273,8 @@ impl Branching {
             return Ok(in_base(merged, &mut draft));
         }
         match &self.earlier {
+            // No file differs: what keeps one from being written is told below.
+            Some(PullState::Merged(_)) if draft.files.is_empty() => {}
             Some(PullState::Merged(_)) => {
                 let paths: Vec<&str> = draft.files.keys().take(3).copied().collect();
                 let message = format!(

@@ -63,6 +63,8 @@ pub enum Unreached {
     TooLarge(String),
     /// Another try may do: which one and why, for people.
     Unavailable(String),
+    /// The grant was over when a push was about to begin. Nothing was pushed.
+    Lapsed,
 }
 
 impl From<git2::Error> for Unreached {
@@ -76,7 +78,8 @@ impl From<git2::Error> for Unreached {
 /// # Errors
 ///
 /// [`Unreached::Git`] when the server is out of reach, refuses whoever asks, or somebody else moved the branch, as libgit2 tells
-/// it; [`Unreached::TooLarge`] when more was to come than a repository may have.
+/// it; [`Unreached::TooLarge`] when more was to come than a repository may have; [`Unreached::Lapsed`] when nothing was pushed
+/// since the grant was over.
 pub fn reach<C: Connect + ?Sized>(
     connect: &C,
     repository: &Repository,
@@ -162,9 +165,10 @@ impl Push<'_> {
         connect: &C,
         repository: &Repository,
         request: &Request,
-    ) -> Result<Option<String>, git2::Error> {
+    ) -> Result<Option<String>, Unreached> {
         let mut refused = None;
-        {
+        let is_over = Cell::new(false);
+        let pushed = {
             let mut callbacks = connect.callbacks();
             callbacks.push_update_reference(|_, status| {
                 refused = status.map(str::to_owned);
@@ -174,7 +178,10 @@ impl Push<'_> {
             // from.
             callbacks.push_negotiation(|updates| {
                 // Connecting may have taken long; what comes next is the push itself.
-                self.grant.check().map_err(|lapsed| git2::Error::from_str(&lapsed.to_string()))?;
+                if let Err(lapsed) = connect.may_push(self.grant) {
+                    is_over.set(true);
+                    return Err(git2::Error::from_str(&lapsed.to_string()));
+                }
                 if updates.iter().any(|update| update.src() != self.from) {
                     return Err(git2::Error::new(ErrorCode::NotFastForward, ErrorClass::Callback, "the branch moved"));
                 }
@@ -182,8 +189,12 @@ impl Push<'_> {
             });
             let mut options = PushOptions::new();
             options.remote_callbacks(callbacks).follow_redirects(connect.credentials().redirects());
-            remote(connect, repository, request)?.push(&[self.refspec.as_str()], Some(&mut options))?;
+            remote(connect, repository, request)?.push(&[self.refspec.as_str()], Some(&mut options))
+        };
+        if is_over.get() {
+            return Err(Unreached::Lapsed);
         }
+        pushed?;
         Ok(refused)
     }
 }

@@ -54,18 +54,18 @@ impl Namespaces {
     }
 
     /// Looks once whether it is being deleted, which nothing says to who changes what is in it. Where it may not be looked at,
-    /// or is in no way told, it is not.
+    /// or is not there, it is not.
     ///
     /// # Errors
     ///
-    /// When the cluster does not answer.
+    /// When the cluster does not answer, or fails to. The next look asks it again.
     pub(crate) async fn look(&self, cluster: usize, of: &Cluster, namespace: &str) -> Result<bool, CallError> {
         let place = (cluster, namespace.to_owned());
         let looked = Arc::clone(self.looked.lock().unwrap_or_else(PoisonError::into_inner).entry(place).or_default());
         let look = || async {
             match of.get(&named_path("/api/v1/namespaces", namespace)).await {
                 Ok(found) => Ok(found.as_ref().is_some_and(is_going)),
-                Err(CallError::Status(_)) => Ok(false),
+                Err(CallError::Status(failure)) if matches!(failure.code, 401 | 403 | 404) => Ok(false),
                 Err(error) => Err(error),
             }
         };

@@ -391,7 +391,8 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
-    /// What is there could not be looked at, so that nothing was done; trying again may help.
+    /// What is there could not be looked at, or no time was left for a change by then, so that nothing was done; trying again may
+    /// help.
     #[error("{message}")]
     Unread {
         /// What happened.

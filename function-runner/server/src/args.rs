@@ -145,7 +145,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_cluster_requests: u32,
 
-    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every run has its turn
+    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every run has its turn. Servers
+    /// are reached in processes, of which there are as many again for those that are slow to answer
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_gitops_requests: u32,
 
@@ -174,6 +175,11 @@ impl LimitArgs {
             // There has to be time left until nothing of it can arrive any more, and to tell what became of it.
             grace: GRACE.min(drain.saturating_sub(MARGIN) / 2),
         }
+    }
+
+    /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
+    pub(crate) fn gitops_processes(&self) -> usize {
+        2 * self.max_gitops_requests as usize
     }
 
     /// What all runs together are bound by.

@@ -70,7 +70,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let local = LocalRepositories::below(args.local_repositories.clone());
     let errands = Errands::new(args.sources.of_errands()).context("starting processes for sources")?;
     let readers = Readers::new(errands, args.sources.source_processes as usize, local.folders());
-    let of_repositories = readers.others(args.limits.max_gitops_requests as usize);
+    let of_repositories = readers.others(args.limits.gitops_processes());
     let service = Service::new(
         Sources::new(caches.clone(), local.clone(), readers),
         Generators::new(pool),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 
-use crate::process::{Failed, Limits, More, Program, StartError, Starter, Worker};
+use crate::process::{Failed, Limits, More, Program, StartError, Starter, Tell, Worker};
 
 /// Which processes do errands, and what each of their jobs may take.
 #[derive(Clone, Debug)]
@@ -68,13 +68,14 @@ impl Errands {
 }
 
 impl Errand {
-    /// Does a job. After a failure, or when the future is dropped before its end, this is of no use any more.
+    /// Does a job, in which the process may ask where there is something to tell. After a failure, or when the future is dropped
+    /// before its end, this is of no use any more.
     ///
     /// # Errors
     ///
     /// Why there is no answer.
-    pub async fn work(&mut self, job: &[u8]) -> Result<Bytes, Failed> {
-        self.worker.work(job, &self.limits).await
+    pub async fn work(&mut self, job: &[u8], tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
+        self.worker.work(job, &self.limits, tell).await
     }
 
     /// How many bytes of memory the process holds, as far as the system says.

@@ -1,9 +1,9 @@
 //! What goes through the pipes of a worker.
 //!
-//! To it: the length of a job, a `u32` with the highest byte first, and the job. From it: a tag of one byte, a length, and
-//! as many bytes.
+//! To it: the length of a job, a `u32` with the highest byte first, and the job; in the middle of that what it asks for, in the
+//! same way. From it: a tag of one byte, a length, and as many bytes.
 
-/// What precedes a job.
+/// What precedes a job, and what is told in the middle of one.
 pub(crate) const JOB_HEAD: usize = 4;
 /// What precedes whatever a worker says.
 pub(crate) const HEAD: usize = 5;
@@ -21,10 +21,12 @@ pub(crate) enum Tag {
     Answer,
     /// Its code panicked, and where. It ends.
     Panicked,
+    /// It asks in the middle of a job for what there is to tell by now, and waits for it.
+    Asks,
 }
 
 impl Tag {
-    const ALL: [Self; 4] = [Self::Ready, Self::At, Self::Answer, Self::Panicked];
+    const ALL: [Self; 5] = [Self::Ready, Self::At, Self::Answer, Self::Panicked, Self::Asks];
 
     /// The tag and the length of what comes; nothing when it is no tag.
     pub(crate) fn parse(head: [u8; HEAD]) -> Option<(Self, usize)> {
@@ -45,6 +47,7 @@ impl Tag {
             Self::At => 2,
             Self::Answer => 3,
             Self::Panicked => 4,
+            Self::Asks => 5,
         }
     }
 }

@@ -25,4 +25,4 @@ pub mod worker;
 pub use errands::{Errand, ErrandConfig, Errands};
 pub use metrics::PoolMetrics;
 pub use pool::{Pending, Pool, PoolConfig, Running};
-pub use process::{Failed, Fault, Limits, More, StartError};
+pub use process::{Failed, Fault, Limits, More, StartError, Tell};

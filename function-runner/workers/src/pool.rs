@@ -216,7 +216,7 @@ impl Keeper {
             };
             metrics.busy.inc();
             let done = tokio::select! {
-                done = worker.work(&job, &config.limits) => Some(done),
+                done = worker.work(&job, &config.limits, None) => Some(done),
                 () = reply.closed() => None,
             };
             metrics.busy.dec();

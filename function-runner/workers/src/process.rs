@@ -28,6 +28,9 @@ const SHORT: usize = 4096;
 /// How much memory is made ready for an answer before any of it is there.
 const AHEAD: usize = 1 << 20;
 
+/// What a process hears whenever it asks in the middle of a job ([`Progress::ask`](crate::worker::Progress::ask)).
+pub type Tell<'a> = &'a (dyn Fn() -> Vec<u8> + Sync);
+
 /// What one job may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -233,11 +236,11 @@ impl Worker {
         let _ = self.child.kill().await;
     }
 
-    /// Does a job. After a failure this is of no use any more.
-    pub(crate) async fn work(&mut self, job: &[u8], limits: &Limits) -> Result<Bytes, Failed> {
+    /// Does a job, in which it may ask where there is something to tell. After a failure this is of no use any more.
+    pub(crate) async fn work(&mut self, job: &[u8], limits: &Limits, tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
         self.at = None;
         self.allow(limits.processor);
-        let fault = match tokio::time::timeout(limits.time, self.converse(job, limits.answer)).await {
+        let fault = match tokio::time::timeout(limits.time, self.converse(job, limits.answer, tell)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(Heard::Nothing)) => {
                 let (status, said) = self.end().await;
@@ -268,14 +271,19 @@ impl Worker {
         let _ = rustix::process::prlimit(Some(pid), Resource::Cpu, Rlimit { current: Some(most), maximum: hard });
     }
 
-    async fn converse(&mut self, job: &[u8], most: usize) -> Result<Bytes, Heard> {
-        let length = u32::try_from(job.len()).map_err(|_| Heard::Nothing)?.to_be_bytes();
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Heard> {
+        let length = u32::try_from(bytes.len()).map_err(|_| Heard::Nothing)?.to_be_bytes();
         // One that dies while it reads is told by what is heard of it.
-        if job.len() < SHORT {
-            let _ = self.input.write_all(&[&length, job].concat()).await;
+        if bytes.len() < SHORT {
+            let _ = self.input.write_all(&[&length, bytes].concat()).await;
         } else if self.input.write_all(&length).await.is_ok() {
-            let _ = self.input.write_all(job).await;
+            let _ = self.input.write_all(bytes).await;
         }
+        Ok(())
+    }
+
+    async fn converse(&mut self, job: &[u8], most: usize, tell: Option<Tell<'_>>) -> Result<Bytes, Heard> {
+        self.send(job).await?;
         loop {
             match self.hear(most.saturating_add(USED)).await? {
                 (Tag::At, part) => self.at = part.as_ref().try_into().ok().map(u32::from_be_bytes),
@@ -284,6 +292,10 @@ impl Worker {
                     return Ok(answer);
                 }
                 (Tag::Panicked, place) => return Err(Heard::Panicked(String::from_utf8_lossy(&place).into_owned())),
+                (Tag::Asks, _) => {
+                    let told = tell.ok_or(Heard::Nonsense)?();
+                    self.send(&told).await?;
+                }
                 (Tag::Ready | Tag::Answer, _) => return Err(Heard::Nonsense),
             }
         }

@@ -24,8 +24,9 @@ pub struct Terms {
     pub reach: Reach,
 }
 
-/// Tells the pool which part of a job is at work, so that it can be named if it is one too many.
-#[derive(Debug)]
+/// Tells the pool which part of a job is at work, so that it can be named if it is one too many, and asks whoever has the job
+/// done.
+#[derive(Clone, Copy, Debug)]
 pub struct Progress {
     is_heard: bool,
 }
@@ -45,6 +46,19 @@ impl Progress {
         // A pool that is gone is noticed when the answer is due.
         let _ = say(Tag::At, &[part.as_ref().map_or(&[], <[u8; 4]>::as_slice)]);
     }
+
+    /// What whoever has the job done has to tell by now ([`Tell`](crate::Tell)); nothing where nobody is told either.
+    ///
+    /// # Errors
+    ///
+    /// When the pipe breaks, as where nobody waits for the job any more.
+    pub fn ask(&self) -> io::Result<Option<Vec<u8>>> {
+        if !self.is_heard {
+            return Ok(None);
+        }
+        say(Tag::Asks, &[])?;
+        hear()?.map(Some).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 /// Does jobs until the pool wants no more. The process has to have one thread, and to be started by a
@@ -63,7 +77,7 @@ pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io:
     let place = where_it_panics();
     let restrictions = sandbox::enter(terms)?;
     say(Tag::Ready, &[&[restrictions.byte()]])?;
-    while let Some(job) = next_job()? {
+    while let Some(job) = hear()? {
         // What a panic leaves behind is not looked at: the process ends.
         let Ok(answer) = panic::catch_unwind(AssertUnwindSafe(|| work(job, &Progress { is_heard: true }))) else {
             let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -98,15 +112,15 @@ fn where_it_panics() -> Arc<Mutex<Option<String>>> {
     place
 }
 
-/// The next job; nothing when there are no more.
-fn next_job() -> io::Result<Option<Vec<u8>>> {
+/// The next job, or what was asked for; nothing when there is no more.
+fn hear() -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; JOB_HEAD];
     if !read(&mut head)? {
         return Ok(None);
     }
     let length = u32::from_be_bytes(head) as usize;
-    let mut job = vec![0; length];
-    Ok(read(&mut job)?.then_some(job))
+    let mut heard = vec![0; length];
+    Ok(read(&mut heard)?.then_some(heard))
 }
 
 /// Fills it; says whether there was enough to.

@@ -98,16 +98,20 @@ async fn carry_out(
 
 const FILE: &str = "dev/shop/configmap-a.yaml";
 
+/// The file of `a` with some data, as somebody may have edited it.
+fn ours(data: &str) -> String {
+    let mark = "metadata: {name: a, namespace: shop, annotations: {stoa.dev/owner: shop/web-dev/dev/uid-of-web-dev}}";
+    format!("apiVersion: v1\nkind: ConfigMap\n{mark}\ndata: {data}\n")
+}
+
 #[tokio::test]
 async fn what_was_edited_since_the_plan_was_made_is_not_written_over() {
-    let mark = "metadata: {name: a, namespace: shop, annotations: {stoa.dev/owner: shop/web-dev/dev/uid-of-web-dev}}";
-    let file = |data: &str| format!("apiVersion: v1\nkind: ConfigMap\n{mark}\ndata: {data}\n");
     for (found, told) in [
         // As it was found, in whatever way it is written, or as it is to be.
-        (file("{a: \"1\"}"), None),
-        (format!("# by hand\n{}", file("{a: '2'}")), None),
-        (file("{a: \"3\"}"), Some("was changed by others: data.a")),
-        (file("{a: \"1\", b: \"1\"}"), Some("was changed by others: data.b")),
+        (ours("{a: \"1\"}"), None),
+        (format!("# by hand\n{}", ours("{a: '2'}")), None),
+        (ours("{a: \"3\"}"), Some("was changed by others: data.a")),
+        (ours("{a: \"1\", b: \"1\"}"), Some("was changed by others: data.b")),
         ("no object".to_owned(), Some("is no object any more")),
     ] {
         for bed in Bed::both() {
@@ -129,6 +133,34 @@ async fn what_was_edited_since_the_plan_was_made_is_not_written_over() {
                 }
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn what_refers_to_another_value_than_when_the_plan_was_made_is_not_told_of_others() {
+    let with = |data: serde_json::Value| {
+        let mut desired = config_map("a", "");
+        desired.attributes.insert("data".to_owned(), data);
+        desired
+    };
+    let moved = "is to be changed otherwise, as what it refers to has another value by now: data.b";
+    for (is_edited, told) in [(false, moved.to_owned()), (true, format!("was changed by others: data.c, and {moved}"))]
+    {
+        let bed = Bed::local();
+        let first = bed.run("u-1");
+        let prior = apply(&first, &with(json!({"a": "1", "b": "1", "c": "1"}))).await;
+        finish(&first).await.unwrap();
+        // The plan leaves `b` alone, which refers to something.
+        let (desired, changes) = (with(json!({"a": "2", "b": "2", "c": "1"})), planned("1"));
+        let request = ApplyRequest { changes: Some(&changes), ..ApplyRequest::new(&desired, Some(&prior)) };
+        let edit = || {
+            if is_edited {
+                bed.push_by_somebody_else(FILE, &ours("{a: '1', b: '1', c: '3'}"));
+            }
+        };
+        let done = carry_out(&bed.run("u-2"), request, edit).await;
+        let Err(RuntimeError::Stale(why)) = done else { panic!("{done:?}") };
+        assert_eq!(why, format!("since the plan was made, {FILE} {told}; nothing was written, plan again"));
     }
 }
 

@@ -143,6 +143,17 @@ async fn run_is_one_pull_request_and_nothing_is_done_before_it_is_merged() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_written_is_told_though_something_was_merged() {
+    for scene in Scene::both().await {
+        assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 1);
+        scene.forge.merge(1, Merge::Squash);
+        let too_large = "x".repeat(17 << 20);
+        let why = scene.refusal("u-1", Some(1), &[("a", too_large.as_str())]).await;
+        assert!(why.ends_with("would have more than 16 MiB"), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn next_run_changes_the_pull_request_and_ends_the_one_before() {
     for scene in Scene::both().await {
         scene.propose("u-1", None, &[("a", "1"), ("gone", "1")]).await;

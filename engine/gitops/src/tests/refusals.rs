@@ -57,6 +57,27 @@ async fn a_name_that_no_file_can_have_is_refused() {
 }
 
 #[tokio::test]
+async fn nothing_is_where_no_name_can_lead_and_nothing_is_written_there() {
+    let bed = Bed::local();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    let runtime = bed.run("u-2");
+    for (field, value) in [
+        ("apiVersion", json!("example\0.com/v1")),
+        ("metadata", json!({"name": "a", "namespace": "shop\0"})),
+        ("metadata", json!({"name": "a\0", "namespace": "shop"})),
+    ] {
+        let mut desired = config_map("a", "1");
+        desired.attributes.insert(field.to_owned(), value);
+        let read = runtime.read(&[ReadRequest { desired: Some(&desired), prior: None }]).await.unwrap();
+        assert!(matches!(read.as_slice(), [Ok(Live::Absent)]), "{read:?}");
+        let refused = runtime.apply(&ApplyRequest::new(&desired, None)).await.unwrap_err();
+        assert!(matches!(refused, RuntimeError::Invalid { .. }), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_where_a_folder_should_be_is_told() {
     let bed = Bed::local();
     let first = bed.run("u-1");
@@ -187,6 +208,34 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
     }
 }
 
+/// Reaches servers when the time for it is over, as far as is known there.
+#[derive(Debug)]
+struct Late;
+
+impl Connect for Late {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, copy: &Repository, request: &Request, _: &Grant) -> Result<Reached, Unreached> {
+        reach(self, copy, request, &Grant::until(tokio::time::Instant::now()))
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_is_too_late_to_begin_has_done_nothing_and_is_tried_again() {
+    let bed = Bed::remote();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Late)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert!(matches!(failed, RuntimeError::Unread { .. }), "{failed:?}");
+    assert!(failed.is_retryable() && !failed.is_unanswered() && bed.log().is_empty(), "{failed}");
+}
+
 #[tokio::test]
 async fn a_file_that_is_larger_than_an_object_is_not_read() {
     for bed in Bed::both() {
@@ -231,6 +280,7 @@ fn settings_that_make_no_sense_are_refused_by_field() {
     check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
     check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
     check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
+    check(|config| config.directory = "a/b\0".to_owned(), "spec.gitops.directory");
     check(|config| config.repository.clear(), "spec.gitops.repository");
 }
 

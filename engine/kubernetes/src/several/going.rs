@@ -165,3 +165,22 @@ async fn nothing_is_planned_to_be_changed_in_a_namespace_that_is_being_deleted()
     deployment.main.refuse("GET namespace shop", 403);
     assert!(deployment.plan(&both("b")).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn namespace_that_a_cluster_fails_to_tell_of_is_asked_about_again() {
+    let deployment = Deployment::new();
+    deployment.brings(&spec(vec![in_cluster("", "web", "a", false)])).await;
+    deployment.main.terminate("shop");
+    let runtime = deployment.runtime();
+    let (wanted, live) = (in_cluster("", "web", "b", false), deployment.main.object("shop", "web").unwrap());
+    let preview = async || runtime.preview(&ApplyRequest::new(&wanted, None), live.as_object()).await.unwrap_err();
+    for code in [429, 500, 503] {
+        deployment.main.refuse_nothing();
+        deployment.main.refuse("GET namespace shop", code);
+        let failed = preview().await;
+        assert!(failed.is_retryable(), "{failed:?}");
+    }
+    deployment.main.refuse_nothing();
+    let refused = preview().await;
+    assert!(matches!(&refused, RuntimeError::Going(namespace) if namespace.name == "shop"), "{refused:?}");
+}

@@ -102,7 +102,7 @@ pub(super) enum Reply {
 }
 
 /// Does a job: what processes are for that have a source in hand.
-pub(crate) fn work(job: Vec<u8>, _: &Progress) -> Vec<u8> {
+pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
     static READY: Once = Once::new();
     READY.call_once(|| {
         logged::keep();
@@ -114,7 +114,7 @@ pub(crate) fn work(job: Vec<u8>, _: &Progress) -> Vec<u8> {
         }
     });
     let answer = match Job::decode(job.as_slice()) {
-        Ok(job) => job.answer(),
+        Ok(job) => job.answer(*progress),
         Err(err) => Answer::of(Err(Failure::internal(&err)), false),
     };
     Answer { log: logged::take(), ..answer }.encode_to_vec()
@@ -126,13 +126,13 @@ impl Job {
         OsStr::from_bytes(&self.cache).into()
     }
 
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self, progress: Progress) -> Answer {
         let path = self.path();
         let Self { source: Some(source), most_strays, with_strays, question: Some(question), .. } = self else {
             return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
         };
         if let Question::Reach(asked) = question {
-            return Answer::of(Ok(Reply::Reached(repositories::reach(&path, &source, asked))), false);
+            return Answer::of(Ok(Reply::Reached(repositories::reach(&path, &source, asked, progress))), false);
         }
         match Cache::open(&path, source, most_strays as usize, with_strays) {
             Ok(cache) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use stoa_git::cache::Kept;
-use stoa_workers::{Errand, Errands, Failed, Fault, Limits};
+use stoa_workers::{Errand, Errands, Failed, Fault, Limits, Tell};
 use tokio::time::Instant;
 use tonic::Code;
 
@@ -181,15 +181,22 @@ impl Reader {
     /// Does a job. After a failure to, or when this is not waited for to its end, the process is of no use any more, and may
     /// have left something unfinished in the cache.
     pub(super) async fn work(&mut self, job: &Job) -> Result<Answer, Unanswered> {
+        self.work_told(job, None).await
+    }
+
+    /// As [`work`](Self::work), with something to tell in the middle of it to a process that asks.
+    pub(super) async fn work_told(&mut self, job: &Job, tell: Option<Tell<'_>>) -> Result<Answer, Unanswered> {
         let answer = match &mut self.hand {
             Hand::Process(errand) => {
-                let bytes = errand.work(&job.encode_to_vec()).await.map_err(|failed| self.explain(failed))?;
+                let done = errand.work(&job.encode_to_vec(), tell).await;
+                let bytes = done.map_err(|failed| self.explain(failed))?;
                 Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
             }
             #[cfg(test)]
             Hand::Here { .. } => {
                 let job = job.clone();
-                tokio::task::spawn_blocking(move || job.answer()).await.expect("it does not panic")
+                let answer = move || job.answer(stoa_workers::worker::Progress::unheard());
+                tokio::task::spawn_blocking(answer).await.expect("it does not panic")
             }
         };
         if !answer.log.is_empty() {
@@ -258,6 +265,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::args::LimitArgs;
 
     /// Processes that stay, and caches for them.
     struct Bed {
@@ -348,6 +356,24 @@ mod tests {
         drop(fourth.await);
         drop(second);
         assert_eq!(bed.begun(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_that_do_not_answer_leave_processes_to_whoever_has_a_turn() {
+        let args = LimitArgs { max_gitops_requests: 2, ..LimitArgs::default() };
+        let (bed, limits) = (Bed::new(args.gitops_processes()), args.of_runtimes().gitops);
+        let call = async |organization: &str, repository: &str| {
+            let turn = limits.turns(repository, "run").next().await;
+            (turn, bed.begin(organization, repository).await)
+        };
+        let hanging = [call("a", "one").await, call("b", "two").await];
+        // They keep no turn from others after a while.
+        let other = tokio::time::timeout(Duration::from_secs(60), call("c", "three")).await;
+        drop(other.expect("there is a process for it"));
+        // An organization has as many as requests may be under way that are not slow.
+        let again = tokio::time::timeout(Duration::from_secs(60), call("a", "four")).await;
+        assert!(again.is_ok());
+        drop(hanging);
     }
 
     #[tokio::test]

@@ -9,11 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
+use prost::Message as _;
+use rustix::time::ClockId;
 use stoa_git::Credentials;
 use stoa_git::cache::{Kept, remove_abandoned};
 use stoa_proto::Source;
-use stoa_runtime::Grant;
+use stoa_runtime::{Grant, Lapsed};
 use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
+use stoa_workers::worker::Progress;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -49,8 +52,9 @@ impl Repository {
         let cache = copy.as_os_str().as_bytes().to_vec();
         let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
         let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
-        let job = Job { question: Some(Question::Reach(Reach::of(request, grant))), ..job };
-        match reader.work(&job).await {
+        let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
+        let tell = || Deadline::of(grant, monotonic()).encode_to_vec();
+        match reader.work_told(&job, Some(&tell)).await {
             Ok(answer) => {
                 let reached = match answer.into_result() {
                     Ok(Reply::Reached(told)) => told.into_result(),
@@ -108,17 +112,87 @@ fn unreached(failure: Failure) -> Unreached {
 }
 
 /// Does what is asked of a repository from its copy, in the process that has it in hand.
-pub(super) fn reach(copy: &Path, source: &Source, asked: Reach) -> Told {
+pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progress) -> Told {
     let reached = || {
-        let connect = Authenticated::with(source);
+        let connect = OnBehalf { authenticated: Authenticated::with(source), progress };
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
         }
-        let (request, grant) = asked.into_request(&source.remote)?;
+        let (request, grant) = asked.into_request(&source.remote, monotonic)?;
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
     Told::of(reached())
+}
+
+/// Reaches servers for a runner, which has the grant and hears when it is extended.
+#[derive(Debug)]
+struct OnBehalf {
+    authenticated: Authenticated,
+    progress: Progress,
+}
+
+impl Connect for OnBehalf {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        self.authenticated.callbacks()
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.authenticated.credentials()
+    }
+
+    fn before(&self, address: &[u8]) {
+        self.authenticated.before(address);
+    }
+
+    fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
+        // Where nobody answers, nobody waits for the push.
+        if let Some(told) = self.progress.ask().map_err(|_| Lapsed)? {
+            Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?.extend(grant, monotonic);
+        }
+        grant.check()
+    }
+}
+
+/// What the monotonic clock says, which is the same for all processes of a machine.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.try_into().expect("it began at the start of the machine")
+}
+
+/// Until when a grant lasts, as processes tell each other: how long it lasts would begin anew in the other, however late that
+/// hears of it.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Deadline {
+    /// Nanoseconds of the monotonic clock; without an end where this is not there.
+    #[prost(uint64, optional, tag = "1")]
+    until: Option<u64>,
+}
+
+impl Deadline {
+    /// `now`: what [`monotonic`] said before this.
+    fn of(grant: &Grant, now: Duration) -> Self {
+        let until = grant.remaining().map(|remaining| now.saturating_add(remaining).as_nanos());
+        Self { until: until.map(|until| u64::try_from(until).unwrap_or(u64::MAX)) }
+    }
+
+    fn instant(self, clock: impl FnOnce() -> Duration) -> Option<Instant> {
+        let until = Duration::from_nanos(self.until?);
+        // In this order: whoever is suspended in between finds the grant to end sooner, and never later.
+        let start = Instant::now();
+        Some(start + until.saturating_sub(clock()))
+    }
+
+    fn grant(self, clock: impl FnOnce() -> Duration) -> Grant {
+        self.instant(clock).map_or_else(Grant::unlimited, Grant::until)
+    }
+
+    /// Lets a grant that has an end last until this one.
+    fn extend(self, grant: &Grant, clock: impl FnOnce() -> Duration) {
+        if let Some(end) = self.instant(clock) {
+            grant.extend(end);
+        }
+    }
 }
 
 /// A [`Request`] and its grant, as processes hand them to each other.
@@ -132,33 +206,29 @@ pub(super) struct Reach {
     /// Of a push: 40 hex digits.
     #[prost(string, optional, tag = "3")]
     from: Option<String>,
-    /// How long the grant lasts, in nanoseconds; without an end where this is not there.
-    #[prost(uint64, optional, tag = "4")]
-    granted: Option<u64>,
+    /// As far as was known when this was asked; see [`OnBehalf`] for what is known later.
+    #[prost(message, required, tag = "4")]
+    deadline: Deadline,
 }
 
 impl Reach {
-    fn of(request: &Request, grant: &Grant) -> Self {
+    /// `now`: what [`monotonic`] said before this.
+    fn of(request: &Request, grant: &Grant, now: Duration) -> Self {
         let (own, from) = match &request.task {
             Task::List => (None, None),
             Task::Fetch { own } => (Some(own.clone()), None),
             Task::Push { own, from } => (Some(own.clone()), Some(from.to_string())),
         };
-        let granted = grant.remaining().map(|remaining| u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX));
-        Self { branch: request.branch.clone(), own, from, granted }
+        Self { branch: request.branch.clone(), own, from, deadline: Deadline::of(grant, now) }
     }
 
-    fn into_request(self, url: &str) -> Result<(Request, Grant), git2::Error> {
+    fn into_request(self, url: &str, clock: impl FnOnce() -> Duration) -> Result<(Request, Grant), git2::Error> {
         let task = match (self.own, self.from) {
             (None, _) => Task::List,
             (Some(own), None) => Task::Fetch { own },
             (Some(own), Some(from)) => Task::Push { own, from: Oid::from_str(&from)? },
         };
-        let grant = match self.granted {
-            Some(nanoseconds) => Grant::until(Instant::now() + Duration::from_nanos(nanoseconds)),
-            None => Grant::unlimited(),
-        };
-        Ok((Request { url: url.to_owned(), branch: self.branch, task }, grant))
+        Ok((Request { url: url.to_owned(), branch: self.branch, task }, self.deadline.grant(clock)))
     }
 }
 
@@ -170,7 +240,7 @@ pub(super) struct Told {
     branch: Option<String>,
     #[prost(string, optional, tag = "2")]
     refused: Option<String>,
-    #[prost(oneof = "Why", tags = "3, 4, 5")]
+    #[prost(oneof = "Why", tags = "3, 4, 5, 6")]
     failed: Option<Why>,
 }
 
@@ -183,6 +253,9 @@ enum Why {
     TooLarge(String),
     #[prost(string, tag = "5")]
     Unavailable(String),
+    /// Always true.
+    #[prost(bool, tag = "6")]
+    Lapsed(bool),
 }
 
 /// An error of libgit2, by the places of its code and class below.
@@ -206,6 +279,7 @@ impl Told {
             Err(Unreached::Git(err)) => Why::Git(GitError::of(&err)),
             Err(Unreached::TooLarge(why)) => Why::TooLarge(why),
             Err(Unreached::Unavailable(why)) => Why::Unavailable(why),
+            Err(Unreached::Lapsed) => Why::Lapsed(true),
         };
         Self { failed: Some(failed), ..Self::default() }
     }
@@ -219,6 +293,7 @@ impl Told {
             Some(Why::Git(err)) => Err(Unreached::Git(err.into_error())),
             Some(Why::TooLarge(why)) => Err(Unreached::TooLarge(why)),
             Some(Why::Unavailable(why)) => Err(Unreached::Unavailable(why)),
+            Some(Why::Lapsed(_)) => Err(Unreached::Lapsed),
         }
     }
 }
@@ -311,22 +386,40 @@ mod tests {
         let own = "refs/stoa/new-refs/1".to_owned();
         for task in [Task::List, Task::Fetch { own: own.clone() }, Task::Push { own, from }] {
             let request = Request { url: "https://x/y".to_owned(), branch: "refs/heads/main".to_owned(), task };
-            let asked = sent(&Reach::of(&request, &Grant::unlimited()));
-            let (arrived, grant) = asked.into_request("https://x/y").unwrap();
+            let asked = sent(&Reach::of(&request, &Grant::unlimited(), monotonic()));
+            let (arrived, grant) = asked.into_request("https://x/y", monotonic).unwrap();
             assert_eq!((arrived, grant.remaining()), (request, None));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn grant_lasts_as_long_in_the_process() {
-        let minute = Duration::from_secs(60);
+    async fn grant_ends_in_the_process_when_it_was_said_to() {
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        // The clock of both processes, which is not paused otherwise.
+        let clock = || 1_000 * second + start.elapsed();
         let request = Request { url: String::new(), branch: String::new(), task: Task::List };
-        let grant = Grant::until(Instant::now() + minute);
-        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
-        assert_eq!(there.remaining(), Some(minute));
-        tokio::time::advance(minute).await;
-        let (_, there) = sent(&Reach::of(&request, &grant)).into_request("").unwrap();
+        let grant = Grant::until(start + 60 * second);
+        let asked = sent(&Reach::of(&request, &grant, clock()));
+        // The process is suspended before it hears of it.
+        tokio::time::advance(20 * second).await;
+        let (_, there) = asked.clone().into_request("", clock).unwrap();
+        assert_eq!(there.remaining(), Some(40 * second));
+        tokio::time::advance(40 * second).await;
         there.check().unwrap_err();
+        let (_, there) = asked.clone().into_request("", clock).unwrap();
+        there.check().unwrap_err();
+        // It was extended meanwhile, and the process asks.
+        grant.extend(start + 90 * second);
+        let (_, there) = asked.into_request("", clock).unwrap();
+        sent(&Deadline::of(&grant, clock())).extend(&there, clock);
+        assert_eq!(there.remaining(), Some(30 * second));
+    }
+
+    #[test]
+    fn the_monotonic_clock_runs_on() {
+        let before = monotonic();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(monotonic() > before);
     }
 
     #[test]
@@ -356,5 +449,6 @@ mod tests {
         assert!(matches!(told(Err(Unreached::TooLarge("a".to_owned()))), Err(Unreached::TooLarge(why)) if why == "a"));
         let unavailable = told(Err(Unreached::Unavailable("b".to_owned())));
         assert!(matches!(unavailable, Err(Unreached::Unavailable(why)) if why == "b"));
+        assert!(matches!(told(Err(Unreached::Lapsed)), Err(Unreached::Lapsed)));
     }
 }

@@ -77,6 +77,24 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_takes_long_to_begin_goes_on_while_the_caller_answers() {
+    let (mut scene, server, spec, plan) = at_a_server().await;
+    server.behave(Behaviour::HeldPushes);
+    let start = Instant::now();
+    let applied = scene.caller.apply_with(&spec, &plan, &[], |_| {
+        // By now what was known of the grant when the push was asked for is over.
+        if start.elapsed() > 2 * LEASE {
+            server.behave(Behaviour::Normal);
+        }
+        Reaction::Keep
+    });
+    let applied = applied.await;
+    assert!(applied.finished().succeeded && start.elapsed() > 2 * LEASE, "{applied:?}");
+    assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
+    assert_eq!(server.pushes(), 1, "it was not begun anew");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
     // It may notice first that its time is over, or that it has an answer, and only then there is something to stop.
     for _ in 0..5 {
