@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, Spec,
+    near::meant,
     problem::reason,
     spec::{FILE, LINE},
 };
@@ -33,32 +34,6 @@ fn has_resources(value: &Value) -> bool {
     let is_near = |key: &String| meant(key, &SPEC_FIELDS) == Some("resources");
     let is_near = |fields: &Map<String, Value>| fields.get("kind").is_none() && fields.keys().any(is_near);
     value.get("resources").is_some() || value.as_object().is_some_and(is_near)
-}
-
-/// The field that somebody probably meant who wrote another one.
-fn meant(field: &str, known: &[&'static str]) -> Option<&'static str> {
-    let distance = |known: &&'static str| (distance(&field.to_lowercase(), &known.to_lowercase()), *known);
-    known
-        .iter()
-        .map(distance)
-        .min()
-        .filter(|(distance, known)| *distance <= (known.len() / 2).min(2))
-        .map(|found| found.1)
-}
-
-/// How many characters have to be put in, left out or exchanged to make one text of another.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(b.len() + 3).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let exchanged = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// What is said of a field that there is not.
