@@ -14,19 +14,22 @@ use stoa_proto::Problem;
 
 use super::{
     lines::{self, Lines},
-    yaml,
+    yaml::{self, Document},
 };
 use crate::failure::problem;
 use crate::source::SourceFile;
 
 /// Whether a file looks like a Spec: one document with `resources`, or what is probably meant to be that, that is no Kubernetes
 /// object.
-/// A file that does not parse counts as one, so that what is wrong with it is said of a Spec.
+/// A file of that name that does not parse, or has a list at its top, counts as one, so that what is wrong with it is said of a
+/// Spec.
 pub(super) fn is_spec(file: &SourceFile) -> bool {
-    match yaml::documents(file) {
-        Ok(documents) => matches!(documents.as_slice(), [document]
-            if document.value.get("apiVersion").is_none() && has_resources(&document.value)),
-        Err(_) => file.path.rsplit('/').next() == Some(super::SPEC_FILE),
+    match yaml::documents(file).as_deref() {
+        Ok([Document { value: value @ Value::Object(_), .. }]) => {
+            value.get("apiVersion").is_none() && has_resources(value)
+        }
+        Ok([_]) | Err(_) => super::is_called_spec(file),
+        Ok(_) => false,
     }
 }
 
@@ -97,7 +100,9 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn shape(&self, value: &Value) -> Vec<Problem> {
-        let Some(fields) = value.as_object() else { return vec![self.document("", "has to be a map".to_owned())] };
+        let Some(fields) = value.as_object() else {
+            return vec![self.document("", "has to be a map with resources".to_owned())];
+        };
         let unknown = fields.keys().filter(|field| !SPEC_FIELDS.contains(&field.as_str()));
         let mut problems: Vec<Problem> =
             unknown.map(|field| self.document(field, unknown_field(field, "a Spec", &SPEC_FIELDS))).collect();
