@@ -217,6 +217,11 @@ impl Runtime for KubernetesRuntime {
         self.clusters.iter().filter_map(|cluster| cluster.awaited()).collect()
     }
 
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        let missing = self.namespaces.missing().into_iter();
+        missing.map(|(index, name)| (self.cluster(index).name.clone(), name)).collect()
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         read::read(self, requests).await
     }
