@@ -44,8 +44,8 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 const PROBE: Duration = Duration::from_secs(5);
 /// How long an answer may take that is not worth a word.
 const SLOW: Duration = Duration::from_secs(4);
-/// The same of an object that is being deleted: a pod has 30 s to end, if nothing else is said.
-const LINGERS: Duration = Duration::from_secs(45);
+/// The same of an object that is being deleted.
+const LINGERS: Duration = Duration::from_secs(10);
 
 /// How objects are asked for as they are.
 pub(crate) const JSON: &str = "application/json";
