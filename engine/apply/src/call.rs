@@ -199,8 +199,13 @@ impl Caller {
         sensitive: &Sensitive,
         course: &Course,
     ) -> ResourceResult {
-        let problem = problem(&planned.id, error, sensitive);
-        let is_unanswered = error.is_unanswered() || course.told.is_unanswered();
+        let (problem, is_unanswered) = match error {
+            RuntimeError::Going(_) if self.stop.is_cancelled() => still_going(planned, &course.told),
+            _ => {
+                let is_unanswered = error.is_unanswered() || course.told.is_unanswered();
+                (problem(&planned.id, error, sensitive), is_unanswered)
+            }
+        };
         if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
@@ -292,12 +297,16 @@ impl Caller {
         match outcome? {
             Deleted::Gone => Ok(None),
             Deleted::Left(why) => Ok(Some(why)),
-            Deleted::Going(object) => self.gone(&object, sensitive, course).await.map(|()| None),
+            Deleted::Going(object) => {
+                // However often it was asked to go, it was heard.
+                course.told.take();
+                self.gone(&object, sensitive, course).await.map(|()| None)
+            }
         }
     }
 
     /// Waits until an object is gone that is being deleted, however often that has to be begun again. Others are called for
-    /// meanwhile.
+    /// meanwhile. Whoever stops does not wait for it: [`RuntimeError::Going`] then.
     async fn gone(
         &self,
         object: &KubernetesObject,
@@ -305,22 +314,25 @@ impl Caller {
         course: &Course,
     ) -> Result<(), RuntimeError> {
         course.permit.give_back();
-        loop {
-            match self.runtime.wait_gone(object, &|held| course.told.hold(sensitive.redact(held))).await {
-                Ok(()) => {
-                    // However often it was asked to go, nothing of that is open.
-                    course.told.take();
-                    return Ok(());
-                }
-                Err(error) if error.is_retryable() => {
-                    course.told.note(&error, sensitive);
-                    if self.stop.run_until_cancelled(tokio::time::sleep(verify::AGAIN)).await.is_none() {
-                        return Err(error);
+        let report = |held: &str| course.told.hold(sensitive.redact(held));
+        let waited = async {
+            loop {
+                match self.runtime.wait_gone(object, &report).await {
+                    Ok(()) => {
+                        // However often it was asked to go, nothing of that is open.
+                        course.told.take();
+                        return Ok(());
                     }
+                    Err(error) if error.is_retryable() => {
+                        course.told.hold(sensitive.redact(&error.to_string()));
+                        tokio::time::sleep(verify::AGAIN).await;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
-        }
+        };
+        let ended = self.stop.run_until_cancelled(waited).await;
+        ended.unwrap_or_else(|| Err(RuntimeError::Going(Box::new(object.clone()))))
     }
 
     /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made, and why what
@@ -425,6 +437,14 @@ impl Caller {
             ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
         }
     }
+}
+
+/// What is said of what is being deleted when a run is stopped that waits for that, and whether a try for it may still arrive.
+fn still_going(planned: &PlannedAction, told: &Told) -> (Problem, bool) {
+    let may_arrive = told.may_arrive();
+    let what = if planned.action == Action::Delete { "it" } else { "what is there" };
+    let message = late(format!("{what} is being deleted, and the run was stopped before it was gone"), told);
+    (Problem::new(reason::TIMED_OUT, message).of(&planned.id), may_arrive)
 }
 
 /// Whether what was applied was there before it was first.

@@ -18,6 +18,7 @@ mod planning;
 mod results;
 mod retry;
 pub mod structural;
+mod unmade;
 mod values;
 mod verify;
 mod walk;

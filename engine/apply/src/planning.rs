@@ -23,6 +23,7 @@ use crate::{
     custom::{Checked, Custom},
     destination,
     lost::{self, Undecided},
+    unmade::{self, wanted_namespaces},
 };
 
 /// How many dry runs are under way at once.
@@ -183,10 +184,12 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     refuse_undefined(&plan, &desired, clusters, lacking)?;
+    let unmade = if refresh { Vec::new() } else { unmade::tell(&mut plan, &*runtime, &desired) };
     let unseen = if refresh { Vec::new() } else { refuse_held(&*runtime, &plan, &desired, &recorded, &live).await? };
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
+    notes.extend(unmade);
     notes.extend(unseen);
     // The checks come first, since they tell of what is not looked at at all.
     let mut told = Warnings::at_most(NOTED);
@@ -462,15 +465,6 @@ async fn preview(
         }
     }
     Ok((previews, problems))
-}
-
-/// The namespaces that are wanted, so that they are made anew before what is in them, and their servers.
-fn wanted_namespaces<'a>(desired: &'a Desired<'_>, clusters: &'a Clusters) -> HashSet<(&'a str, String)> {
-    let namespaces = desired.values().filter_map(|wanted| {
-        let object = ObjectRef::of(&wanted.attributes).filter(ObjectRef::is_namespace)?;
-        Some((clusters.server(clusters.of_wanted(wanted)), object.name))
-    });
-    namespaces.collect()
 }
 
 /// Whether the infrastructure, or somebody who has what it is about, does not let a resource be as it is wanted.

@@ -24,6 +24,8 @@ struct Heard {
     error: Option<String>,
     /// Whether any of them may have been carried out.
     is_unanswered: bool,
+    /// Whether something is being deleted, which was asked for and is not done.
+    is_held: bool,
 }
 
 impl Told {
@@ -36,11 +38,11 @@ impl Told {
         said
     }
 
-    /// Notes what holds what is being deleted: that was asked for, and is not done.
+    /// Notes what holds what is being deleted, or why nobody can look.
     pub(crate) fn hold(&self, held: String) {
         let mut heard = self.0.lock();
         heard.error = Some(held);
-        heard.is_unanswered = true;
+        heard.is_held = true;
     }
 
     /// Forgets all of it; the last error.
@@ -48,7 +50,14 @@ impl Told {
         std::mem::take(&mut *self.0.lock()).error
     }
 
+    /// Whether what was asked for may be done still, or be done by now.
     pub(crate) fn is_unanswered(&self) -> bool {
+        let heard = self.0.lock();
+        heard.is_unanswered || heard.is_held
+    }
+
+    /// Whether a try may still arrive, whatever is known of what is being deleted.
+    pub(crate) fn may_arrive(&self) -> bool {
         self.0.lock().is_unanswered
     }
 }

@@ -1,7 +1,8 @@
 //! Walks a plan: as parallel as its order allows, and only ever forward.
 //!
 //! Failure stops what comes after the failed resource, and nothing else. Cancellation starts nothing
-//! more and waits for the calls in flight. So does the end of the grant, and drops them. What is only waited for, as for an
+//! more and waits for the calls in flight, but not for objects to be gone that are being deleted. So does the end of the grant,
+//! and drops them. What is only waited for, as for an
 //! object to be gone, keeps nothing else from being called for.
 
 use std::{

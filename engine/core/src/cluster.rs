@@ -13,8 +13,10 @@ use crate::validate::identity_of;
 
 /// The extension that names the cluster of a resource. Kusion's own name for it is taken, too.
 pub const CLUSTER: &str = "cluster";
+/// Kusion's name of that extension.
+pub(crate) const KUBECONFIG: &str = "kubeConfig";
 /// Both names, the first of which counts.
-const NAMES: [&str; 2] = [CLUSTER, "kubeConfig"];
+const NAMES: [&str; 2] = [CLUSTER, KUBECONFIG];
 
 /// What stands between the id of an object and the name of the cluster that it is in. No name of an object has it.
 const SEPARATOR: char = '/';

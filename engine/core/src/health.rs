@@ -1,4 +1,16 @@
-//! What expressions of health policies are made of, for those who check and those who evaluate them.
+//! Where health policies are written, and what their expressions are made of, for those who check and those who evaluate them.
+
+/// The extension with a policy.
+pub const POLICY: &str = "healthPolicy";
+
+/// The annotation with the expression for what is in progress.
+pub const IN_PROGRESS: &str = "stoa.dev/health-in-progress";
+
+/// The annotation with the expression for what has failed.
+pub const FAILED: &str = "stoa.dev/health-failed";
+
+/// The annotation with the expression for what is as it should be.
+pub const CURRENT: &str = "stoa.dev/health-current";
 
 /// The whole object as a variable, for fields that are none.
 pub const OBJECT: &str = "object";

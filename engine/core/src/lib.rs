@@ -28,6 +28,7 @@ pub mod kinds;
 pub mod lookup;
 pub mod masks;
 pub mod namespaced;
+pub mod near;
 pub mod object;
 pub mod owner;
 pub mod path;

@@ -22,6 +22,7 @@ use crate::connections::Connection;
 use crate::discovery::Catalog;
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Target, collection_path, named_path};
+use crate::transport;
 use crate::under_way::{Asked, UnderWay};
 use crate::watch::Watches;
 
@@ -43,8 +44,8 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 const PROBE: Duration = Duration::from_secs(5);
 /// How long an answer may take that is not worth a word.
 const SLOW: Duration = Duration::from_secs(4);
-/// The same of an object that is being deleted: a pod has 30 s to end, if nothing else is said.
-const LINGERS: Duration = Duration::from_secs(45);
+/// The same of an object that is being deleted.
+const LINGERS: Duration = Duration::from_secs(10);
 
 /// How objects are asked for as they are.
 pub(crate) const JSON: &str = "application/json";
@@ -348,7 +349,7 @@ impl Cluster {
         let body = Body::from(body.map_or_else(Vec::new, |(_, bytes)| bytes.clone()));
         let request = request.body(body).map_err(|err| CallError::Unreachable(err.to_string()))?;
         let exchange = async {
-            let response = self.client().send(request).await?;
+            let response = self.client().send(request).await.map_err(|err| transport::failed(&self.url, err))?;
             let code = response.status().as_u16();
             let retry_after =
                 response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -366,7 +367,7 @@ impl Cluster {
         let _asked = self.under_way.begin(awaited);
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
-            .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))));
+            .unwrap_or_else(|_| Err(transport::late(&self.url, REQUEST_TIMEOUT)));
         self.note(&answer);
         answer
     }

@@ -1,4 +1,6 @@
 //! Turns what a kube-apiserver answers into [`RuntimeError`], and keeps secrets out of it.
+//!
+//! Elsewhere: what is told where it does not answer is in `transport`.
 
 use std::time::Duration;
 
@@ -281,31 +283,6 @@ fn go_kind(value: &str) -> &'static str {
         v if v.starts_with(|c: char| c.is_ascii_digit() || c == '-') => "a number",
         _ => "another value",
     }
-}
-
-impl From<kube::Error> for CallError {
-    fn from(err: kube::Error) -> Self {
-        match err {
-            kube::Error::Api(status) => Self::Status(Failure { code: status.code, status, retry_after: None }),
-            // An authentication plugin's output may hold what it was given.
-            kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
-            err => Self::Unreachable(chain(&err)),
-        }
-    }
-}
-
-/// An error with its causes, each said once.
-fn chain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
-    let mut source = err.source();
-    while let Some(err) = source {
-        let next = err.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = err.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! (`discovery`) may come and go meanwhile (`kinds`). What others keep in a namespace is looked for before it is deleted (`held`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
 //! answers 429 with `Retry-After` is waited for.
 //!
-//! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
+//! **Invariant:** no message holds a value of a Secret, nor one of a kubeconfig but the address of its server.
 
 mod body;
 mod cluster;
@@ -32,6 +32,7 @@ mod several;
 mod target;
 #[cfg(test)]
 mod testing;
+mod transport;
 mod under_way;
 mod watch;
 mod write;
@@ -227,6 +228,11 @@ impl Runtime for KubernetesRuntime {
 
     fn awaited(&self) -> Vec<String> {
         self.clusters.iter().filter_map(|cluster| cluster.awaited()).collect()
+    }
+
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        let missing = self.namespaces.missing().into_iter();
+        missing.map(|(index, name)| (self.cluster(index).name.clone(), name)).collect()
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {

@@ -11,7 +11,7 @@ use crate::error::CallError;
 use crate::target::named_path;
 
 /// The position of a cluster, and the name of a namespace in it.
-type Place = (usize, String);
+pub(crate) type Place = (usize, String);
 
 /// What a run has heard of namespaces.
 #[derive(Debug, Default)]
@@ -29,6 +29,14 @@ impl Namespaces {
     pub(crate) fn is_missing(&self, cluster: usize, namespace: &str) -> bool {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         missing.contains(&(cluster, namespace.to_owned()))
+    }
+
+    /// All of them, by their names.
+    pub(crate) fn missing(&self) -> Vec<Place> {
+        let mut missing: Vec<Place> =
+            self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        missing.sort();
+        missing
     }
 
     pub(crate) fn set_missing(&self, cluster: usize, namespace: &str) {

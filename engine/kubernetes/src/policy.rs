@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoa_cel::{Answers, Batch, Declarations, Evaluated, Inputs, Interrupted, Program};
-use stoa_engine::health::{OBJECT, VARIABLES};
+use stoa_engine::health::{self, OBJECT, POLICY, VARIABLES};
 use stoa_engine::object::split_api_version;
 use stoa_engine::problem::reason;
 use stoa_engine::{Problem, Resource, ResourceType, Spec};
@@ -35,9 +35,7 @@ const BUDGET: u64 = 1_000_000;
 /// The longest part of an error of an expression that is told, in bytes; it may quote what the object holds.
 const LONGEST_ERROR: usize = 256;
 
-/// The extension with a policy.
-const EXTENSION: &str = "healthPolicy";
-/// What may be in it, which is Kusion's form of policies, in KCL.
+/// What may be in the extension, which is Kusion's form of policies, in KCL.
 const KCL: &str = "health.kcl";
 
 /// The fields of an object that are variables, and the whole object.
@@ -52,9 +50,9 @@ struct Expression {
 }
 
 const EXPRESSIONS: [Expression; 3] = [
-    Expression { name: "inProgress", annotation: "stoa.dev/health-in-progress", health: Health::InProgress },
-    Expression { name: "failed", annotation: "stoa.dev/health-failed", health: Health::Failed },
-    Expression { name: CURRENT, annotation: "stoa.dev/health-current", health: Health::Current },
+    Expression { name: "inProgress", annotation: health::IN_PROGRESS, health: Health::InProgress },
+    Expression { name: "failed", annotation: health::FAILED, health: Health::Failed },
+    Expression { name: CURRENT, annotation: health::CURRENT, health: Health::Current },
 ];
 /// The expression that every policy has.
 const CURRENT: &str = "current";
@@ -81,10 +79,10 @@ impl HealthPolicy {
     pub(crate) fn of(resource: &Resource) -> Result<Option<Self>, Vec<Problem>> {
         let wrong =
             |field: String, message: String| Problem::new(reason::INVALID_RESOURCE, message).of(&resource.id).at(field);
-        let written = match resource.extensions.get(EXTENSION).filter(|policy| !policy.is_null()) {
+        let written = match resource.extensions.get(POLICY).filter(|policy| !policy.is_null()) {
             Some(_) if resource.kind != ResourceType::Kubernetes => {
                 let message = "only Kubernetes objects have health policies";
-                return Err(vec![wrong(format!("extensions.{EXTENSION}"), message.to_owned())]);
+                return Err(vec![wrong(format!("extensions.{POLICY}"), message.to_owned())]);
             }
             Some(policy) => in_extension(policy),
             None => in_annotations(&resource.attributes),
@@ -214,7 +212,7 @@ type Written = [Option<(String, String)>; 3];
 type Wrong = Vec<(String, String)>;
 
 fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
-    let field = |name: &str| format!("extensions.{EXTENSION}{name}");
+    let field = |name: &str| format!("extensions.{POLICY}{name}");
     let advice = format!(
         "has to be a map with `cel`, such as {{cel: {{{CURRENT}: \"status.phase == 'Running'\", failed: \"status.phase == 'Broken'\"}}}}"
     );

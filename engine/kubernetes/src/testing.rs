@@ -57,6 +57,8 @@ struct Kept {
     refused: Vec<(String, u16)>,
     /// A namespace that is being deleted.
     terminating: Option<String>,
+    /// A namespace that is not there.
+    lacking: Option<String>,
 }
 
 #[derive(Debug)]
@@ -243,6 +245,11 @@ impl Server {
         self.kept().terminating = Some(namespace.to_owned());
     }
 
+    /// Has no such namespace, from now on.
+    pub(crate) fn lack(&self, namespace: &str) {
+        self.kept().lacking = Some(namespace.to_owned());
+    }
+
     /// Leaves out a field at the top of the next objects that are applied, so many times.
     pub(crate) fn prune(&self, field: &str, times: usize) {
         self.kept().pruned = Some((field.to_owned(), times));
@@ -410,6 +417,9 @@ impl Kept {
             return failure(*code, json!({}));
         }
         match (verb, name) {
+            ("PREVIEW" | "APPLY", Some(_)) if self.lacking.as_deref() == Some(namespace) => {
+                failure(404, json!({"name": namespace, "kind": "namespaces"}))
+            }
             ("PREVIEW" | "APPLY", Some(name))
                 if self.terminating.as_deref() == Some(namespace)
                     && !self.objects.contains_key(&(namespace.to_owned(), name.to_owned())) =>

@@ -26,6 +26,7 @@ use crate::body;
 use crate::cluster::{Cluster, Readiness};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
+use crate::transport;
 
 /// How long one watch lasts before it is renewed.
 const WATCH: Duration = Duration::from_secs(290);
@@ -458,7 +459,7 @@ struct PeekMeta {
 async fn begin(cluster: &Cluster, path: &str) -> Result<Body, CallError> {
     let request = Request::get(path).body(Body::empty());
     let request = request.map_err(|error| CallError::Unreachable(error.to_string()))?;
-    let response = cluster.client().send(request).await?;
+    let response = cluster.client().send(request).await.map_err(|error| transport::failed(&cluster.url, error))?;
     let status = response.status();
     if status.is_success() {
         return Ok(response.into_body());
@@ -479,7 +480,7 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
     let mut lines = match tokio::time::timeout(GRACE, begin(cluster, &path)).await {
         Ok(Ok(body)) => body::lines(body),
         Ok(Err(error)) => return Ended::from(error),
-        Err(_) => return Ended::Away(CallError::Unreachable(format!("no answer within {GRACE:?}"))),
+        Err(_) => return Ended::Away(transport::late(&cluster.url, GRACE)),
     };
     drop(asked);
     while let Ok(next) = tokio::select! {

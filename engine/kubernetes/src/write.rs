@@ -157,7 +157,22 @@ pub(crate) async fn preview(
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
         }
+        Err(err) if request.prior.is_none() => Err(not_taken_over(err, &cluster.name, &sensitive)),
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
+    }
+}
+
+/// Why an object that is not on record cannot be taken over. Fields that others only changed are taken once it is on record.
+fn not_taken_over(err: CallError, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
+    let is_claimed = match &err {
+        CallError::Status(failure) => failure.field_conflicts().iter().any(|conflict| conflict.applies),
+        CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => false,
+    };
+    match err.into_runtime(cluster, sensitive) {
+        RuntimeError::Conflict(message) if !is_claimed => RuntimeError::Conflict(format!(
+            "{message}; or record the object as it is by a Run with the operation Import, after which an Apply takes them"
+        )),
+        error => error,
     }
 }
 
@@ -389,6 +404,27 @@ mod tests {
         ] {
             assert_eq!(sent(kind, as_written.clone()), as_written);
         }
+    }
+
+    #[test]
+    fn what_was_only_edited_may_be_imported_first() {
+        let refused = |managers: &[&str]| {
+            let cause = |manager: &&str| {
+                let message = format!("conflict with {manager}");
+                json!({"reason": "FieldManagerConflict", "message": message, "field": ".data.a"})
+            };
+            let causes: Vec<Value> = managers.iter().map(cause).collect();
+            let status = json!({"kind": "Status", "message": "Apply failed", "details": {"causes": causes}});
+            let failure = Failure::new(409, None, status.to_string().as_bytes());
+            let error = not_taken_over(CallError::Status(failure), "main", &Sensitive::default());
+            let RuntimeError::Conflict(told) = error else { panic!("{error:?}") };
+            assert!(told.contains("stoa.dev/force-conflicts"), "{told}");
+            told.contains("Import")
+        };
+        let (edit, claim) = ("\"kubectl-client-side-apply\" using v1", "\"flux\"");
+        assert!(refused(&[edit]));
+        // What is applied by others stays theirs after an Import, too.
+        assert!(!refused(&[claim]) && !refused(&[edit, claim]));
     }
 
     #[test]

@@ -117,6 +117,8 @@ struct State {
     given: BTreeMap<ResourceId, [[String; 2]; 2]>,
     /// Fields that are left out without a word, two deep.
     pruned: BTreeMap<ResourceId, [String; 2]>,
+    /// The namespaces that are not there.
+    lacking: BTreeSet<String>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
     /// What stays when it is deleted.
@@ -219,6 +221,11 @@ impl FakeCloud {
         state.live.retain(|_, stored| stored.id.0 != id || !is_going(&stored.object));
         drop(state);
         self.gone.notify_waiters();
+    }
+
+    /// Lets a namespace not be there, which previews say.
+    pub fn lack_namespace(&self, name: &str) {
+        self.lock().lacking.insert(name.to_owned());
     }
 
     /// Lets a field at the top of objects never be changed in place, as a Secret's `type`.

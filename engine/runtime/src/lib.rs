@@ -260,6 +260,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The namespaces that [`preview`](Self::preview) found not to be there, with the names of their clusters.
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
     ///
     /// # Errors

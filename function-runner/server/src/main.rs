@@ -55,12 +55,45 @@ fn main() -> anyhow::Result<()> {
     served
 }
 
+/// What a client of clusters says of each answer that is no success, as an error: refusals of dry runs, and servers that are
+/// away, which runs tell of themselves.
+const ANSWERS: &str = "kube_client::client::builder=off";
+
+/// The events that are logged. Whoever names the client has all that it says.
+fn events(log: &str) -> anyhow::Result<EnvFilter> {
+    let filter = EnvFilter::try_new(log).with_context(|| format!("--log {log:?}"))?;
+    Ok(if log.contains("kube_client") { filter } else { filter.add_directive(ANSWERS.parse()?) })
+}
+
 fn start_logging(args: &Args) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?}", args.log))?;
+    let filter = events(&args.log)?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Text => subscriber.with_ansi(false).init(),
         LogFormat::Json => subscriber.json().init(),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::{Level, enabled, subscriber::with_default};
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[test]
+    fn answers_of_clusters_are_logged_only_where_that_is_asked_for() {
+        let logged = |log: &str| {
+            with_default(tracing_subscriber::registry().with(events(log).unwrap()), || {
+                [
+                    enabled!(target: "kube_client::client::builder", Level::ERROR),
+                    enabled!(target: "function_runner::service", Level::ERROR),
+                ]
+            })
+        };
+        assert_eq!(logged("info"), [false, true]);
+        assert_eq!(logged("info,function_runner=debug"), [false, true]);
+        assert_eq!(logged("info,kube_client=error"), [true, true]);
+    }
 }

@@ -221,6 +221,14 @@ impl Execution {
         tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
         self.note(format!("waiting: {complaint}"));
         self.journal.flush().await;
+        self.show_waiting(complaint).await;
+    }
+
+    /// The same in the status alone, unless that says so already.
+    pub(super) async fn show_waiting(&mut self, complaint: &str) {
+        if self.tells_waiting(complaint) {
+            return;
+        }
         let generation = self.run.metadata.generation;
         let told = self.change(|run| {
             let conditions = &mut run.status.get_or_insert_default().conditions;

@@ -22,4 +22,5 @@ mod renamed;
 mod replaced;
 mod resumption;
 mod support;
+mod unmade;
 mod waiting;

@@ -9,6 +9,7 @@ use stoa_engine::{Action, Spec, spec::RECREATE};
 use stoa_runtime::fake::Operation;
 use stoa_runtime::{Deleted, Health, Runtime as _, RuntimeError};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Keeper, Stack, config_map, id, maps, names, options, spec};
 
@@ -110,7 +111,7 @@ async fn deletions_that_never_end_take_their_time_all_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_walk_waits_for_deletions_no_longer_than_for_other_calls() {
+async fn a_stopped_walk_does_not_wait_until_objects_are_gone() {
     let stack = Stack::with_held().await;
     let start = Instant::now();
     let (outcome, ()) = tokio::join!(stack.destroy(), async {
@@ -120,9 +121,57 @@ async fn a_stopped_walk_waits_for_deletions_no_longer_than_for_other_calls() {
         stack.cancel.cancel();
     });
     assert!(outcome.canceled && outcome.problems.len() == MANY - 1, "{outcome:?}");
-    assert_eq!(start.elapsed().as_secs(), 13, "its grace, and until nothing can arrive any more");
+    assert_eq!(start.elapsed().as_secs(), 1, "it ends at once");
     assert_eq!(stack.keeper.result(&id("held00")).outcome, ResourceOutcome::Done);
-    assert_eq!(stack.keeper.result(&id("held01")).outcome, ResourceOutcome::Unknown);
+    let result = stack.keeper.result(&id("held01"));
+    let message = "it is being deleted, and the run was stopped before it was gone";
+    assert_eq!((result.outcome, result.message.as_str()), (ResourceOutcome::Failed, message));
+    // They stay on record, and nobody has to find out what became of the calls.
+    let state = stack.keeper.state();
+    assert_eq!((state.resources.len(), state.open), (MANY - 1, Vec::new()));
+    let after = Stack { cancel: CancellationToken::new(), ..stack };
+    after.let_all_go();
+    let outcome = after.destroy().await;
+    assert!(outcome.succeeded && after.keeper.state() == stoa_engine::State::default(), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_walk_knows_of_a_deletion_that_was_heard_the_second_time() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("a", &[])])).await;
+    stack.cloud.hold(&id("a"));
+    stack.cloud.lose(&id("a"), RuntimeError::Unavailable { message: "connection reset".to_owned() });
+    let (outcome, ()) = tokio::join!(stack.destroy(), async {
+        while stack.cloud.called(Operation::WaitGone).is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        stack.cancel.cancel();
+    });
+    assert!(outcome.canceled, "{outcome:?}");
+    assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Failed);
+    assert_eq!((stack.keeper.state().resources.len(), stack.keeper.state().open), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_walk_does_not_wait_for_what_is_in_the_way_of_a_new_object() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[])]);
+    stack.bring(&wanted).await;
+    stack.cloud.hold(&id("a"));
+    let record = stack.keeper.record(&id("a"));
+    assert!(matches!(stack.runtime().delete(&record).await, Ok(Deleted::Going(_))));
+    let planned = stack.plan(&wanted).await.unwrap();
+    let (outcome, ()) = tokio::join!(stack.execute(&wanted, &planned, &[]), async {
+        while stack.cloud.called(Operation::WaitGone).is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        stack.cancel.cancel();
+    });
+    assert!(outcome.unwrap().canceled);
+    let result = stack.keeper.result(&id("a"));
+    let message = "what is there is being deleted, and the run was stopped before it was gone";
+    assert_eq!((result.outcome, result.message.as_str()), (ResourceOutcome::Failed, message));
+    assert!(stack.keeper.state().open.is_empty());
 }
 
 #[tokio::test]

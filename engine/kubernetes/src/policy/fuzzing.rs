@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use stoa_engine::{Resource, ResourceId, ResourceType};
 
-use super::{EXPRESSIONS, EXTENSION, HealthPolicy, LONGEST_ERROR};
+use super::{EXPRESSIONS, HealthPolicy, LONGEST_ERROR, POLICY};
 use crate::target::Gvk;
 
 /// A target by its name.
@@ -30,7 +30,7 @@ pub fn health_policies(data: &[u8]) {
         kind: ResourceType::Kubernetes,
         attributes: Map::new(),
         depends_on: Vec::new(),
-        extensions: Map::from_iter([(EXTENSION.to_owned(), json!({ "cel": cel }))]),
+        extensions: Map::from_iter([(POLICY.to_owned(), json!({ "cel": cel }))]),
     };
     let policy = match HealthPolicy::of(&resource) {
         Ok(policy) => policy.expect("there is an extension"),

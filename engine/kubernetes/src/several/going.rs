@@ -50,9 +50,9 @@ async fn what_keeps_an_object_that_is_being_deleted_is_told() {
     let prior = &state.resources[0];
     assert!(matches!(runtime.delete(prior).await, Ok(Deleted::Going(_))), "the call waits for nothing");
     let told = async {
-        tokio::time::sleep(Duration::from_secs(40)).await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
         assert!(runtime.awaited().is_empty(), "it may take a while");
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         let said = "cluster main: Widget shop/web is being deleted, and the finalizer example.com/a holds it";
         assert_eq!(runtime.awaited(), [said]);
         deployment.main.make("shop", "web", json!({"finalizers": ["example.com/b", "example.com/c"]}));

@@ -50,6 +50,17 @@ async fn an_object_is_removed_from_the_namespace_that_it_is_in() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_nothing_makes_is_told_with_its_cluster() {
+    let deployment = Deployment::new();
+    deployment.east.lack("shop");
+    let wanted = spec(vec![in_cluster("", "web", "a", false), in_cluster("east", "db", "a", false)]);
+    let planned = deployment.plan(&wanted).await.unwrap();
+    let [told] = &planned.notes[..] else { panic!("{:?}", planned.notes) };
+    assert!(told.starts_with("namespace shop is not in cluster east, and the Spec does not make it: "), "{told}");
+    assert!(told.contains(":db") && !told.contains(":web"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_may_stay_where_it_is_by_naming_the_namespace() {
     let deployment = Deployment::with_another_default().await;
     let uid = deployment.main.object("before", "web").unwrap()["metadata"]["uid"].clone();

@@ -165,6 +165,10 @@ impl Runtime for FakeRuntime {
         !self.is_deferred()
     }
 
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        self.cloud.lock().lacking.iter().map(|name| (String::new(), name.clone())).collect()
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         let read = requests.iter().map(|request| {
             self.cloud.begin(Operation::Read, request.id())?;
@@ -211,6 +215,10 @@ impl Runtime for FakeRuntime {
             return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
         }
         check(request.desired)?;
+        let namespace = ObjectRef::of(&request.desired.attributes).map(|object| object.namespace).unwrap_or_default();
+        if self.cloud.lock().lacking.contains(&namespace) {
+            return Ok(Preview::Unverified(format!("namespace {namespace} is not there yet")));
+        }
         let merged = self.cloud.merged(&self.owner, request.desired);
         let conflicts = self.taken(request, &merged)?;
         if self.cloud.is_fixed(&merged) {

@@ -67,8 +67,7 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     let mut manifests = Vec::new();
     let mut problems = Vec::new();
     for (position, file) in files.iter().enumerate() {
-        let name = file.path.rsplit('/').next().unwrap_or(&file.path);
-        let may_be_of_tool = OF_OTHER_TOOLS.contains(&name);
+        let may_be_of_tool = may_be_of_tool(&file.path);
         at(Some(position));
         // One that cannot be read is refused whatever its name: it may be a manifest, and to pass it over would delete it.
         match yaml::documents(file) {
@@ -96,6 +95,11 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     }
     locate(files, &mut problems);
     Err(problems)
+}
+
+/// Whether a file is called as one in which other tools have what is no manifest.
+pub(super) fn may_be_of_tool(path: &str) -> bool {
+    OF_OTHER_TOOLS.contains(&path.rsplit('/').next().unwrap_or(path))
 }
 
 /// Whether a document in a file of another tool is that tool's, and no manifest that is in a file of such a name.

@@ -24,6 +24,8 @@ pub(crate) use job::{Generators, Rendered, work};
 const WARNED: usize = 100;
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
+/// So many files are named that are not read.
+const NAMED: usize = 5;
 
 /// What a generator made.
 #[derive(Debug)]
@@ -57,8 +59,10 @@ fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
         Content::File(file) if spec_file::is_spec(file) => spec(content, at),
         Content::File(_) => manifests(content, at),
         Content::Folder { others, .. } => {
-            if in_folder(content, SPEC_FILE, at).is_some_and(spec_file::is_spec) {
-                return spec(content, at);
+            if let Some(file) = in_folder(content, SPEC_FILE, at).filter(|file| spec_file::is_spec(file)) {
+                let mut generated = spec(content, at)?;
+                generated.warnings.extend(not_read_beside(file, content.files()));
+                return Ok(generated);
             }
             // Applying the manifests of such a folder as they are would leave out what makes them.
             if others.iter().any(|name| name == "Kptfile") {
@@ -70,6 +74,17 @@ fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
             manifests(content, at)
         }
     }
+}
+
+/// Warns of the files beside a Spec that look as if they had manifests, which nobody reads.
+fn not_read_beside(spec: &SourceFile, files: &[SourceFile]) -> Option<String> {
+    let others = files.iter().map(|file| file.path.as_str());
+    let unread: Vec<&str> = others.filter(|path| *path != spec.path && !manifests::may_be_of_tool(path)).collect();
+    let rest = unread.len().saturating_sub(NAMED);
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let named = unread[..unread.len() - rest].join(", ");
+    let because = format!("{} is a Spec, which is all that is deployed of the folder", spec.path);
+    (!unread.is_empty()).then(|| format!("{named}{more}: not read, since {because}"))
 }
 
 fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
@@ -89,7 +104,12 @@ fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
     let mut warnings = warnings.into_told();
     if spec.resources.is_empty() {
-        warnings.push("there are no manifests here".to_owned());
+        let is_nothing =
+            |file: &&SourceFile| is_called_spec(file) && yaml::documents(file).is_ok_and(|it| it.is_empty());
+        warnings.push(match content.files().iter().find(is_nothing) {
+            Some(file) => format!("{} is empty, and there are no manifests here; a Spec has resources", file.path),
+            None => "there are no manifests here".to_owned(),
+        });
     }
     Ok(Generated { spec, warnings, generator: "Manifests" })
 }
@@ -108,6 +128,11 @@ fn in_folder<'a>(content: &'a Content, name: &str, at: At<'_>) -> Option<&'a Sou
     let position = files.iter().position(|file| file.path == wanted)?;
     at(Some(position));
     files.get(position)
+}
+
+/// Whether a file has the name of a Spec.
+fn is_called_spec(file: &SourceFile) -> bool {
+    file.path.rsplit('/').next() == Some(SPEC_FILE)
 }
 
 fn join(folder: &str, name: &str) -> String {

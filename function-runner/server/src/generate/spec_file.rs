@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, Spec,
+    near::meant,
     problem::reason,
     spec::{FILE, LINE},
 };
@@ -13,19 +14,22 @@ use stoa_proto::Problem;
 
 use super::{
     lines::{self, Lines},
-    yaml,
+    yaml::{self, Document},
 };
 use crate::failure::problem;
 use crate::source::SourceFile;
 
 /// Whether a file looks like a Spec: one document with `resources`, or what is probably meant to be that, that is no Kubernetes
 /// object.
-/// A file that does not parse counts as one, so that what is wrong with it is said of a Spec.
+/// A file of that name that does not parse, or has a list at its top, counts as one, so that what is wrong with it is said of a
+/// Spec.
 pub(super) fn is_spec(file: &SourceFile) -> bool {
-    match yaml::documents(file) {
-        Ok(documents) => matches!(documents.as_slice(), [document]
-            if document.value.get("apiVersion").is_none() && has_resources(&document.value)),
-        Err(_) => file.path.rsplit('/').next() == Some(super::SPEC_FILE),
+    match yaml::documents(file).as_deref() {
+        Ok([Document { value: value @ Value::Object(_), .. }]) => {
+            value.get("apiVersion").is_none() && has_resources(value)
+        }
+        Ok([_]) | Err(_) => super::is_called_spec(file),
+        Ok(_) => false,
     }
 }
 
@@ -33,32 +37,6 @@ fn has_resources(value: &Value) -> bool {
     let is_near = |key: &String| meant(key, &SPEC_FIELDS) == Some("resources");
     let is_near = |fields: &Map<String, Value>| fields.get("kind").is_none() && fields.keys().any(is_near);
     value.get("resources").is_some() || value.as_object().is_some_and(is_near)
-}
-
-/// The field that somebody probably meant who wrote another one.
-fn meant(field: &str, known: &[&'static str]) -> Option<&'static str> {
-    let distance = |known: &&'static str| (distance(&field.to_lowercase(), &known.to_lowercase()), *known);
-    known
-        .iter()
-        .map(distance)
-        .min()
-        .filter(|(distance, known)| *distance <= (known.len() / 2).min(2))
-        .map(|found| found.1)
-}
-
-/// How many characters have to be put in, left out or exchanged to make one text of another.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(b.len() + 3).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let exchanged = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// What is said of a field that there is not.
@@ -122,7 +100,9 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn shape(&self, value: &Value) -> Vec<Problem> {
-        let Some(fields) = value.as_object() else { return vec![self.document("", "has to be a map".to_owned())] };
+        let Some(fields) = value.as_object() else {
+            return vec![self.document("", "has to be a map with resources".to_owned())];
+        };
         let unknown = fields.keys().filter(|field| !SPEC_FIELDS.contains(&field.as_str()));
         let mut problems: Vec<Problem> =
             unknown.map(|field| self.document(field, unknown_field(field, "a Spec", &SPEC_FIELDS))).collect();

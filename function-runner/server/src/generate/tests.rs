@@ -39,7 +39,7 @@ const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, n
 #[test]
 fn the_quick_start_spec_of_kusion_is_read_unchanged() {
     let spec = include_str!("../../../../tests/data/kusion/quickstart.yaml");
-    let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("other.yaml", CONFIG_MAP)])).unwrap();
+    let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("stack.yaml", "name: dev\n")])).unwrap();
     assert_eq!((generated.generator, generated.warnings.len()), ("Spec", 0));
     let [namespace, workload, service] =
         ["v1:Namespace:quickstart", "apps/v1:Deployment:quickstart:hello", "v1:Service:quickstart:hello"];
@@ -97,6 +97,41 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
 fn a_manifest_that_happens_to_be_called_spec_is_a_manifest() {
     let generated = generate("Auto", &folder(&[("spec.yaml", CONFIG_MAP)])).unwrap();
     assert_eq!((generated.generator, ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));
+}
+
+#[test]
+fn what_is_beside_a_spec_and_not_read_is_told() {
+    let spec = format!("resources:\n{}", config_map("a", ""));
+    let told = |generator: &str, names: &[&str]| {
+        let others = names.iter().map(|name| (*name, CONFIG_MAP));
+        let files: Vec<_> = std::iter::once(("spec.yaml", spec.as_str())).chain(others).collect();
+        let generated = generate(generator, &folder(&files)).unwrap();
+        assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:ConfigMap:a"]));
+        generated.warnings
+    };
+    let because = "not read, since s/spec.yaml is a Spec, which is all that is deployed of the folder";
+    assert_eq!(told("Auto", &["a.yaml", "b/c.json"]), [format!("s/a.yaml, s/b/c.json: {because}")]);
+    let many = ["a.yaml", "b.yaml", "c.yaml", "d.yaml", "e.yaml", "f.yaml", "g.yaml"];
+    let named = "s/a.yaml, s/b.yaml, s/c.yaml, s/d.yaml, s/e.yaml and 2 more";
+    assert_eq!(told("Auto", &many), [format!("{named}: {because}")]);
+    // Kusion has these beside its Specs.
+    assert_eq!(told("Auto", &["stack.yaml", "project.yaml"]), [""; 0]);
+    // Who names the generator wants the Spec alone.
+    assert_eq!(told("Spec", &["a.yaml"]), [""; 0]);
+}
+
+#[test]
+fn a_spec_without_resources_is_told_to_need_them() {
+    let told = |name: &str, text: &str| match generate("Auto", &folder(&[(name, text)])) {
+        Ok(generated) => generated.warnings,
+        Err(failure) => failure.problems().iter().map(crate::failure::sentence).collect(),
+    };
+    let item = config_map("a", "");
+    assert_eq!(told("spec.yaml", &format!("# mine\n{item}")), ["s/spec.yaml:2: has to be a map with resources"]);
+    assert_eq!(told("a.yaml", &item), ["s/a.yaml:1: is no Kubernetes object"]);
+    let empty = "s/spec.yaml is empty, and there are no manifests here; a Spec has resources";
+    assert_eq!(told("spec.yaml", "---\n# nothing\n"), [empty]);
+    assert_eq!(told("a.yaml", "# nothing\n"), ["there are no manifests here"]);
 }
 
 #[test]
@@ -359,7 +394,7 @@ fn what_is_wrong_with_a_spec_is_told_with_its_line_and_resource() {
             "s/spec.yaml:12: resources[2].attributes: has to be a map",
         ]
     );
-    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: has to be a map"]);
+    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: has to be a map with resources"]);
     assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: has to be a list"]);
     assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: has to be a map"]);
 }

@@ -5,7 +5,7 @@
 //! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
     Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
-    record::{Intent, Outcome, Place, Record},
+    record::{Health, Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
 use stoa_proto::{
@@ -51,6 +51,8 @@ const SHOW: Duration = Duration::from_millis(400);
 const BATCH: usize = 256;
 /// How long a runner may take to finish calls in flight after it was told to stop.
 const GRACE: Duration = Duration::from_secs(120);
+/// What a run waits for that is to end.
+const STOPPING: &str = "the run is being stopped, once the calls that are under way are answered";
 
 /// Carries out a plan, from wherever an earlier try left off.
 ///
@@ -101,6 +103,7 @@ pub(super) async fn apply(
         progress: Progress { total, done: changed, failed: 0 },
         shown: Vec::new(),
         intended: HashSet::new(),
+        unhealthy: BTreeMap::new(),
         verified: state.verified_objects(),
     };
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
@@ -112,6 +115,7 @@ pub(super) async fn apply(
         state.set_head(&*execution.services.log, head).await?;
     }
     let finished = finished?;
+    execution.goes_on().await?;
     if let Some(proposal) = &finished.proposal {
         conversation.progress.failed = 0;
         conversation.show(execution).await?;
@@ -152,6 +156,11 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched
     Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
 }
 
+/// As much of a message as a status has.
+fn cut(message: &str) -> String {
+    message.chars().take(512).collect()
+}
+
 /// One of the engine's words for actions, outcomes and healths.
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, Halt> {
     let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
@@ -178,6 +187,8 @@ struct Conversation {
     shown: Vec<(ResourceId, String, String)>,
     /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
     intended: HashSet<ResourceId>,
+    /// What is waited for until it is healthy, and why it is not.
+    unhealthy: BTreeMap<ResourceId, String>,
     /// The uids of the objects that were seen healthy after their last changes when it began.
     verified: BTreeSet<String>,
 }
@@ -204,7 +215,11 @@ impl Conversation {
                 }
                 () = &mut deadline => return Err(Halt::Canceled),
                 _ = ticks.tick() => self.show(execution).await?,
-                said = awaited.next() => execution.tell_awaited(&said).await?,
+                said = awaited.next() => match self.waits_for(is_canceled).filter(|_| said.is_empty()) {
+                    // The log has it from what is told of each resource.
+                    Some(what) => execution.show_waiting(&what).await,
+                    None => execution.tell_awaited(&said).await?,
+                },
                 batch = events.next() => {
                     let Some(batch) = batch else {
                         let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
@@ -216,6 +231,20 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    /// What is waited for that the runner's clusters do not say.
+    fn waits_for(&self, is_canceled: bool) -> Option<String> {
+        if is_canceled {
+            return Some(STOPPING.to_owned());
+        }
+        let (id, why) = self.unhealthy.first_key_value()?;
+        let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why)) };
+        let more = match self.unhealthy.len() - 1 {
+            0 => String::new(),
+            more => format!("; nor are {more} more"),
+        };
+        Some(format!("{id} is not healthy yet{why}{more}"))
     }
 
     /// Records a batch of events and acknowledges those that wait for it.
@@ -271,8 +300,14 @@ impl Conversation {
                 }
                 Some(Event::Health(health)) => {
                     reached("health-heard");
-                    let id = ResourceId(health.id);
-                    state.set_health(&id, word(&health.health)?);
+                    let (id, fares): (ResourceId, Health) = (ResourceId(health.id), word(&health.health)?);
+                    state.set_health(&id, fares);
+                    match fares {
+                        Health::InProgress | Health::Terminating => {
+                            drop(self.unhealthy.insert(id.clone(), health.message.clone()));
+                        }
+                        Health::Current | Health::Failed | Health::Unknown => drop(self.unhealthy.remove(&id)),
+                    }
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
                         time: execution.services.now(),
@@ -409,7 +444,7 @@ impl Conversation {
                 for (id, phase, message) in &shown {
                     if let Some(resource) = status.resources.iter_mut().find(|r| r.id == id.0) {
                         resource.phase.clone_from(phase);
-                        resource.message = message.chars().take(512).collect();
+                        resource.message = cut(message);
                     }
                 }
             })

@@ -1,6 +1,6 @@
 //! What runs say that wait for their turn or a place.
 
-use stoa_proto::{IntentEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, HealthEvent, IntentEvent, apply_event::Event};
 
 use super::{
     fenced::{A, Awaits, Scripted},
@@ -187,4 +187,51 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
     world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
     talk.carry_out(&[A]).await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_names_what_is_not_healthy_yet() {
+    let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    let fares = |id: &str, health: &str, message: &str| {
+        let [id, health, message] = [id, health, message].map(str::to_owned);
+        Event::Health(HealthEvent { id, health, message })
+    };
+    let says = async |said: &str| {
+        let is_said = |status: &RunStatus| waits(status) == Some((reason::WAITING, said));
+        world.until("one", is_said).await;
+    };
+    talk.tell(fares("v1:Pod:shop:a", "InProgress", "it is pending")).await;
+    talk.tell(fares("v1:Pod:shop:b", "InProgress", "")).await;
+    says("v1:Pod:shop:a is not healthy yet: it is pending; nor are 1 more").await;
+    talk.tell(fares("v1:Pod:shop:a", "Current", "")).await;
+    says("v1:Pod:shop:b is not healthy yet").await;
+    talk.tell(fares("v1:Pod:shop:b", "Current", "")).await;
+    let status = world.until("one", |status| waits(status).is_none()).await;
+    assert_eq!(status.phase, RunPhase::Verifying);
+    assert!(!world.journal("one").await.contains("waiting: "), "the log has what was told of each");
+    talk.carry_out(&[A]).await;
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, waits(&ended)), (RunPhase::Succeeded, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_cancelled_says_that_calls_are_under_way() {
+    let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    let intent = IntentEvent { ids: vec![A.to_owned()], action: "Delete".to_owned(), ..IntentEvent::default() };
+    talk.ask(Event::Intent(intent)).await;
+    world.change("one", |run| run.spec.cancel = true).await;
+    talk.told_to_stop().await;
+    let said = world.told("one", reason::WAITING).await;
+    assert_eq!(said, "the run is being stopped, once the calls that are under way are answered");
+    talk.tell(Event::Finished(FinishedEvent { canceled: true, ..FinishedEvent::default() })).await;
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, waits(&ended)), (RunPhase::Canceled, None));
 }

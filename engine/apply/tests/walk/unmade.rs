@@ -1,0 +1,37 @@
+//! What goes to a namespace that is not there.
+
+use serde_json::{Value, json};
+
+use crate::support::{Stack, config_map, id, maps, spec};
+
+fn namespace() -> Value {
+    json!({"id": "v1:Namespace:shop", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "shop"}}})
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_and_that_nothing_makes_is_told() {
+    let stack = Stack::default();
+    stack.cloud.lack_namespace("shop");
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let nothing: &[&str] = &[];
+    let planned = stack.plan(&maps(&names.map(|name| (name, nothing)))).await.unwrap();
+    let named = names[..5].iter().map(|name| id(name)).collect::<Vec<_>>().join(", ");
+    let told = "namespace shop is not there, and the Spec does not make it: unless something else does first, to apply";
+    assert_eq!(planned.notes, [format!("{told} {named} and 2 more fails")]);
+    let why = planned.plan.actions[0].unverified.as_deref();
+    assert_eq!(why, Some("namespace shop is not there yet, and the Spec does not make it"));
+    assert!(planned.table.contains("the Spec does not make it"), "{}", planned.table);
+}
+
+#[tokio::test]
+async fn a_namespace_that_the_spec_makes_and_one_that_is_there_are_not_told() {
+    let stack = Stack::default();
+    let wanted = spec(vec![namespace(), config_map("a", &[], json!({}))]);
+    assert_eq!(stack.plan(&maps(&[("a", &[])])).await.unwrap().notes, [""; 0]);
+    stack.cloud.lack_namespace("shop");
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.notes, [""; 0]);
+    let why: Vec<_> = planned.plan.actions.iter().filter_map(|planned| planned.unverified.as_deref()).collect();
+    assert_eq!(why, ["namespace shop is not there yet"]);
+}

@@ -1,0 +1,46 @@
+//! What somebody probably meant who wrote another word.
+
+/// The known word that is nearest to one, if it is near enough to be meant: with other letters in upper case, or with up to
+/// two characters put in, left out or exchanged.
+pub fn meant(word: &str, known: &[&'static str]) -> Option<&'static str> {
+    let word = word.to_lowercase();
+    let near = known.iter().map(|known| (distance(&word, &known.to_lowercase()), *known)).min();
+    near.filter(|(distance, known)| *distance <= (known.len() / 2).min(2)).map(|(_, known)| known)
+}
+
+/// How many characters have to be put in, left out or exchanged to make one text of another.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(b.len() + 3).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let exchanged = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_meant_that_is_near() {
+        let known = ["cluster", "kubeConfig", "id"];
+        for (word, expected) in [
+            ("clusterr", Some("cluster")),
+            ("Clusters", Some("cluster")),
+            ("clutser", Some("cluster")),
+            ("kubeconfig", Some("kubeConfig")),
+            ("uid", Some("id")),
+            ("cl", None),
+            ("provider", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(word, &known), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is told of calls that got no answer: which server they went to, and what is in the way.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::error::{CallError, Failure};
+
+/// What hyper says around the cause, which says no more than that something failed.
+const AROUND: &str = "client error (";
+
+/// Why a call to the server at a URL failed.
+pub(crate) fn failed(url: &str, err: kube::Error) -> CallError {
+    let is_unreached = matches!(&err, kube::Error::Service(_));
+    match CallError::from(err) {
+        CallError::Unreachable(why) if is_unreached => {
+            CallError::Unreachable(format!("{} cannot be reached: {why}", address(url)))
+        }
+        err => err,
+    }
+}
+
+/// The server at a URL did not answer in time.
+pub(crate) fn late(url: &str, after: Duration) -> CallError {
+    CallError::Unreachable(format!("{} gives no answer within {after:?}", address(url)))
+}
+
+/// A URL as it may be shown: without whom it names.
+fn address(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    match url.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
+        None => "the server".to_owned(),
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(err: kube::Error) -> Self {
+        match err {
+            kube::Error::Api(status) => Self::Status(Failure { code: status.code, status, retry_after: None }),
+            // An authentication plugin's output may hold what it was given.
+            kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
+            // Its own text is that of its cause.
+            kube::Error::Service(err) => Self::Unreachable(causes(&*err)),
+            err => Self::Unreachable(causes(&err)),
+        }
+    }
+}
+
+/// An error with its causes, each said once, without the numbers that systems have for them.
+fn causes(err: &(dyn Error + 'static)) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut next = Some(err);
+    while let Some(err) = next {
+        next = err.source();
+        let text = err.to_string();
+        let is_around = next.is_some() && text.starts_with(AROUND);
+        if !is_around && !told.iter().any(|told| told.contains(&text)) {
+            told.push(text);
+        }
+    }
+    let text = told.join(": ");
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::{Client, Config};
+
+    use super::*;
+
+    fn told(err: CallError) -> String {
+        match err {
+            CallError::Unreachable(message) => message,
+            CallError::Status(_) | CallError::TooLarge | CallError::GivenUp(_) => panic!("{err:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_told_with_its_address_and_why() {
+        // Nobody listens there, since nobody may.
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let request = http::Request::get("/api").body(kube::client::Body::empty()).unwrap();
+        let err = client.send(request).await.unwrap_err();
+        assert_eq!(
+            told(failed("http://127.0.0.1:1/", err)),
+            "http://127.0.0.1:1 cannot be reached: tcp connect error: Connection refused"
+        );
+    }
+
+    #[test]
+    fn what_is_secret_in_a_url_is_not_told() {
+        let err = || kube::Error::Service(std::io::Error::other("no").into());
+        assert_eq!(
+            told(failed("https://u:hunter2@a.example.com/", err())),
+            "https://a.example.com cannot be reached: no"
+        );
+        assert_eq!(told(failed("", err())), "the server cannot be reached: no");
+        let late = late("https://a.example.com/", Duration::from_secs(5));
+        assert_eq!(told(late), "https://a.example.com gives no answer within 5s");
+    }
+}
