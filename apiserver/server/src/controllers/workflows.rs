@@ -523,9 +523,8 @@ fn succeeded(state: &WorkflowStatus) -> String {
 
 /// What the steps that ended well say of their runs: which failures were tolerated, and which waves were skipped.
 fn noted(state: &WorkflowStatus) -> impl Iterator<Item = String> {
-    let has_notes = |step: &&StepStatus| {
-        step.phase == StepPhase::Succeeded && step.counts.is_some() && !step.message.is_empty()
-    };
+    let has_notes =
+        |step: &&StepStatus| step.phase == StepPhase::Succeeded && step.counts.is_some() && !step.message.is_empty();
     state.steps.iter().filter(has_notes).map(|step| format!("step {}: {}", step.name, step.message))
 }
 

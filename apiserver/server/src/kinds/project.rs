@@ -12,7 +12,7 @@ use stoa_machinery::{
 };
 use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
 
-use super::{access, changes, check, live, lookup::Lookup, stack, trigger};
+use super::{access, changes, check, live, lookup::Lookup, ready, stack, trigger};
 use crate::{
     cluster::{self, Cluster},
     subresources::Subresources,
@@ -24,13 +24,11 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the Source exists.",
-            ),
+            ready::status("Whether the Source exists."),
             Column::age(),
             Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }]);
     subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)

@@ -23,7 +23,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{check, lookup, lookup::Lookup, stack};
+use super::{check, lookup, lookup::Lookup, ready, stack};
 
 /// So many kinds may have a health policy.
 const MOST_HEALTH_POLICIES: usize = 100;
@@ -35,12 +35,10 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.")
                 .kind("integer"),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the backend is ready.",
-            ),
+            ready::status("Whether the backend is ready."),
             Column::age(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.backend.name", path: &["spec", "backend", "name"] }])
 }
