@@ -54,7 +54,7 @@ pub const HOOK_RETRIED: &str = "HookRetried";
 pub const STARTED: &str = "Started";
 /// What is desired cannot be started now.
 pub const NOT_STARTED: &str = "NotStarted";
-/// What was started did not succeed, and is not started again for the same.
+/// A run did not succeed; of a trigger, what it started, which is not started again for the same.
 pub const RUN_FAILED: &str = "RunFailed";
 /// The stack is for no workspace.
 pub const NO_WORKSPACES: &str = "NoWorkspaces";
@@ -70,6 +70,12 @@ pub const NOT_DEPLOYED: &str = "NotDeployed";
 pub const IN_SYNC: &str = "InSync";
 /// The last apply failed.
 pub const APPLY_FAILED: &str = "ApplyFailed";
+/// What was to be destroyed was not.
+pub const DESTROY_FAILED: &str = "DestroyFailed";
+/// What was to be rolled back was not.
+pub const ROLLBACK_FAILED: &str = "RollbackFailed";
+/// The last run of a deployment was cancelled.
+pub const RUN_CANCELED: &str = "RunCanceled";
 /// The namespace exists and is not Stoa's.
 pub const NAMESPACE_EXISTS: &str = "NamespaceExists";
 /// The server works without RBAC.
