@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Project, Source, Stack, config::ObservedVersion, reason};
+use stoa_types::{Project, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use super::{
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
+    events::Kind,
     kinds::check::set_condition,
     runs::{
         Halt, Services,
@@ -239,9 +240,23 @@ async fn look(
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
         .await?;
+    tell(&services, &source, found.as_ref().err());
     // What nobody has heard of is looked for once more.
     looked.lock().insert(key, look);
     Ok(Some(wait))
+}
+
+/// Records that a source cannot be read, each time since Events go after a while, and once that it can be again.
+fn tell(services: &Services, source: &Source, unseen: Option<&Unseen>) {
+    let conditions = source.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+    let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
+    match unseen {
+        Some(Unseen { reason, message, .. }) => services.recorder.record(source, Kind::Warning, reason, message),
+        None if was_unready => {
+            services.recorder.record(source, Kind::Normal, reason::AVAILABLE, "the repository can be read again");
+        }
+        None => {}
+    }
 }
 
 /// Whether it is to be noted that a look succeeded: it was not for a while, or the clock was set back.
@@ -289,6 +304,9 @@ async fn resolve(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use k8s_openapi::api::core::v1::Event;
     use serde_json::json;
     use stoa_proto::{LookRequest, LookResponse};
     use tokio::sync::Notify;
@@ -385,6 +403,48 @@ mod tests {
         ask(None).await;
         let Time(found) = synced().await.unwrap();
         assert_eq!(found, recently, "a write for nothing");
+    }
+
+    /// Finds no repository until that is mended.
+    #[derive(Clone, Debug, Default)]
+    struct Mended(Arc<AtomicBool>);
+
+    #[tonic::async_trait]
+    impl Answers for Mended {
+        async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Ok(Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() })),
+                false => Err(tonic::Status::not_found("there is no such repository")),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
+        let mended = Mended::default();
+        let world = World::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
+        let until = async |kind: &str, text: &str| {
+            let is_it = |event: &Event| {
+                let is_of_kind = event.type_.as_deref() == Some(kind);
+                is_of_kind && event.message.as_ref().is_some_and(|message| message.contains(text))
+            };
+            let is_told = async {
+                while !world.registry.api::<Event>().list(Some("shop"), "").await.unwrap().iter().any(is_it) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, is_told).await.expect("an Event tells of it");
+        };
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        until("Warning", "there is no such repository").await;
+        mended.0.store(true, Ordering::Relaxed);
+        let ask = |source: &mut Source| {
+            source.status.get_or_insert_default().last_webhook_time = Some(MicroTime(Timestamp::now()));
+        };
+        world.registry.api::<Source>().update_status_with("shop", "config", ask).await.unwrap();
+        until("Normal", "the repository can be read again").await;
     }
 
     #[test]
