@@ -11,6 +11,7 @@ mod names;
 mod owed;
 mod panicked;
 mod proposals;
+mod released;
 mod stuck;
 mod told;
 mod turns;
