@@ -130,6 +130,8 @@ pub const AWAITING_MERGE: &str = "AwaitingMerge";
 pub const PULL_REQUEST_CLOSED: &str = "PullRequestClosed";
 /// Clusters have what was committed for them; also a condition of a Stack.
 pub const COMPLIANT: &str = "Compliant";
+/// What a run changed is not healthy yet.
+pub const VERIFYING: &str = "Verifying";
 /// Not all clusters have what was committed for them yet.
 pub const RECONCILING: &str = "Reconciling";
 /// What was committed was tried in a cluster, and failed.

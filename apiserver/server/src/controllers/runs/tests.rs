@@ -16,6 +16,7 @@ mod stuck;
 mod told;
 mod turns;
 mod unknown;
+mod verifying;
 mod waiting;
 
 use std::sync::{

@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
-    Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
+    Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
     record::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
@@ -31,6 +31,7 @@ use super::{
     awaited::Awaited,
     grants::{Grants, Told, answered},
     proposal,
+    verifying::Verifying,
 };
 use crate::{
     lease::Held,
@@ -102,8 +103,9 @@ pub(super) async fn apply(
         shown: Vec::new(),
         intended: HashSet::new(),
         verified: state.verified_objects(),
+        verifying: Verifying::default(),
     };
-    let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
+    let finished = conversation.hold((&mut *execution, target), state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
     let is_whole = finished.as_ref().is_ok_and(|finished| finished.succeeded);
     let is_over = conversation.has_ended || conversation.grants.have_lapsed();
@@ -180,12 +182,14 @@ struct Conversation {
     intended: HashSet<ResourceId>,
     /// The uids of the objects that were seen healthy after their last changes when it began.
     verified: BTreeSet<String>,
+    /// What is not healthy yet.
+    verifying: Verifying,
 }
 
 impl Conversation {
     async fn hold(
         &mut self,
-        execution: &mut Execution,
+        (execution, target): (&mut Execution, &Target),
         state: &mut State,
         mut events: impl futures_util::Stream<Item = Vec<Told>> + Unpin,
     ) -> Result<FinishedEvent, Halt> {
@@ -203,7 +207,10 @@ impl Conversation {
                     deadline = Box::pin(tokio::time::sleep(GRACE));
                 }
                 () = &mut deadline => return Err(Halt::Canceled),
-                _ = ticks.tick() => self.show(execution).await?,
+                _ = ticks.tick() => {
+                    self.show(execution).await?;
+                    self.verifying.tell(execution, target, state).await?;
+                }
                 said = awaited.next() => execution.tell_awaited(&said).await?,
                 batch = events.next() => {
                     let Some(batch) = batch else {
@@ -272,7 +279,9 @@ impl Conversation {
                 Some(Event::Health(health)) => {
                     reached("health-heard");
                     let id = ResourceId(health.id);
-                    state.set_health(&id, word(&health.health)?);
+                    let found: Health = word(&health.health)?;
+                    state.set_health(&id, found);
+                    self.verifying.hear(&id, found, &health.message);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
                         time: execution.services.now(),
