@@ -1,8 +1,10 @@
-//! Source: looks what its versions are, at its interval and when a webhook says so.
+//! Source: looks what its versions are, at its interval, when a webhook says so, and when a run has found another commit.
 //!
 //! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want. It is
 //! asked when it is the turn of the source's namespace ([`Turns`]): no few whose servers do not answer keep others waiting, and a
 //! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
+
+mod ahead;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -17,10 +19,11 @@ use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Project, Source, Stack, common::condition, config::ObservedVersion, reason};
+use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::ahead::{Ahead, OfRun};
 use super::{
     asks::Turns,
     groups::{GATHER, Groups, Member},
@@ -105,15 +108,22 @@ impl Unseen {
     }
 }
 
-type AllLooked = Arc<Mutex<HashMap<ObjectKey, Looked>>>;
+/// What is known of sources besides what is in the log.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    looked: Arc<Mutex<HashMap<ObjectKey, Looked>>>,
+    /// What runs found since.
+    ahead: Ahead,
+}
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(sources), Ok(projects), Ok(stacks)) =
-        (services.lookup.api::<Source>(), services.lookup.api::<Project>(), services.lookup.api::<Stack>())
+    let lookup = &services.lookup;
+    let (Ok(sources), Ok(projects), Ok(stacks), Ok(runs)) =
+        (lookup.api::<Source>(), lookup.api::<Project>(), lookup.api::<Stack>(), lookup.api::<Run>())
     else {
         return;
     };
-    let looked = AllLooked::default();
+    let memory = Memory::default();
     let turns = Arc::<Turns>::default();
     let wanted = Groups::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
@@ -132,8 +142,12 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
+        Trigger::on_change(&runs, {
+            let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
+            move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()
+        }),
     ];
-    let look = |key| look(services.clone(), wanted.clone(), looked.clone(), turns.clone(), key);
+    let look = |key| look(services.clone(), wanted.clone(), memory.clone(), turns.clone(), key);
     queue::drive_some(services.queues.of("sources"), AT_ONCE, triggers, end, look).await;
 }
 
@@ -177,21 +191,25 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
 async fn look(
     services: Services,
     wanted: Groups<Wanted>,
-    looked: AllLooked,
+    memory: Memory,
     turns: Arc<Turns>,
     key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;
     let Some(source) = sources.get_opt(&key.0, &key.1).await? else {
-        looked.lock().remove(&key);
+        memory.looked.lock().remove(&key);
+        memory.ahead.forget(&key);
         return Ok(None);
     };
     let interval = source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60));
     let Some(versions) = versions_of(&services, &wanted, &key) else { return Ok(Some(GATHER)) };
     let of = (source.metadata.uid.clone(), source.metadata.generation);
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
-    let last = looked.lock().get(&key).cloned();
-    if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)) {
+    let last = memory.looked.lock().get(&key).cloned();
+    // As a webhook: but where looks break function-runners nothing but time makes the next one due.
+    let is_told = memory.ahead.take(&key, &source) && last.as_ref().is_none_or(|last| last.broke < MOST_BROKE);
+    if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)).filter(|_| !is_told)
+    {
         return Ok(Some(left));
     }
     let last = last.filter(|last| last.is_of(&of) && (last.of == of || last.broke > 0));
@@ -242,7 +260,7 @@ async fn look(
         .await?;
     tell(&services, &source, found.as_ref().err());
     // What nobody has heard of is looked for once more.
-    looked.lock().insert(key, look);
+    memory.looked.lock().insert(key, look);
     Ok(Some(wait))
 }
 
@@ -309,6 +327,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Event;
     use serde_json::json;
     use stoa_proto::{LookRequest, LookResponse};
+    use stoa_types::delivery::{RunPhase, RunSource};
     use tokio::sync::Notify;
     use tonic::{Request, Response};
 
@@ -360,6 +379,28 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE, is_found).await.expect("and told of");
+    }
+
+    #[tokio::test]
+    async fn source_is_looked_at_when_a_run_finds_another_commit() {
+        let held = Held::default();
+        let world = World::with_runner(runner::at(held.clone().serve())).await;
+        let is_asked = || tokio::time::timeout(PATIENCE, held.asked.notified());
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        is_asked().await.expect("it is looked at");
+        held.answer.notify_one();
+        world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+        let find = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            let (commit, path) = ("b".repeat(40), "web".to_owned());
+            status.phase = RunPhase::Generating;
+            status.source = Some(RunSource { commit, path, spec_digest: None });
+        };
+        // Sooner than after the minute that passes between two looks.
+        world.registry.api::<Run>().update_status_with("shop", "one", find).await.unwrap();
+        is_asked().await.expect("it is looked at again");
     }
 
     #[tokio::test]
