@@ -320,7 +320,7 @@ mod tests {
             assert!(runs.get_opt("shop", &name).await.unwrap().is_some());
             let last = Deployment { last_run: Some(name.clone()), ..deployment(phase, 2) };
             stack.status.get_or_insert_default().deployments = vec![last];
-            set(lookup, &mut stack, Some((&name, "it broke")));
+            set(lookup, &mut stack, Some((name.as_str(), "it broke")));
             let expected = (why.to_owned(), format!("run {name} in workspace dev did not succeed: it broke"));
             assert_eq!(ready(&stack), expected, "{operation} {phase:?}");
             set(lookup, &mut stack, None);
