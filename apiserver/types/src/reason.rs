@@ -54,7 +54,7 @@ pub const HOOK_RETRIED: &str = "HookRetried";
 pub const STARTED: &str = "Started";
 /// What is desired cannot be started now.
 pub const NOT_STARTED: &str = "NotStarted";
-/// What was started did not succeed, and is not started again for the same.
+/// A run did not succeed; of a trigger, what it started, which is not started again for the same.
 pub const RUN_FAILED: &str = "RunFailed";
 /// The stack is for no workspace.
 pub const NO_WORKSPACES: &str = "NoWorkspaces";
@@ -70,6 +70,12 @@ pub const NOT_DEPLOYED: &str = "NotDeployed";
 pub const IN_SYNC: &str = "InSync";
 /// The last apply failed.
 pub const APPLY_FAILED: &str = "ApplyFailed";
+/// What was to be destroyed was not.
+pub const DESTROY_FAILED: &str = "DestroyFailed";
+/// What was to be rolled back was not.
+pub const ROLLBACK_FAILED: &str = "RollbackFailed";
+/// The last run of a deployment was cancelled.
+pub const RUN_CANCELED: &str = "RunCanceled";
 /// The namespace exists and is not Stoa's.
 pub const NAMESPACE_EXISTS: &str = "NamespaceExists";
 /// The server works without RBAC.
@@ -126,6 +132,8 @@ pub const AWAITING_MERGE: &str = "AwaitingMerge";
 pub const PULL_REQUEST_CLOSED: &str = "PullRequestClosed";
 /// Clusters have what was committed for them; also a condition of a Stack.
 pub const COMPLIANT: &str = "Compliant";
+/// What a run changed is not healthy yet.
+pub const VERIFYING: &str = "Verifying";
 /// Not all clusters have what was committed for them yet.
 pub const RECONCILING: &str = "Reconciling";
 /// What was committed was tried in a cluster, and failed.
@@ -150,6 +158,8 @@ pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 pub const BACKEND_FULL: &str = "BackendFull";
 /// The Secret with the Backend's credentials, or a key of it, does not exist.
 pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
+/// A Secret that is named, or a key of it, does not exist.
+pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
 /// The store does not take the Backend's credentials, or they do not allow it.
 pub const ACCESS_DENIED: &str = "AccessDenied";
 /// The Backend's bucket does not exist.

@@ -29,6 +29,7 @@ impl Stage {
         };
         ready("stack/web");
         ready("source/config");
+        ready(&format!("project/{name}"));
         ready(&format!("workspace/{name}"));
         kubectl.run(&["wait", "--for=jsonpath={.status.stacks}=1", "--timeout=60s", &format!("workspace/{name}")]);
         Self { organization, server, values }

@@ -2,6 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
@@ -32,16 +33,24 @@ const LOOK: Duration = Duration::from_secs(60);
 const GOING: RangeInclusive<Duration> = Duration::from_millis(500)..=LOOK;
 /// How often to look while stacks are to be destroyed, besides whenever a run of one ends.
 const DESTROYING: RangeInclusive<Duration> = Duration::from_secs(5)..=LOOK;
+/// Why an organization that goes is still there.
+const WAITS: &str = "the organization waits for its stacks to be destroyed";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(organizations), Ok(runs)) = (services.lookup.api::<Organization>(), services.lookup.api::<Run>()) else {
         return;
     };
     let of_namespace = |namespace: String, _: String| (String::new(), namespace);
-    let triggers = vec![
+    let mut triggers = vec![
         Trigger::on(&organizations, |o| vec![queue::key_of(o)]),
         stacks::of_runs_waited_for::<Organization>(&services.lookup, &runs, of_namespace).within(GATHER),
     ];
+    // Of those of a cluster nobody tells.
+    if services.lookup.is_standalone()
+        && let Ok(namespaces) = services.lookup.api::<Namespace>()
+    {
+        triggers.push(Trigger::on(&namespaces, |namespace| vec![queue::key_of(namespace)]));
+    }
     let pauses = Pauses::default();
     queue::drive(services.queues.of("organizations"), triggers, end, |key| look(services.clone(), pauses.clone(), key))
         .await;
@@ -74,13 +83,16 @@ async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Resul
         }
     };
     if namespace.terminating {
-        let message = format!("namespace {name} is being deleted");
-        note(&services, &organization, None, reason::TERMINATING, &message).await?;
+        note(&services, &organization, None, reason::TERMINATING, &namespace_goes(&name)).await?;
         return Ok(Some(*GOING.start()));
     }
     note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace is there").await?;
     members::bind(&services, &organization).await?;
     Ok(Some(LOOK))
+}
+
+fn namespace_goes(name: &str) -> String {
+    format!("namespace {name} is being deleted")
 }
 
 async fn create(services: &Services, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
@@ -152,6 +164,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
                     failed.note(destruction.begin(services, stack).await);
                 }
                 failed.told()?;
+                note(services, organization, None, reason::TERMINATING, WAITS).await?;
                 return later(DESTROYING);
             }
             DeletionPolicy::Refuse => {
@@ -160,13 +173,9 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
                 }
                 failed.told()?;
                 // They were deployed after the deletion was admitted.
-                services.recorder.record(
-                    organization,
-                    Kind::Warning,
-                    reason::TERMINATING,
-                    "the organization waits for its stacks to be destroyed: their infrastructure is live and its \
-                     deletionPolicy is Refuse",
-                );
+                let message = format!("{WAITS}: their infrastructure is live and its deletionPolicy is Refuse");
+                note(services, organization, None, reason::TERMINATING, &message).await?;
+                services.recorder.record(organization, Kind::Warning, reason::TERMINATING, message);
                 return later(DESTROYING);
             }
         }
@@ -178,6 +187,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         if !namespace.terminating {
             services.cluster.delete_namespace(&name, &namespace.uid).await?;
         }
+        note(services, organization, None, reason::TERMINATING, &namespace_goes(&name)).await?;
         return later(GOING);
     }
     let_go(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
@@ -188,7 +198,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
 mod tests {
     use serde_json::json;
     use stoa_machinery::registry::DeleteOptions;
-    use stoa_types::delivery::RunPhase;
+    use stoa_types::{common::condition, delivery::RunPhase};
 
     use super::*;
     use crate::{controllers::runs::tests::World, kinds::testing::deploying};
@@ -229,6 +239,12 @@ mod tests {
             assert_eq!(policies(&world).await, [policy; 2]);
             let namespace = world.services.cluster.namespace("shop").await.unwrap().unwrap();
             assert_eq!(namespace.terminating, policy == DeletionPolicy::Orphan, "{policy:?}");
+            let organization = world.registry.api::<Organization>().get("", "shop").await.unwrap();
+            let conditions = organization.status.unwrap().conditions;
+            let ready = condition(&conditions, reason::READY).unwrap();
+            let message = if namespace.terminating { "namespace shop is being deleted" } else { WAITS };
+            let expected = ("False", reason::TERMINATING, message);
+            assert_eq!((&*ready.status, &*ready.reason, &*ready.message), expected, "{policy:?}");
         }
     }
 

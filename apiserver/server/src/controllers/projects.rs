@@ -131,13 +131,42 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
 mod tests {
     use k8s_openapi::api::core::v1::Namespace;
     use serde_json::json;
+    use stoa_types::{common::condition, reason};
 
     use super::*;
     use crate::{
         controllers::runs::tests::World,
-        kinds::testing::deploying,
+        kinds::{check::set_condition, testing::deploying},
         runs::{journal::tests::Narrow, runner},
     };
+
+    #[tokio::test]
+    async fn project_is_ready_while_its_source_can_be_read() {
+        let world = World::with_secrets().await;
+        let (sources, projects) = (world.registry.api::<Source>(), world.registry.api::<Project>());
+        let told = async || {
+            let mut project = projects.get("shop", "web").await.unwrap();
+            project::observe(&world.services.lookup, &mut project);
+            let status = project.status.unwrap();
+            let ready = condition(&status.conditions, reason::READY).unwrap();
+            format!("{} {}: {}", ready.status, ready.reason, ready.message)
+        };
+        assert_eq!(told().await, "Unknown Progressing: source \"config\" was not looked at yet");
+        for (is_ready, expected) in
+            [(false, "False Looked: source \"config\" is not ready"), (true, "True Available: the source can be read")]
+        {
+            let look = |source: &mut Source| {
+                let conditions = &mut source.status.get_or_insert_default().conditions;
+                set_condition(conditions, reason::READY, is_ready, "Looked", "", None);
+            };
+            sources.update_status_with("shop", "config", look).await.unwrap();
+            assert!(sources.get_opt("shop", "config").await.unwrap().is_some());
+            assert_eq!(told().await, expected);
+        }
+        sources.delete("shop", "config", &DeleteOptions::default()).await.unwrap();
+        assert!(sources.get_opt("shop", "config").await.unwrap().is_none());
+        assert_eq!(told().await, "False ReferenceNotFound: source \"config\" does not exist");
+    }
 
     #[tokio::test]
     async fn live_stack_follows_its_project_but_in_a_namespace_that_is_deleted() {

@@ -1,8 +1,10 @@
-//! Source: looks what its versions are, at its interval and when a webhook says so.
+//! Source: looks what its versions are, at its interval, when a webhook says so, and when a run has found another commit.
 //!
 //! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want. It is
 //! asked when it is the turn of the source's namespace ([`Turns`]): no few whose servers do not answer keep others waiting, and a
 //! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
+
+mod ahead;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -17,16 +19,18 @@ use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Project, Source, Stack, config::ObservedVersion, reason};
+use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::ahead::{Ahead, OfRun};
 use super::{
     asks::Turns,
     groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
+    events::Kind,
     kinds::check::set_condition,
     runs::{
         Halt, Services,
@@ -104,15 +108,22 @@ impl Unseen {
     }
 }
 
-type AllLooked = Arc<Mutex<HashMap<ObjectKey, Looked>>>;
+/// What is known of sources besides what is in the log.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    looked: Arc<Mutex<HashMap<ObjectKey, Looked>>>,
+    /// What runs found since.
+    ahead: Ahead,
+}
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(sources), Ok(projects), Ok(stacks)) =
-        (services.lookup.api::<Source>(), services.lookup.api::<Project>(), services.lookup.api::<Stack>())
+    let lookup = &services.lookup;
+    let (Ok(sources), Ok(projects), Ok(stacks), Ok(runs)) =
+        (lookup.api::<Source>(), lookup.api::<Project>(), lookup.api::<Stack>(), lookup.api::<Run>())
     else {
         return;
     };
-    let looked = AllLooked::default();
+    let memory = Memory::default();
     let turns = Arc::<Turns>::default();
     let wanted = Groups::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
@@ -131,8 +142,12 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
+        Trigger::on_change(&runs, {
+            let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
+            move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()
+        }),
     ];
-    let look = |key| look(services.clone(), wanted.clone(), looked.clone(), turns.clone(), key);
+    let look = |key| look(services.clone(), wanted.clone(), memory.clone(), turns.clone(), key);
     queue::drive_some(services.queues.of("sources"), AT_ONCE, triggers, end, look).await;
 }
 
@@ -176,21 +191,25 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
 async fn look(
     services: Services,
     wanted: Groups<Wanted>,
-    looked: AllLooked,
+    memory: Memory,
     turns: Arc<Turns>,
     key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;
     let Some(source) = sources.get_opt(&key.0, &key.1).await? else {
-        looked.lock().remove(&key);
+        memory.looked.lock().remove(&key);
+        memory.ahead.forget(&key);
         return Ok(None);
     };
     let interval = source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60));
     let Some(versions) = versions_of(&services, &wanted, &key) else { return Ok(Some(GATHER)) };
     let of = (source.metadata.uid.clone(), source.metadata.generation);
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
-    let last = looked.lock().get(&key).cloned();
-    if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)) {
+    let last = memory.looked.lock().get(&key).cloned();
+    // As a webhook: but where looks break function-runners nothing but time makes the next one due.
+    let is_told = memory.ahead.take(&key, &source) && last.as_ref().is_none_or(|last| last.broke < MOST_BROKE);
+    if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)).filter(|_| !is_told)
+    {
         return Ok(Some(left));
     }
     let last = last.filter(|last| last.is_of(&of) && (last.of == of || last.broke > 0));
@@ -239,9 +258,23 @@ async fn look(
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
         .await?;
+    tell(&services, &source, found.as_ref().err());
     // What nobody has heard of is looked for once more.
-    looked.lock().insert(key, look);
+    memory.looked.lock().insert(key, look);
     Ok(Some(wait))
+}
+
+/// Records that a source cannot be read, each time since Events go after a while, and once that it can be again.
+fn tell(services: &Services, source: &Source, unseen: Option<&Unseen>) {
+    let conditions = source.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+    let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
+    match unseen {
+        Some(Unseen { reason, message, .. }) => services.recorder.record(source, Kind::Warning, reason, message),
+        None if was_unready => {
+            services.recorder.record(source, Kind::Normal, reason::AVAILABLE, "the repository can be read again");
+        }
+        None => {}
+    }
 }
 
 /// Whether it is to be noted that a look succeeded: it was not for a while, or the clock was set back.
@@ -289,8 +322,12 @@ async fn resolve(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use k8s_openapi::api::core::v1::Event;
     use serde_json::json;
     use stoa_proto::{LookRequest, LookResponse};
+    use stoa_types::delivery::{RunPhase, RunSource};
     use tokio::sync::Notify;
     use tonic::{Request, Response};
 
@@ -345,6 +382,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn source_is_looked_at_when_a_run_finds_another_commit() {
+        let held = Held::default();
+        let world = World::with_runner(runner::at(held.clone().serve())).await;
+        let is_asked = || tokio::time::timeout(PATIENCE, held.asked.notified());
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        is_asked().await.expect("it is looked at");
+        held.answer.notify_one();
+        world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+        let find = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            let (commit, path) = ("b".repeat(40), "web".to_owned());
+            status.phase = RunPhase::Generating;
+            status.source = Some(RunSource { commit, path, spec_digest: None });
+        };
+        // Sooner than after the minute that passes between two looks.
+        world.registry.api::<Run>().update_status_with("shop", "one", find).await.unwrap();
+        is_asked().await.expect("it is looked at again");
+    }
+
+    #[tokio::test]
     async fn source_says_every_few_minutes_that_looks_succeed() {
         let held = Held::default();
         let world = World::with_runner(runner::at(held.clone().serve())).await;
@@ -385,6 +444,48 @@ mod tests {
         ask(None).await;
         let Time(found) = synced().await.unwrap();
         assert_eq!(found, recently, "a write for nothing");
+    }
+
+    /// Finds no repository until that is mended.
+    #[derive(Clone, Debug, Default)]
+    struct Mended(Arc<AtomicBool>);
+
+    #[tonic::async_trait]
+    impl Answers for Mended {
+        async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Ok(Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() })),
+                false => Err(tonic::Status::not_found("there is no such repository")),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
+        let mended = Mended::default();
+        let world = World::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
+        let until = async |kind: &str, text: &str| {
+            let is_it = |event: &Event| {
+                let is_of_kind = event.type_.as_deref() == Some(kind);
+                is_of_kind && event.message.as_ref().is_some_and(|message| message.contains(text))
+            };
+            let is_told = async {
+                while !world.registry.api::<Event>().list(Some("shop"), "").await.unwrap().iter().any(is_it) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, is_told).await.expect("an Event tells of it");
+        };
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        until("Warning", "there is no such repository").await;
+        mended.0.store(true, Ordering::Relaxed);
+        let ask = |source: &mut Source| {
+            source.status.get_or_insert_default().last_webhook_time = Some(MicroTime(Timestamp::now()));
+        };
+        world.registry.api::<Source>().update_status_with("shop", "config", ask).await.unwrap();
+        until("Normal", "the repository can be read again").await;
     }
 
     #[test]

@@ -471,7 +471,7 @@ mod tests {
         };
         let end = CancellationToken::new();
         let driven = tokio::spawn(run(world.services.clone(), end.clone()));
-        until(&world, async || is_ready(reason::APPLY_FAILED).await).await;
+        until(&world, async || is_ready(reason::RUN_FAILED).await).await;
         world.registry.api::<Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
         until(&world, async || is_ready(reason::NOT_DEPLOYED).await).await;
         end.cancel();

@@ -31,7 +31,7 @@ use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
     delivery::{
-        HookPhase, HookStatus, PinnedVersion, ResolvedTemplate, StepPhase, WorkflowPhase, WorkflowStatus,
+        HookPhase, HookStatus, PinnedVersion, ResolvedTemplate, StepPhase, StepStatus, WorkflowPhase, WorkflowStatus,
         WorkflowTemplate,
     },
     labels, reason,
@@ -483,8 +483,8 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
             }
             (None, None, Some(why)) => (WorkflowPhase::Failed, reason::HOOK_FAILED, why),
             (None, None, None) => {
-                let told: Vec<String> = [succeeded(state)].into_iter().chain(ignored).collect();
-                (WorkflowPhase::Succeeded, reason::SUCCEEDED, told.join("; "))
+                let told: Vec<String> = [succeeded(state)].into_iter().chain(noted(state)).chain(ignored).collect();
+                (WorkflowPhase::Succeeded, reason::SUCCEEDED, machine::cut(&told.join("; ")))
             }
         };
         finish(state, now, phase, why, &message, generation);
@@ -521,8 +521,15 @@ fn succeeded(state: &WorkflowStatus) -> String {
     }
 }
 
+/// What the steps that ended well say of their runs: which failures were tolerated, and which waves were skipped.
+fn noted(state: &WorkflowStatus) -> impl Iterator<Item = String> {
+    let has_notes =
+        |step: &&StepStatus| step.phase == StepPhase::Succeeded && step.counts.is_some() && !step.message.is_empty();
+    state.steps.iter().filter(has_notes).map(|step| format!("step {}: {}", step.name, step.message))
+}
+
 /// What a step asks somebody to approve.
-fn asks(step: &stoa_types::delivery::StepStatus) -> String {
+fn asks(step: &StepStatus) -> String {
     let of_runs = step.counts.is_some();
     match (of_runs, step.message.is_empty()) {
         (true, _) => format!("step {}: {}", step.name, step.message),

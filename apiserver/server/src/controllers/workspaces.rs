@@ -1,4 +1,4 @@
-//! Workspace: counts the stacks that are deployed to it and looks for its Backend.
+//! Workspace: counts the stacks that are deployed to it and looks for its Backend and its Secrets.
 
 use std::time::Duration;
 
@@ -14,9 +14,20 @@ use super::{
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
-    kinds::{stack::live_among, workspace},
+    kinds::{
+        stack::live_among,
+        workspace::{
+            self,
+            secrets::{self, Secrets},
+        },
+    },
     runs::Services,
 };
+
+/// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
+const LOOK: Duration = Duration::from_secs(60);
+/// The same as long as one is missing, or nobody knows.
+const SOON: Duration = Duration::from_secs(10);
 
 /// What of a stack says where it is live.
 #[derive(Deserialize)]
@@ -56,15 +67,87 @@ async fn look(
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
-    if workspaces.get_opt("", &name).await?.is_none() {
-        return Ok(None);
-    }
+    let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
     let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
+    let found = secrets::look(&*services.cluster, &workspace.spec).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, workspace = name, "it is not known whether the Secrets of a workspace are there");
+        workspace::known_secrets(&workspace, Some(&workspace))
+    });
     workspaces
         .update_status_with("", &name, |w: &mut Workspace| {
             w.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
-            workspace::observe(&services.lookup, w);
+            // What was found is of the workspace as it was, and this one is looked at next.
+            if w.spec == workspace.spec {
+                workspace::observe(&services.lookup, w, &found);
+            }
         })
         .await?;
-    Ok(None)
+    let again = if matches!(found, Secrets::Found) { LOOK } else { SOON };
+    Ok(secrets::are_named(&workspace.spec).then_some(again))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+    use serde_json::json;
+    use stoa_types::{common::condition, reason};
+
+    use super::*;
+    use crate::{controllers::runs::tests::World, kinds::check::set_condition};
+
+    fn secret(key: &str) -> Secret {
+        let metadata = json!({"name": "edge", "namespace": "shop"});
+        let data = json!({key: "a2V5"});
+        serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}))
+            .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workspace_is_ready_once_the_secrets_that_it_names_are_there() {
+        let world = World::with_secrets().await;
+        let ready = |backend: &mut Backend| {
+            let conditions = &mut backend.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::READY, true, reason::AVAILABLE, "", None);
+        };
+        let backends = world.registry.api::<Backend>();
+        backends.update_status_with("", "default", ready).await.unwrap();
+        assert!(backends.get_opt("", "default").await.unwrap().is_some());
+        let kubeconfig = json!({"namespace": "shop", "name": "edge", "key": "kubeconfig"});
+        let clusters = json!([{"name": "edge", "kubeconfigSecretRef": kubeconfig}]);
+        let spec = json!({"backend": {"name": "default"}, "kubernetes": {"clusters": clusters}});
+        world.create("Workspace", "edge", spec).await;
+        let workspaces = world.registry.api::<Workspace>();
+        let told = async || {
+            let status = workspaces.get("", "edge").await.unwrap().status.unwrap_or_default();
+            let ready = condition(&status.conditions, reason::READY).unwrap();
+            format!("{} {}: {}", ready.status, ready.reason, ready.message)
+        };
+        assert_eq!(told().await, "Unknown Progressing: the Secrets that it names are not looked for yet");
+
+        let end = CancellationToken::new();
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        let until = async |expected: &str| {
+            let is_told = async {
+                while told().await != expected {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(600), is_told).await.expect("it gets there");
+        };
+        let missing = "False SecretNotFound: secret shop/edge does not exist";
+        until(missing).await;
+        let describe = |workspace: &mut Workspace| workspace.spec.description = Some("At the edge".to_owned());
+        let described = workspaces.update_with("", "edge", describe).await.unwrap();
+        let conditions = described.status.unwrap_or_default().conditions;
+        let kept = condition(&conditions, reason::READY).unwrap();
+        assert_eq!(kept.reason, reason::SECRET_NOT_FOUND, "a write that is of something else keeps what was found");
+        let secrets = world.registry.api::<Secret>();
+        secrets.create(&secret("other")).await.unwrap();
+        until("False SecretNotFound: secret shop/edge has no key \"kubeconfig\"").await;
+        let put = |it: &mut Secret| it.data = secret("kubeconfig").data;
+        secrets.update_with("shop", "edge", put).await.unwrap();
+        until("True Available: the backend is ready").await;
+        end.cancel();
+        driven.await.unwrap();
+    }
 }

@@ -21,7 +21,7 @@ use stoa_types::{
     platform::{BackendType, BucketAddressing, S3Backend},
 };
 
-use super::{check, lookup::Lookup, stack};
+use super::{check, lookup::Lookup, ready, stack};
 use crate::{
     cluster::Cluster,
     runs::backends::{ACCESS_KEY, SECRET_KEY},
@@ -36,12 +36,10 @@ pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Backend>()
         .columns(&[
             Column::new("Type", Cell::Path(&["spec", "type"]), "Which kind of store."),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the store can be written and read.",
-            ),
+            ready::status("Whether the store can be written and read."),
             Column::age(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.type", path: &["spec", "type"] }])
 }

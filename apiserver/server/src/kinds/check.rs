@@ -240,15 +240,6 @@ pub(crate) fn part_written_by_server(
     Err(ApiError::forbidden(group, resource, name, format_args!("{part_is} written by Stoa alone")))
 }
 
-/// The status of a condition as a table shows it, or `Unknown`.
-pub(crate) fn condition_status(conditions: Option<&serde_json::Value>, type_: &str) -> serde_json::Value {
-    conditions
-        .and_then(serde_json::Value::as_array)
-        .and_then(|list| list.iter().find(|c| c.get("type").and_then(|t| t.as_str()) == Some(type_)))
-        .and_then(|c| c.get("status").cloned())
-        .unwrap_or_else(|| "Unknown".into())
-}
-
 /// Gives an object the finalizer that keeps it until its controller lets it go, and gives it back where a write leaves it
 /// out: a manifest does not name it. Once the object is being deleted, taking it away is how to let go what is stuck.
 pub(crate) fn keep_finalizer<K: kube::Resource>(object: &mut K, finalizer: &str) {

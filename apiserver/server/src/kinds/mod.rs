@@ -1,7 +1,7 @@
 //! One module per kind: its definition as served, and its strategy.
 //!
 //! Start at [`register`]. What the kinds share is in [`lookup`] (other objects and permissions that
-//! an object refers to) and [`check`] (validation of common shapes).
+//! an object refers to), [`check`] (validation of common shapes) and [`ready`] (whether an object is as it should be, in tables).
 
 use stoa_machinery::registry::RegistryBuilder;
 
@@ -17,6 +17,7 @@ pub(crate) mod lookup;
 pub(crate) mod notification_sink;
 pub(crate) mod organization;
 pub(crate) mod project;
+mod ready;
 pub(crate) mod records;
 pub(crate) mod release;
 pub(crate) mod resource;

@@ -15,7 +15,7 @@ use stoa_machinery::{
 };
 use stoa_types::{DurationString, NotificationSink, platform::RetryPolicy};
 
-use super::check;
+use super::{check, ready};
 use crate::{notifications::events, subresources::Subresources};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
@@ -23,17 +23,15 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
         // Not the whole URL: some have in them what lets people post.
         Column::new("Host", Cell::Compute(host), "Where events are posted."),
         Column::new("Suspended", Cell::Path(&["spec", "suspend"]), "Whether nothing is sent for now.").kind("boolean"),
-        Column::new(
-            "Ready",
-            Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-            "Whether the last event was taken.",
-        ),
+        ready::status("Whether the last event was taken."),
         Column::new("Dead", Cell::Path(&["status", "deadLetters"]), "How many events were given up and are kept.")
             .kind("integer"),
         Column::new("Gaps", Cell::Path(&["status", "gaps"]), "How many times history was gone before it was told.")
             .kind("integer")
             .wide(),
         Column::age(),
+        ready::reason(),
+        ready::message(),
     ]);
     subresources.of_notification_sinks().into_iter().fold(definition, ResourceDefinition::subresource)
 }

@@ -16,6 +16,7 @@ use stoa_types::{DeletionPolicy, Organization, Stack, Subject, labels};
 use super::{
     check, live,
     lookup::{self, Lookup},
+    ready,
 };
 use crate::{cluster::Cluster, subresources::Subresources};
 
@@ -29,13 +30,11 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Cell::Path(&["status", "namespace"]),
             "The namespace that was created for the organization.",
         ),
-        Column::new(
-            "Ready",
-            Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-            "Whether the namespace is there and is the organization's own.",
-        ),
+        ready::status("Whether the namespace is there and is the organization's own."),
         Column::age(),
         Column::new("Description", Cell::Path(&["spec", "description"]), "What the organization is.").wide(),
+        ready::reason(),
+        ready::message(),
     ]);
     subresources.of_organizations().into_iter().fold(definition, ResourceDefinition::subresource)
 }

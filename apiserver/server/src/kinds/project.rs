@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
+use serde::Deserialize;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, Source, Stack, config::Access, labels, reason};
+use stoa_types::{
+    Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason,
+};
 
-use super::{access, changes, check, live, lookup::Lookup, stack, trigger};
+use super::{access, changes, check, live, lookup::Lookup, ready, stack, trigger};
 use crate::{
     cluster::{self, Cluster},
     subresources::Subresources,
@@ -24,31 +27,48 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the Source exists.",
-            ),
+            ready::status("Whether the Source exists and can be read."),
             Column::age(),
             Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }]);
     subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
-/// Brings a project's condition `Ready` to whether there is its Source, as the watch cache has it; whatever changes there
-/// comes to the controller of projects.
+/// Brings a project's condition `Ready` to whether there is its Source and that can be read, as the watch cache has it; whatever
+/// changes there comes to the controller of projects.
 pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
     let source = &project.spec.source.name;
-    let is_there = lookup.is_cached::<Source>(&project.namespace().unwrap_or_default(), source);
-    let (why, message) = if is_there {
-        (reason::AVAILABLE, "the source is there".to_owned())
-    } else {
-        (reason::REFERENCE_NOT_FOUND, format!("source {source:?} does not exist"))
+    let found: Option<OfSource> = lookup.cached_part::<Source, _>(&project.namespace().unwrap_or_default(), source);
+    let looked = found.map(|found| {
+        let conditions = found.status.unwrap_or_default().conditions;
+        condition(&conditions, reason::READY).cloned()
+    });
+    let (ready, why, message) = match looked {
+        None => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), format!("source {source:?} does not exist")),
+        Some(None) => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
+        Some(Some(of)) if of.status == "True" => {
+            ("True", reason::AVAILABLE.to_owned(), "the source can be read".to_owned())
+        }
+        Some(Some(of)) => ("False", of.reason, format!("source {source:?} is not ready")),
     };
     let generation = project.metadata.generation;
     let status = project.status.get_or_insert_default();
-    check::set_condition(&mut status.conditions, reason::READY, is_there, why, message, generation);
+    check::set_condition_to(&mut status.conditions, reason::READY, ready, &why, message, generation);
+}
+
+/// What of a source says whether it can be read: this is read for each of its projects.
+#[derive(Deserialize)]
+struct OfSource {
+    status: Option<Conditions>,
+}
+
+#[derive(Default, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use stoa_types::{
 use super::{
     changes, check,
     lookup::{Lookup, require_host, require_secret},
-    trigger, workspace,
+    ready, trigger, workspace,
 };
 
 pub(crate) fn definition() -> ResourceDefinition {
@@ -34,12 +34,10 @@ pub(crate) fn definition() -> ResourceDefinition {
                 Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
                 "The head at the last look.",
             ),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the repository can be read.",
-            ),
+            ready::status("Whether the repository can be read."),
             Column::age(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.remote", path: &["spec", "remote"] }])
 }

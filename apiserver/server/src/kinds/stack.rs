@@ -24,6 +24,8 @@ use super::{
     access, check,
     live::{self, require_destroy, used_by},
     lookup::Lookup,
+    ready,
+    source::short,
     trigger,
 };
 use crate::{
@@ -42,16 +44,18 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Desired", Cell::Path(&["spec", "desiredVersion"]), "The version to deploy."),
             Column::new("Workspaces", Cell::Compute(workspaces), "Where the stack is or is to be deployed."),
             Column::new("Release", Cell::Compute(releases), "The last release, per workspace where there are several."),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether what was asked for was deployed.",
-            ),
+            ready::status("Whether what was asked for was deployed."),
             Column::age(),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source.").wide(),
             Column::new(
                 "Commit",
-                Cell::Compute(|o| super::source::short(o.get_path(&["status", "observedCommit"]))),
+                Cell::Compute(commits),
+                "The deployed commit, per workspace where there are several.",
+            )
+            .wide(),
+            Column::new(
+                "Observed",
+                Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
                 "The commit of the desired version at the last look.",
             )
             .wide(),
@@ -62,6 +66,8 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
                 "Whether live infrastructure had moved away at the last look.",
             )
             .wide(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.project", path: &["spec", "project"] }]);
     subresources.of_stacks().into_iter().fold(definition, ResourceDefinition::subresource)
@@ -94,14 +100,23 @@ fn workspaces(object: &Object) -> Value {
 }
 
 fn releases(object: &Object) -> Value {
-    let numbers: Vec<(&str, i64)> = deployments(object)
+    per_workspace(object, |deployment| Some(deployment.get("release")?.as_i64()?.to_string()))
+}
+
+fn commits(object: &Object) -> Value {
+    per_workspace(object, |deployment| Some(short(deployment.get("commit")).as_str()?.to_owned()))
+}
+
+/// What deployments have; with their workspaces where there are several.
+fn per_workspace(object: &Object, of: impl Fn(&Value) -> Option<String>) -> Value {
+    let found: Vec<(&str, String)> = deployments(object)
         .iter()
-        .filter_map(|d| Some((d.get("workspace")?.as_str()?, d.get("release")?.as_i64()?)))
+        .filter_map(|deployment| Some((deployment.get("workspace")?.as_str()?, of(deployment)?)))
         .collect();
-    match numbers.as_slice() {
+    match found.as_slice() {
         [] => "".into(),
-        [(_, one)] => one.to_string().into(),
-        many => many.iter().map(|(w, n)| format!("{w}={n}")).collect::<Vec<_>>().join(",").into(),
+        [(_, one)] => one.as_str().into(),
+        many => many.iter().map(|(w, text)| format!("{w}={text}")).collect::<Vec<_>>().join(",").into(),
     }
 }
 
@@ -447,5 +462,22 @@ mod tests {
         new.metadata.name = name;
         strategy.set_defaults(&mut new);
         assert_eq!(new.spec.stack_name, "web-dev");
+    }
+
+    #[test]
+    fn columns_show_what_is_deployed_per_workspace_where_there_are_several() {
+        let (dev, prod) = ("a".repeat(40), "b".repeat(40));
+        let check = |deployments: Value, shown: [&str; 2]| {
+            let Value::Object(map) = serde_json::json!({"status": {"deployments": deployments}}) else {
+                unreachable!()
+            };
+            let object = Object(map);
+            assert_eq!([releases(&object), commits(&object)], shown);
+        };
+        let of_dev = serde_json::json!({"workspace": "dev", "release": 3, "commit": dev});
+        let of_prod = serde_json::json!({"workspace": "prod", "release": 1, "commit": prod});
+        check(serde_json::json!([]), ["", ""]);
+        check(serde_json::json!([of_dev]), ["3", "aaaaaaaa"]);
+        check(serde_json::json!([of_dev, of_prod]), ["dev=3,prod=1", "dev=aaaaaaaa,prod=bbbbbbbb"]);
     }
 }

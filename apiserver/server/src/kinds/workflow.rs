@@ -49,7 +49,7 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::age(),
             Column::new("Version", Cell::Path(&["spec", "version"]), "The version that is deployed.").wide(),
             Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
-            Column::new("Message", Cell::Compute(message), "Why it failed, or what it waits for.").wide(),
+            Column::new("Message", Cell::Compute(message), "Why it failed, what it waits for, or how it ended.").wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
@@ -76,7 +76,8 @@ fn current(object: &Object) -> Value {
 fn message(object: &Object) -> Value {
     let conditions = object.get_path(&["status", "conditions"]).and_then(Value::as_array);
     let explains = |c: &&Value| {
-        matches!(c["type"].as_str(), Some("Failed" | "Waiting" | "AwaitingApproval")) && c["status"] == "True"
+        matches!(c["type"].as_str(), Some("Complete" | "Failed" | "Waiting" | "AwaitingApproval"))
+            && c["status"] == "True"
     };
     conditions.and_then(|list| list.iter().find(explains)).map_or(Value::Null, |c| c["message"].clone())
 }

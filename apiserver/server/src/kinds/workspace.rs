@@ -1,6 +1,7 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
 mod clusters;
+pub(crate) mod secrets;
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{check, lookup, lookup::Lookup, stack};
+use self::secrets::Secrets;
+use super::{check, lookup, lookup::Lookup, ready, stack};
 
 /// So many kinds may have a health policy.
 const MOST_HEALTH_POLICIES: usize = 100;
@@ -35,12 +37,10 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.")
                 .kind("integer"),
-            Column::new(
-                "Ready",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
-                "Whether the backend is ready.",
-            ),
+            ready::status("Whether the backend is ready, and what is named is there."),
             Column::age(),
+            ready::reason(),
+            ready::message(),
         ])
         .selectable(&[SelectableField { name: "spec.backend.name", path: &["spec", "backend", "name"] }])
 }
@@ -52,22 +52,26 @@ fn target(object: &stoa_machinery::Object) -> serde_json::Value {
     object.get_path(&["spec", "gitops"]).map_or("".into(), |_| "GitOps".into())
 }
 
-/// Brings a workspace's condition `Ready` to whether its Backend is there and ready, as the watch cache has it; whatever
-/// changes there comes to the controller of workspaces. Of its clusters only the function-runner knows whether there is a way
-/// to them.
-pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace) {
+/// Brings a workspace's condition `Ready` to whether its Backend is there and ready, as the watch cache has it, and its Secrets
+/// are there, as far as that is known; whatever changes there comes to the controller of workspaces. Of its clusters only the
+/// function-runner knows whether there is a way to them.
+pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secrets) {
     let backend = &workspace.spec.backend.name;
     let is_ready = |found: Backend| {
         let status = found.status.unwrap_or_default();
         condition(&status.conditions, reason::READY).is_some_and(|ready| ready.status == "True")
     };
-    let (ready, why, mut message) = match lookup.cached::<Backend>("", backend).map(is_ready) {
-        None => (false, reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
-        Some(false) => (false, reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
-        Some(true) => (true, reason::AVAILABLE, "the backend is ready".to_owned()),
+    let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
+        (None, _) => ("False", reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
+        (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
+        (Some(true), Secrets::Missing(what)) => ("False", reason::SECRET_NOT_FOUND, what.clone()),
+        (Some(true), Secrets::Unseen) => {
+            ("Unknown", reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
+        }
+        (Some(true), Secrets::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };
     let mut clusters = workspace.spec.kubernetes.iter().flat_map(|kubernetes| &kubernetes.clusters);
-    if ready
+    if ready == "True"
         && lookup.is_standalone()
         && let Some(cluster) = clusters.find(|cluster| cluster.in_cluster)
     {
@@ -79,7 +83,21 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace) {
     }
     let generation = workspace.metadata.generation;
     let status = workspace.status.get_or_insert_default();
-    check::set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+    check::set_condition_to(&mut status.conditions, reason::READY, ready, why, message, generation);
+}
+
+/// What is known of the Secrets that a workspace names without a look: what the controller found before, if they are the same.
+pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Secrets {
+    if !secrets::are_named(&new.spec) {
+        return Secrets::Found;
+    }
+    let old = old.filter(|old| secrets::are_same(&new.spec, &old.spec));
+    let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
+    match condition(conditions, reason::READY) {
+        Some(ready) if ready.reason == reason::SECRET_NOT_FOUND => Secrets::Missing(ready.message.clone()),
+        Some(ready) if ready.status == "True" => Secrets::Found,
+        _ => Secrets::Unseen,
+    }
 }
 
 /// Requires the verb `use` on a workspace and, if it is there, on its backend.
@@ -335,12 +353,14 @@ impl Strategy for WorkspaceStrategy {
     }
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {
-        observe(&self.lookup, object);
+        let secrets = known_secrets(object, None);
+        observe(&self.lookup, object, &secrets);
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Workspace, old: &Workspace) {
         let is_changed = new.spec != old.spec;
-        check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace));
+        let secrets = known_secrets(new, Some(old));
+        check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace, &secrets));
     }
 
     fn validate(&self, object: &Workspace) -> Vec<FieldError> {

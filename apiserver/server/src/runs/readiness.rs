@@ -3,9 +3,9 @@
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_types::{
-    Condition, LocalReference, Project, Source, Stack, Workspace,
+    LocalReference, Project, Run, Source, Stack, Workspace,
     config::{Deployment, ObservedVersion},
-    delivery::RunPhase,
+    delivery::{Operation, RunPhase},
     reason,
 };
 
@@ -80,21 +80,57 @@ pub(crate) struct OfSourceStatus {
 /// success, and what it ended with.
 pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
     let missing = stack.spec.workspaces.iter().find(|name| !lookup.is_cached::<Workspace>("", name)).cloned();
-    let generation = stack.metadata.generation;
+    let (generation, namespace) = (stack.metadata.generation, stack.namespace().unwrap_or_default());
     let wanted = &stack.spec.workspaces;
     let status = stack.status.get_or_insert_default();
     let observed = status.observed_commit.as_deref();
     let counting: Vec<&Deployment> = status.deployments.iter().filter(|of| counts(lookup, wanted, of)).collect();
     let (ready, why, mut message) = readiness(&counting, observed, missing.as_deref(), ended);
-    let before = status.conditions.iter().find(|condition| condition.type_ == reason::READY);
-    // Whoever ended the run knew why; whoever looks later does not.
-    let is_same = |before: &&Condition| before.reason == why && before.message.starts_with(&message);
-    if why == reason::APPLY_FAILED
-        && let Some(before) = before.filter(is_same)
+    let mut why = why.to_owned();
+    if let Some(failed) = unsuccessful(&counting).filter(|_| matches!(&*why, reason::RUN_FAILED | reason::RUN_CANCELED))
     {
-        message.clone_from(&before.message);
+        let known = failed.last_run.as_ref().and_then(|run| operation(lookup, &namespace, run));
+        if let Some(operation) = known.filter(|_| why == reason::RUN_FAILED) {
+            operation_failed(operation).clone_into(&mut why);
+        }
+        let before = status.conditions.iter().find(|condition| condition.type_ == reason::READY);
+        // Whoever ended the run knew why; whoever looks later does not, and may not find the run any more.
+        if let Some(before) = before.filter(|before| before.message.starts_with(&message)) {
+            message.clone_from(&before.message);
+            if known.is_none() && why == reason::RUN_FAILED {
+                why.clone_from(&before.reason);
+            }
+        }
     }
-    set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+    set_condition(&mut status.conditions, reason::READY, ready, &why, message, generation);
+}
+
+/// What of a run says what it was to do.
+#[derive(Deserialize)]
+struct OfRun {
+    spec: OfRunSpec,
+}
+
+#[derive(Deserialize)]
+struct OfRunSpec {
+    operation: Operation,
+}
+
+/// What a run was to do, as long as there is the run.
+fn operation(lookup: &Lookup, namespace: &str, run: &str) -> Option<Operation> {
+    let run: OfRun = lookup.cached_part::<Run, _>(namespace, run)?;
+    Some(run.spec.operation)
+}
+
+/// The reason for which a stack is not ready of which this failed.
+fn operation_failed(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Apply => reason::APPLY_FAILED,
+        Operation::Destroy => reason::DESTROY_FAILED,
+        Operation::Rollback => reason::ROLLBACK_FAILED,
+        Operation::Import => reason::IMPORT_FAILED,
+        Operation::Preview | Operation::Refresh => reason::RUN_FAILED,
+    }
 }
 
 /// Brings a stack's condition `Drifted` to what its deployments say. `found` is what was just found in a workspace.
@@ -125,6 +161,11 @@ fn counts(lookup: &Lookup, wanted: &[String], of: &Deployment) -> bool {
     of.resources > 0 || !has_ended || (is_wanted() && lookup.is_cached::<Workspace>("", &of.workspace))
 }
 
+/// The deployment, if there is one, whose last run did not succeed.
+fn unsuccessful<'a>(deployments: &[&'a Deployment]) -> Option<&'a Deployment> {
+    deployments.iter().copied().find(|of| matches!(of.phase, Some(RunPhase::Failed | RunPhase::Canceled)))
+}
+
 fn readiness(
     deployments: &[&Deployment],
     observed: Option<&str>,
@@ -134,13 +175,13 @@ fn readiness(
     if let Some(workspace) = missing {
         return (false, reason::REFERENCE_NOT_FOUND, format!("workspace {workspace:?} does not exist"));
     }
-    let failed = deployments.iter().find(|d| matches!(d.phase, Some(RunPhase::Failed | RunPhase::Canceled)));
-    if let Some(failed) = failed {
+    if let Some(failed) = unsuccessful(deployments) {
         let run = failed.last_run.as_deref().unwrap_or("");
         let why = ended.filter(|(ended, _)| *ended == run).map(|(_, message)| format!(": {message}"));
         let why = why.unwrap_or_default();
         let message = format!("run {run} in workspace {} did not succeed{why}", failed.workspace);
-        return (false, reason::APPLY_FAILED, message);
+        let is_canceled = failed.phase == Some(RunPhase::Canceled);
+        return (false, if is_canceled { reason::RUN_CANCELED } else { reason::RUN_FAILED }, message);
     }
     if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
         let (run, workspace) = (going.last_run.as_deref().unwrap_or(""), &going.workspace);
@@ -163,10 +204,12 @@ fn readiness(
         None => format!("it is deployed in workspace {}", d.workspace),
     };
     let mut message = live.iter().map(what).collect::<Vec<_>>().join(", ");
-    let older = |d: &&&Deployment| d.commit.as_deref().is_some_and(|commit| Some(commit) != observed);
-    if let Some((observed, older)) = observed.zip(live.iter().find(older)) {
-        let deployed = older.commit.as_deref().map(short).unwrap_or_default();
-        message += &format!("; the source is at commit {}, and {deployed} is deployed", short(observed));
+    let is_other = |d: &&&Deployment| d.commit.as_deref().is_some_and(|commit| Some(commit) != observed);
+    if let Some((observed, other)) = observed.zip(live.iter().find(is_other)) {
+        let deployed = other.commit.as_deref().map(short).unwrap_or_default();
+        // Which of the two is the newer one is not known: a run may have found a commit that no look has found yet.
+        message +=
+            &format!("; the source was at commit {} at the last look, and {deployed} is deployed", short(observed));
     }
     (true, reason::AVAILABLE, message)
 }
@@ -206,7 +249,8 @@ mod tests {
         let expected = "Available: release 3 is deployed in workspace dev";
         assert_eq!(check(&done, None, None, None), (true, expected.to_owned()));
         assert_eq!(check(&done, Some("0123456789"), None, None), (true, expected.to_owned()));
-        let expected = format!("{expected}; the source is at commit abcdefab, and 01234567 is deployed");
+        let expected =
+            format!("{expected}; the source was at commit abcdefab at the last look, and 01234567 is deployed");
         assert_eq!(check(&done, Some("abcdefabcd"), None, None), (true, expected));
         let expected = "ReferenceNotFound: workspace \"prod\" does not exist";
         assert_eq!(check(&done, None, Some("prod"), None), (false, expected.to_owned()));
@@ -222,7 +266,7 @@ mod tests {
         let expected = "AwaitingApproval: the plan of run web-1 in workspace dev waits for approval";
         assert_eq!(check(&waiting, None, None, None), (false, expected.to_owned()));
         let failed = [deployment(RunPhase::Failed, 2)];
-        let expected = "ApplyFailed: run web-1 in workspace dev did not succeed";
+        let expected = "RunFailed: run web-1 in workspace dev did not succeed";
         assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));
         assert_eq!(check(&failed, None, None, Some(("web-1", "no"))), (false, format!("{expected}: no")));
     }
@@ -235,13 +279,13 @@ mod tests {
         workspaces.get("", "prod").await.unwrap();
         let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
         for (wanted, workspace, phase, resources, why) in [
-            (None, "dev", RunPhase::Failed, 0, reason::APPLY_FAILED),
-            (Some("dev"), "dev", RunPhase::Canceled, 0, reason::APPLY_FAILED),
+            (None, "dev", RunPhase::Failed, 0, reason::RUN_FAILED),
+            (Some("dev"), "dev", RunPhase::Canceled, 0, reason::RUN_CANCELED),
             (Some("prod"), "dev", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
-            (Some("prod"), "dev", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (Some("prod"), "dev", RunPhase::Failed, 1, reason::RUN_FAILED),
             (Some("prod"), "dev", RunPhase::Applying, 0, reason::PROGRESSING),
             (None, "gone", RunPhase::Failed, 0, reason::NOT_DEPLOYED),
-            (None, "gone", RunPhase::Failed, 1, reason::APPLY_FAILED),
+            (None, "gone", RunPhase::Failed, 1, reason::RUN_FAILED),
             (Some("gone"), "gone", RunPhase::Failed, 0, reason::REFERENCE_NOT_FOUND),
         ] {
             stack.spec.workspaces = wanted.into_iter().map(str::to_owned).collect();
@@ -251,6 +295,41 @@ mod tests {
             let conditions = &stack.status.as_ref().unwrap().conditions;
             let ready = conditions.iter().find(|condition| condition.type_ == reason::READY).unwrap();
             assert_eq!(ready.reason, why, "{wanted:?} {workspace} {phase:?} {resources}");
+        }
+    }
+
+    #[tokio::test]
+    async fn reason_says_what_did_not_succeed_also_when_the_run_is_gone() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let lookup = &world.services.lookup;
+        lookup.api::<Workspace>().unwrap().get("", "dev").await.unwrap();
+        let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let ready = |stack: &Stack| {
+            let conditions = &stack.status.as_ref().unwrap().conditions;
+            let ready = conditions.iter().find(|condition| condition.type_ == reason::READY).unwrap();
+            (ready.reason.clone(), ready.message.clone())
+        };
+        for (operation, phase, why) in [
+            ("Apply", RunPhase::Failed, reason::APPLY_FAILED),
+            ("Destroy", RunPhase::Failed, reason::DESTROY_FAILED),
+            ("Destroy", RunPhase::Canceled, reason::RUN_CANCELED),
+        ] {
+            let name = format!("{}-{}", operation.to_lowercase(), format!("{phase:?}").to_lowercase());
+            world.create("Run", &name, json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
+            let runs = lookup.api::<Run>().unwrap();
+            assert!(runs.get_opt("shop", &name).await.unwrap().is_some());
+            let last = Deployment { last_run: Some(name.clone()), ..deployment(phase, 2) };
+            stack.status.get_or_insert_default().deployments = vec![last];
+            set(lookup, &mut stack, Some((name.as_str(), "it broke")));
+            let expected = (why.to_owned(), format!("run {name} in workspace dev did not succeed: it broke"));
+            assert_eq!(ready(&stack), expected, "{operation} {phase:?}");
+            set(lookup, &mut stack, None);
+            assert_eq!(ready(&stack), expected, "{operation} {phase:?} later");
+            runs.delete("shop", &name, &Default::default()).await.unwrap();
+            runs.update_with("shop", &name, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
+            assert!(runs.get_opt("shop", &name).await.unwrap().is_none());
+            set(lookup, &mut stack, None);
+            assert_eq!(ready(&stack), expected, "{operation} {phase:?} without the run");
         }
     }
 }

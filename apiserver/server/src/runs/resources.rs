@@ -1,6 +1,7 @@
 //! A Resource for each piece of infrastructure, as the last run that touched it left it.
 
 use futures_util::{TryStreamExt as _, stream};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
@@ -63,20 +64,35 @@ async fn otherwise_named(
     Ok(None)
 }
 
-/// Brings the Resources to what this run made of them; `release` is the number of the one that it made.
+/// The release that a run made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub(super) number: i64,
+    /// When the release before it was made: what other runs changed since is in no other. Nothing where that is not known.
+    pub(super) after: Option<Timestamp>,
+}
+
+/// Brings the Resources to what this run made of them, and of the release that it made, if it made one, to what others changed
+/// that ended without one.
 pub(super) async fn record(
     execution: &Execution,
     target: &Target,
     state: &State,
-    release: Option<i64>,
+    made: Option<Made>,
 ) -> Result<(), Halt> {
     // Those that are under way together share one sync of the disk.
     let run = execution.run.uid().unwrap_or_default();
     let of_run =
         |entry: &Record| entry.result.as_ref().is_some_and(|result| result.run == run) || is_unheard_of(entry, &run);
+    let is_unreleased = |entry: &Record| {
+        let after = made.and_then(|made| made.after);
+        let changed = entry.result.as_ref().filter(|result| entry.is_there() && result.action.is_call());
+        changed.zip(after).is_some_and(|(result, after)| result.time > after)
+    };
     // What earlier runs changed may have been waited for by this one.
-    let records = state.entries().filter(|entry| of_run(entry) || state.was_told(&entry.id)).map(|entry| {
-        let release = release.filter(|_| of_run(entry));
+    let is_told = |entry: &Record| of_run(entry) || state.was_told(&entry.id) || is_unreleased(entry);
+    let records = state.entries().filter(|entry| is_told(entry)).map(|entry| {
+        let release = made.filter(|_| of_run(entry) || is_unreleased(entry)).map(|made| made.number);
         Ok(record_resource(execution, target, entry, release))
     });
     stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await

@@ -85,7 +85,7 @@ pub struct ProjectStatus {
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: the Source exists.
+    /// Ready: the Source exists and can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

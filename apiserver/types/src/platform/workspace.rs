@@ -215,7 +215,8 @@ pub struct WorkspaceStatus {
     /// How many stacks are deployed here.
     #[serde(default)]
     pub stacks: i64,
-    /// Ready: the Backend exists and is ready. The message tells of inCluster where there is no cluster around the server.
+    /// Ready: the Backend exists and is ready, and the Secrets that are named are there. The message tells of inCluster where
+    /// there is no cluster around the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

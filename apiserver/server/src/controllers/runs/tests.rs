@@ -12,11 +12,13 @@ mod names;
 mod owed;
 mod panicked;
 mod proposals;
+mod released;
 mod rendered;
 mod stuck;
 mod told;
 mod turns;
 mod unknown;
+mod verifying;
 mod waiting;
 
 use std::sync::{

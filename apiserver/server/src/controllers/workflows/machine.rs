@@ -239,6 +239,7 @@ fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
                 return true;
             }
             if !of_step.selected.is_empty() {
+                of_step.message = skipped_waves(run, waves).unwrap_or_default();
                 // They are recorded before the first run is started: labels may be others at the next look.
                 decided.look_after(Duration::ZERO);
                 return true;
@@ -382,7 +383,8 @@ fn start_runs(
             return;
         }
         if is_last {
-            end(step, situation, StepPhase::Succeeded, told_of(counts, hooks::ignored(step, spec)));
+            let notes = [tolerated(counts), skipped_waves(run, waves), hooks::ignored(step, spec)];
+            end(step, situation, StepPhase::Succeeded, notes.into_iter().flatten().collect::<Vec<_>>().join("; "));
             return;
         }
         step.wave = Some(wave as i64 + 1);
@@ -486,12 +488,22 @@ fn why_failed(step: &StepStatus) -> String {
     format!("run {name} in workspace {workspace} did not succeed: {message}{more}")
 }
 
-fn told_of(counts: RunCounts, ignored: Option<String>) -> String {
-    let failed = match counts.failed {
-        0 => None,
-        failed => Some(format!("{failed} of {} runs failed, which is tolerated", counts.total)),
+/// How many runs failed of a step that takes that, if any did.
+fn tolerated(counts: RunCounts) -> Option<String> {
+    (counts.failed > 0).then(|| format!("{} of {} runs failed, which is tolerated", counts.failed, counts.total))
+}
+
+/// Which waves deploy nothing, since nothing is selected for them, if there are such.
+fn skipped_waves(run: &RunStep, waves: &[Vec<String>]) -> Option<String> {
+    let of_each = run.waves.iter().zip(waves).enumerate();
+    let is_skipped = of_each.filter(|(_, (wave, found))| wave.workspace_selector.is_some() && found.is_empty());
+    let skipped: Vec<String> = is_skipped.map(|(i, _)| (i + 1).to_string()).collect();
+    let (which, finds) = match skipped.as_slice() {
+        [] => return None,
+        [one] => (format!("wave {one} of {} is skipped", waves.len()), "its selector finds"),
+        many => (format!("waves {} of {} are skipped", many.join(", "), waves.len()), "their selectors find"),
     };
-    failed.into_iter().chain(ignored).collect::<Vec<_>>().join("; ")
+    Some(format!("{which}: {finds} no workspace that the stack is for and no other wave has"))
 }
 
 /// Says of a step under way what it waits for.

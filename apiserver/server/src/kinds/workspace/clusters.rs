@@ -70,7 +70,7 @@ fn clusters(spec: &WorkspaceSpec) -> impl Iterator<Item = &Cluster> {
 }
 
 /// The references to kubeconfigs, and where they are.
-fn kubeconfigs(spec: &WorkspaceSpec) -> impl Iterator<Item = (String, &SecretKeyReference)> {
+pub(super) fn kubeconfigs(spec: &WorkspaceSpec) -> impl Iterator<Item = (String, &SecretKeyReference)> {
     let compliance = spec.gitops.iter().filter_map(|gitops| gitops.compliance.as_ref());
     let reconcilers = compliance.flat_map(|compliance| &compliance.reconcilers).enumerate();
     let reconcilers = reconcilers

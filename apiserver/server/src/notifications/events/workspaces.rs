@@ -37,11 +37,13 @@ impl Told for Workspace {
         let Some(ready) = condition(&self.0.status.conditions, reason::READY) else { return Vec::new() };
         let since = ready.last_transition_time;
         let which = since.map(|since| since.to_string()).unwrap_or_default();
-        vec![match ready.status.as_str() {
-            "False" => Mark::new(UNAVAILABLE, since).which(which),
+        match ready.status.as_str() {
+            "False" => vec![Mark::new(UNAVAILABLE, since).which(which)],
             // One that is made and at once all right is no news.
-            _ => Mark::new(AVAILABLE, since).which(which).only_after(UNAVAILABLE),
-        }]
+            "True" => vec![Mark::new(AVAILABLE, since).which(which).only_after(UNAVAILABLE)],
+            // Nobody has looked yet.
+            _ => Vec::new(),
+        }
     }
 
     fn data(&self) -> Value {

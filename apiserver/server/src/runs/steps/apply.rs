@@ -14,8 +14,8 @@ use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
-    Action, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
-    record::{Health, Intent, Outcome, Place, Record},
+    Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
+    record::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
 use stoa_proto::{
@@ -31,6 +31,7 @@ use super::{
     awaited::Awaited,
     grants::{Grants, Told, answered},
     proposal,
+    verifying::Verifying,
 };
 use crate::{
     lease::Held,
@@ -103,10 +104,10 @@ pub(super) async fn apply(
         progress: Progress { total, done: changed, failed: 0 },
         shown: Vec::new(),
         intended: HashSet::new(),
-        unhealthy: BTreeMap::new(),
         verified: state.verified_objects(),
+        verifying: Verifying::default(),
     };
-    let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
+    let finished = conversation.hold((&mut *execution, target), state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
     let is_whole = finished.as_ref().is_ok_and(|finished| finished.succeeded);
     let is_over = conversation.has_ended || conversation.grants.have_lapsed();
@@ -187,16 +188,16 @@ struct Conversation {
     shown: Vec<(ResourceId, String, String)>,
     /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
     intended: HashSet<ResourceId>,
-    /// What is waited for until it is healthy, and why it is not.
-    unhealthy: BTreeMap<ResourceId, String>,
     /// The uids of the objects that were seen healthy after their last changes when it began.
     verified: BTreeSet<String>,
+    /// What is not healthy yet.
+    verifying: Verifying,
 }
 
 impl Conversation {
     async fn hold(
         &mut self,
-        execution: &mut Execution,
+        (execution, target): (&mut Execution, &Target),
         state: &mut State,
         mut events: impl futures_util::Stream<Item = Vec<Told>> + Unpin,
     ) -> Result<FinishedEvent, Halt> {
@@ -214,11 +215,13 @@ impl Conversation {
                     deadline = Box::pin(tokio::time::sleep(GRACE));
                 }
                 () = &mut deadline => return Err(Halt::Canceled),
-                _ = ticks.tick() => self.show(execution).await?,
-                said = awaited.next() => match self.waits_for(is_canceled).filter(|_| said.is_empty()) {
-                    // The log has it from what is told of each resource.
-                    Some(what) => execution.show_waiting(&what).await,
-                    None => execution.tell_awaited(&said).await?,
+                _ = ticks.tick() => {
+                    self.show(execution).await?;
+                    self.verifying.tell(execution, target, state).await?;
+                }
+                said = awaited.next() => match said.is_empty() && is_canceled {
+                    true => execution.show_waiting(STOPPING).await,
+                    false => execution.tell_awaited(&said).await?,
                 },
                 batch = events.next() => {
                     let Some(batch) = batch else {
@@ -231,20 +234,6 @@ impl Conversation {
                 }
             }
         }
-    }
-
-    /// What is waited for that the runner's clusters do not say.
-    fn waits_for(&self, is_canceled: bool) -> Option<String> {
-        if is_canceled {
-            return Some(STOPPING.to_owned());
-        }
-        let (id, why) = self.unhealthy.first_key_value()?;
-        let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why)) };
-        let more = match self.unhealthy.len() - 1 {
-            0 => String::new(),
-            more => format!("; nor are {more} more"),
-        };
-        Some(format!("{id} is not healthy yet{why}{more}"))
     }
 
     /// Records a batch of events and acknowledges those that wait for it.
@@ -300,14 +289,10 @@ impl Conversation {
                 }
                 Some(Event::Health(health)) => {
                     reached("health-heard");
-                    let (id, fares): (ResourceId, Health) = (ResourceId(health.id), word(&health.health)?);
-                    state.set_health(&id, fares);
-                    match fares {
-                        Health::InProgress | Health::Terminating => {
-                            drop(self.unhealthy.insert(id.clone(), health.message.clone()));
-                        }
-                        Health::Current | Health::Failed | Health::Unknown => drop(self.unhealthy.remove(&id)),
-                    }
+                    let id = ResourceId(health.id);
+                    let found: Health = word(&health.health)?;
+                    state.set_health(&id, found);
+                    self.verifying.hear(&id, found, &health.message);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
                         time: execution.services.now(),

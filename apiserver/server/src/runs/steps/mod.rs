@@ -17,6 +17,7 @@ mod proposal;
 mod release;
 mod render;
 mod resolve;
+mod verifying;
 
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;

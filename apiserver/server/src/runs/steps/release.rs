@@ -3,6 +3,8 @@
 //! Each step may be repeated: the number of the release is decided in the state head before the
 //! Release is created, and the head says which run it was for.
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;
 use stoa_machinery::registry::ListOptions;
@@ -16,7 +18,7 @@ use crate::kinds::release::name;
 use crate::runs::{
     Halt, documents,
     execution::Execution,
-    resources,
+    resources::{self, Made},
     state::{Head, State},
     status,
     target::Target,
@@ -68,12 +70,25 @@ pub(super) async fn release(
         number += 1;
     }
     reached("release-created");
-    resources::record(execution, target, state, Some(number)).await?;
+    let after = before(execution, target, number).await?;
+    resources::record(execution, target, state, Some(Made { number, after })).await?;
     reached("resources-written");
     state.forget_removed(&*log, &run_uid).await?;
     reached("records-dropped");
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
+}
+
+/// When the release before this one was made, to the second after it; long ago where there was none, and nothing where it is
+/// gone.
+async fn before(execution: &Execution, target: &Target, number: i64) -> Result<Option<Timestamp>, Halt> {
+    if number <= 1 {
+        return Ok(Some(Timestamp::UNIX_EPOCH));
+    }
+    let name = name(&target.stack.name_any(), &target.workspace.name_any(), number - 1);
+    let release = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
+    let made = release.and_then(|release| release.metadata.creation_timestamp);
+    Ok(made.and_then(|Time(at)| at.checked_add(SignedDuration::from_secs(1)).ok()))
 }
 
 /// The number of the next release: after the last one, and after those that a stack of the same name left, whose names are

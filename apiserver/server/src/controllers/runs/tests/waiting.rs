@@ -190,35 +190,6 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_names_what_is_not_healthy_yet() {
-    let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
-    world.destroy("one").await;
-    let mut talk = conversations.recv().await.unwrap();
-    talk.begin("it").await;
-    let fares = |id: &str, health: &str, message: &str| {
-        let [id, health, message] = [id, health, message].map(str::to_owned);
-        Event::Health(HealthEvent { id, health, message })
-    };
-    let says = async |said: &str| {
-        let is_said = |status: &RunStatus| waits(status) == Some((reason::WAITING, said));
-        world.until("one", is_said).await;
-    };
-    talk.tell(fares("v1:Pod:shop:a", "InProgress", "it is pending")).await;
-    talk.tell(fares("v1:Pod:shop:b", "InProgress", "")).await;
-    says("v1:Pod:shop:a is not healthy yet: it is pending; nor are 1 more").await;
-    talk.tell(fares("v1:Pod:shop:a", "Current", "")).await;
-    says("v1:Pod:shop:b is not healthy yet").await;
-    talk.tell(fares("v1:Pod:shop:b", "Current", "")).await;
-    let status = world.until("one", |status| waits(status).is_none()).await;
-    assert_eq!(status.phase, RunPhase::Verifying);
-    assert!(!world.journal("one").await.contains("waiting: "), "the log has what was told of each");
-    talk.carry_out(&[A]).await;
-    let ended = world.ended("one").await;
-    assert_eq!((ended.phase, waits(&ended)), (RunPhase::Succeeded, None));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn run_that_is_cancelled_says_that_calls_are_under_way() {
     let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
     let world = World::with_runner(runner::at(address)).await.controlled();

@@ -529,6 +529,22 @@ fn selected_workspaces_are_recorded_before_runs_start_as_far_as_there_is_room() 
 }
 
 #[test]
+fn wave_that_nothing_is_selected_for_is_skipped_and_told_of() {
+    let waves = json!([{"workspaces": ["a"]}, {"workspaceSelector": {}}, {"workspaces": ["b"]}]);
+    let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves}});
+    let mut model = Model::new(json!([step]));
+    let skipped = "wave 2 of 3 is skipped: its selector finds no workspace that the stack is for and no other wave has";
+    assert!(model.look().is_empty(), "what is selected is recorded first");
+    assert_eq!(model.step("prod").message, skipped);
+    assert_eq!(model.look(), ["prod/a"]);
+    model.succeed("prod", &["a"]);
+    assert_eq!(model.look(), ["prod/b"]);
+    model.succeed("prod", &["b"]);
+    model.look();
+    assert_eq!((model.phases().as_str(), model.step("prod").message.as_str()), ("prod Succeeded", skipped));
+}
+
+#[test]
 fn whoever_goes_on_from_an_older_status_starts_the_same_runs() {
     let steps = json!([run("dev", &[], &["a", "b"]), run("prod", &["dev"], &["c"])]);
     let mut model = Model::new(steps.clone());

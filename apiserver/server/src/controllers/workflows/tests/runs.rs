@@ -254,3 +254,22 @@ async fn workspaces_are_selected_by_label_when_the_step_begins() {
     assert_eq!((ended.phase, world.all_runs().await.len()), (WorkflowPhase::Succeeded, 2));
     assert!(step_of(&ended, "prod").selected.is_empty(), "what is over needs no names");
 }
+
+#[tokio::test]
+async fn failures_that_are_tolerated_and_waves_that_are_skipped_are_told_when_it_ends_well() {
+    let world = World::new().await;
+    let waves = json!([{"workspaces": ["dev", "us"]}, {"workspaceSelector": {"matchLabels": {"tier": "none"}}}]);
+    let run = json!({"operation": "Apply", "waves": waves, "maxParallel": 10, "maxFailures": 1, "timeout": "1h"});
+    world.create(json!({"stack": "web", "steps": [{"name": "all", "run": run}]})).await;
+    for _ in 0..3 {
+        world.look().await;
+    }
+    world.end("dev", RunPhase::Failed).await;
+    world.end("us", RunPhase::Succeeded).await;
+    world.look().await;
+    let ended = status(&world.workflow().await);
+    assert_eq!(ended.phase, WorkflowPhase::Succeeded);
+    let expected = "all 1 steps succeeded; step all: 1 of 2 runs failed, which is tolerated; wave 2 of 2 is skipped: its \
+                    selector finds no workspace that the stack is for and no other wave has";
+    assert_eq!(told(&ended, reason::COMPLETE), ("Succeeded", expected));
+}

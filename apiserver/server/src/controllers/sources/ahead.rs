@@ -1,0 +1,135 @@
+//! Commits that runs have found before a look did: a run asks the repository itself, and what people see of its source is to be
+//! no older for long.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use stoa_types::{
+    Source, Stack,
+    delivery::{Operation, RunPhase},
+};
+
+use crate::{
+    controllers::{groups::Member, queue::ObjectKey},
+    kinds::lookup::Lookup,
+    runs::readiness,
+};
+
+/// What of a run says which commit it found, and of what.
+pub(super) type OfRun = Member<OfRunSpec, OfRunStatus>;
+
+#[derive(Deserialize, PartialEq)]
+pub(super) struct OfRunSpec {
+    stack: String,
+    operation: Operation,
+    of: Option<Operation>,
+    version: Option<String>,
+    plan: Option<String>,
+}
+
+#[derive(Deserialize, PartialEq)]
+pub(super) struct OfRunStatus {
+    #[serde(default)]
+    phase: RunPhase,
+    source: Option<OfRunSource>,
+}
+
+#[derive(Deserialize, PartialEq)]
+struct OfRunSource {
+    commit: String,
+}
+
+/// The last such commit of each source.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ahead(Arc<Mutex<HashMap<ObjectKey, String>>>);
+
+impl Ahead {
+    /// Notes what a run found, if that is another commit than the source says; of which source.
+    pub(super) fn note(&self, lookup: &Lookup, run: &OfRun) -> Option<ObjectKey> {
+        let (source, commit) = found(lookup, run)?;
+        self.0.lock().insert(source.clone(), commit);
+        Some(source)
+    }
+
+    /// Whether a run has found something of a source since this was asked last, and the source does not say so yet.
+    pub(super) fn take(&self, key: &ObjectKey, source: &Source) -> bool {
+        let commit = self.0.lock().remove(key);
+        let status = source.status.as_ref();
+        let says = |commit: &String| {
+            let observed = status.and_then(|status| status.observed_commit.as_ref());
+            let versions = status.into_iter().flat_map(|status| &status.versions);
+            observed.into_iter().chain(versions.filter_map(|of| of.commit.as_ref())).any(|said| said == commit)
+        };
+        commit.is_some_and(|commit| !says(&commit))
+    }
+
+    /// Forgets what was found of a source that is gone.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.0.lock().remove(key);
+    }
+}
+
+/// The source of a run that has just found another commit of what its stack desires than the source says, and the commit.
+fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
+    let (spec, status) = (&run.spec, run.status.as_ref()?);
+    let planned =
+        if spec.operation == Operation::Preview { spec.of.unwrap_or(Operation::Apply) } else { spec.operation };
+    let asks = matches!(planned, Operation::Preview | Operation::Apply | Operation::Import) && spec.plan.is_none();
+    if !asks || status.phase != RunPhase::Generating {
+        return None;
+    }
+    let commit = &status.source.as_ref()?.commit;
+    let stack: Stack = lookup.cached(run.namespace(), &spec.stack)?;
+    let is_other = spec.version.as_ref().is_some_and(|version| *version != stack.spec.desired_version);
+    if is_other || readiness::head(lookup, &stack).as_ref() == Some(commit) {
+        return None;
+    }
+    let source = readiness::source_of(lookup, run.namespace(), &stack.spec.project)?;
+    Some(((run.namespace().to_owned(), source), commit.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[tokio::test]
+    async fn run_that_finds_another_commit_of_what_is_desired_has_its_source_looked_at_once() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let sources = world.registry.api::<Source>();
+        let observe =
+            |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));
+        sources.update_status_with("shop", "config", observe).await.unwrap();
+        let source = sources.get("shop", "config").await.unwrap();
+        let key = ("shop".to_owned(), "config".to_owned());
+        let ahead = Ahead::default();
+        let looks = |spec: Value, phase: &str, letter: &str| {
+            let status = json!({"phase": phase, "source": {"commit": letter.repeat(40)}});
+            let run = json!({"metadata": {"name": "one", "namespace": "shop"}, "spec": spec, "status": status});
+            let noted = ahead.note(&world.services.lookup, &serde_json::from_value(run).unwrap());
+            assert!(noted.is_none_or(|noted| noted == key));
+            (ahead.take(&key, &source), ahead.take(&key, &source))
+        };
+        let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+        let with = |field: &str, value: &str| {
+            let mut spec = apply.clone();
+            spec[field] = value.into();
+            spec
+        };
+        assert_eq!(looks(apply.clone(), "Generating", "b"), (true, false));
+        assert_eq!(looks(with("version", "latest"), "Generating", "b"), (true, false));
+        for (spec, phase, letter) in [
+            (apply.clone(), "Generating", "a"),
+            (apply.clone(), "Succeeded", "b"),
+            (with("version", "v1"), "Generating", "b"),
+            (with("plan", "preview"), "Generating", "b"),
+            (with("operation", "Rollback"), "Generating", "b"),
+            (with("stack", "none"), "Generating", "b"),
+        ] {
+            assert_eq!(looks(spec.clone(), phase, letter), (false, false), "{spec} {phase} {letter}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a run waits for once all changes are made, until it is healthy. Where that takes a while the run says so, in its
+//! condition `Waiting`, and what it changed can be looked at before it has ended.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use stoa_engine::{Health, ResourceId};
+use stoa_types::{delivery::RunPhase, reason};
+use tokio::time::Instant;
+
+use crate::{
+    kinds::check::set_condition,
+    runs::{Halt, deployment, execution::Execution, resources, state::State, status, target::Target},
+};
+
+/// How soon it is told first, and how often from then on: much is healthy before.
+const EVERY: Duration = Duration::from_secs(3);
+/// So many are named.
+const NAMED: usize = 3;
+
+/// What is not healthy yet, as far as the function-runner has said.
+#[derive(Debug, Default)]
+pub(super) struct Verifying {
+    /// What it said of each, by id.
+    unhealthy: BTreeMap<String, String>,
+    /// When it is to be told; never before anything was heard.
+    next: Option<Instant>,
+    is_recorded: bool,
+}
+
+impl Verifying {
+    /// Takes in how a resource fares.
+    pub(super) fn hear(&mut self, id: &ResourceId, health: Health, message: &str) {
+        self.next.get_or_insert_with(|| Instant::now() + EVERY);
+        if health.is_settled() {
+            self.unhealthy.remove(&id.0);
+            return;
+        }
+        let message = if message.is_empty() { health.to_string() } else { message.to_owned() };
+        self.unhealthy.insert(id.0.clone(), message);
+    }
+
+    /// Tells what is waited for, if it is time for that.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the run's status from being written.
+    pub(super) async fn tell(&mut self, execution: &mut Execution, target: &Target, state: &State) -> Result<(), Halt> {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| next > now) {
+            return Ok(());
+        }
+        self.next = Some(now + EVERY);
+        if !self.is_recorded {
+            match Box::pin(record(execution, target, state)).await {
+                Ok(()) => self.is_recorded = true,
+                // They are written at the end of the run in any case.
+                Err(halt) => tracing::warn!(?halt, "what a run changed cannot be looked at before it has ended"),
+            }
+        }
+        // What is out of reach counts for more.
+        if execution.tells_trouble() {
+            return Ok(());
+        }
+        let message = self.message();
+        let status = status(&execution.run);
+        let told = status.conditions.iter().find(|of| of.type_ == reason::WAITING).map(|of| &of.message);
+        if told == message.as_ref() {
+            return Ok(());
+        }
+        let generation = execution.run.metadata.generation;
+        execution
+            .update(|status| match &message {
+                Some(message) => {
+                    let why = reason::VERIFYING;
+                    set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
+                }
+                None => status.conditions.retain(|condition| condition.type_ != reason::WAITING),
+            })
+            .await
+    }
+
+    /// What is waited for, in a sentence.
+    fn message(&self) -> Option<String> {
+        let named = self.unhealthy.iter().take(NAMED).map(|(id, message)| format!("{id}: {message}"));
+        let more = self.unhealthy.len().saturating_sub(NAMED);
+        let more = (more > 0).then(|| format!("and {more} more"));
+        let told: Vec<String> = named.chain(more).collect();
+        (!told.is_empty()).then(|| format!("not healthy yet: {}", told.join("; ")))
+    }
+}
+
+/// Has Resources and the stack's status say what is there.
+async fn record(execution: &Execution, target: &Target, state: &State) -> Result<(), Halt> {
+    resources::record(execution, target, state, None).await?;
+    deployment::note(execution, &target.stack, RunPhase::Verifying, None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_healthy_is_named_as_far_as_there_is_room() {
+        let mut verifying = Verifying::default();
+        assert_eq!((verifying.message(), verifying.next), (None, None));
+        let id = |name: &str| ResourceId(format!("v1:Pod:shop:{name}"));
+        verifying.hear(&id("a"), Health::InProgress, "it is being pulled");
+        verifying.hear(&id("b"), Health::InProgress, "");
+        assert_eq!(verifying.next, Some(Instant::now() + EVERY));
+        let expected = "not healthy yet: v1:Pod:shop:a: it is being pulled; v1:Pod:shop:b: InProgress";
+        assert_eq!(verifying.message().as_deref(), Some(expected));
+        for name in ["c", "d", "e"] {
+            verifying.hear(&id(name), Health::InProgress, "");
+        }
+        assert!(verifying.message().unwrap().ends_with("v1:Pod:shop:c: InProgress; and 2 more"));
+        for name in ["a", "b", "c", "d", "e"] {
+            verifying.hear(&id(name), Health::Current, "");
+        }
+        assert_eq!(verifying.message(), None);
+    }
+}
