@@ -202,7 +202,8 @@ impl ControlRepository {
 
     /// The newest commit on main; `None` when there is none yet.
     pub(super) fn tip(&self) -> Result<Option<Oid>, git2::Error> {
-        tip(&self.lend()?)
+        let repository = self.lend()?;
+        tip(&repository)
     }
 
     pub(super) fn contains(&self, commit: Oid) -> Result<bool, git2::Error> {

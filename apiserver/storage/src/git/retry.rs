@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     GitError, GitOptions, RemoteError, RemoteOptions,
     remote::Remote,
-    repository::{self, MAIN},
+    repository,
 };
 
 /// How long to wait at most before what is more than is looked at or fetched is tried again where it is: each try costs as

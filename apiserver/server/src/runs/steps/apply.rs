@@ -5,7 +5,7 @@
 //! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     time::Duration,
 };
 

@@ -1,6 +1,6 @@
 //! What runs say that wait for their turn or a place.
 
-use stoa_proto::{FinishedEvent, HealthEvent, IntentEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
 
 use super::{
     fenced::{A, Awaits, Scripted},
