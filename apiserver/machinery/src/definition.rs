@@ -27,13 +27,20 @@ pub enum Scope {
     Namespaced,
 }
 
+/// What upstream says of the column of every table that has the name.
+const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
 /// What a table cell shows.
 #[derive(Clone, Copy)]
 pub enum Cell {
+    /// The object's name. Without such a column it comes before all others.
+    Name,
     /// The value at a path of map keys.
     Path(&'static [&'static str]),
     /// The time since the RFC 3339 timestamp at a path, as kubectl prints ages (`5d3h`).
     Age(&'static [&'static str]),
+    /// The same since the timestamp that the function finds.
+    Since(fn(&Object) -> Option<&str>),
     /// The first value at a path, as far as it is of the column's type; of a `date` the time since then. This is the cell
     /// of a custom resource's column.
     JsonPath(&'static JsonPath),
@@ -44,15 +51,17 @@ pub enum Cell {
 impl std::fmt::Debug for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Name => f.write_str("Name"),
             Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
             Self::Age(path) => f.debug_tuple("Age").field(path).finish(),
             Self::JsonPath(path) => f.debug_tuple("JsonPath").field(path).finish(),
+            Self::Since(_) => f.write_str("Since"),
             Self::Compute(_) => f.write_str("Compute"),
         }
     }
 }
 
-/// A column of the resource's table, after the name.
+/// A column of the resource's table.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// The heading, such as `Ready`; kubectl prints it in capitals.
@@ -87,6 +96,11 @@ impl Column {
     pub const fn kind(mut self, kind: &'static str) -> Self {
         self.kind = kind;
         self
+    }
+
+    /// `Name`, where it does not come first.
+    pub const fn name() -> Self {
+        Self { format: "name", ..Self::new("Name", Cell::Name, NAME_DESCRIPTION) }
     }
 
     /// `Age`, from the creation timestamp.
@@ -201,7 +215,7 @@ pub struct ResourceDefinition {
     /// The structural OpenAPI v3 schema of the whole object, `metadata` left as a plain object;
     /// with `description`, `default`, `enum`, `x-kubernetes-list-type` and `-list-map-keys`.
     pub schema: Arc<Value>,
-    /// The table's columns, after the name.
+    /// The table's columns, after the name if none of them is that.
     pub columns: Vec<Column>,
     /// The fields that selectors may name.
     pub selectable_fields: Vec<SelectableField>,

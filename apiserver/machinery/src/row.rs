@@ -21,12 +21,15 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The cells of an object: its name, and then the columns.
+    /// The cells of an object: its name, unless a column has that, and then the columns.
     pub(crate) fn new(columns: &[Column], object: &Object) -> Self {
-        let mut text = format!("[{}", json::text(object.name()));
+        let mut text = "[".to_owned();
         let mut ages = Vec::new();
-        for column in columns {
-            text.push(',');
+        let name = name_comes_first(columns).then(Column::name);
+        for (index, column) in name.iter().chain(columns).enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
             match cell(column, object) {
                 Shown::Always(value) => {
                     text.push_str(&json::text(&value));
@@ -64,6 +67,11 @@ impl Row {
     }
 }
 
+/// Whether the name comes before all columns.
+pub(crate) fn name_comes_first(columns: &[Column]) -> bool {
+    !columns.iter().any(|column| matches!(column.cell, Cell::Name))
+}
+
 enum Shown {
     /// The same at any time.
     Always(Value),
@@ -73,6 +81,7 @@ enum Shown {
 
 fn cell(column: &Column, object: &Object) -> Shown {
     Shown::Always(match column.cell {
+        Cell::Name => Value::from(object.name()),
         Cell::Compute(compute) => compute(object),
         Cell::Path(path) => match object.get_path(path) {
             None => Value::Null,
@@ -80,16 +89,22 @@ fn cell(column: &Column, object: &Object) -> Shown {
             Some(value @ (Value::Array(_) | Value::Object(_))) => Value::from(value.to_string()),
             Some(value) => value.clone(),
         },
-        Cell::Age(path) => match object.get_path(path).and_then(Value::as_str) {
-            None | Some("") => Value::from("<unknown>"),
-            Some(text) => return age(text),
-        },
+        Cell::Age(path) => return age_of(object.get_path(path).and_then(Value::as_str)),
+        Cell::Since(find) => return age_of(find(object)),
         Cell::JsonPath(path) => match (column.kind, path.first(&object.0)) {
             (_, None | Some(Value::Null)) => Value::Null,
             ("date", Some(Value::String(text))) => return age(text),
             (kind, Some(value)) => of_type(kind, value),
         },
     })
+}
+
+/// The time since a timestamp, if there is one.
+fn age_of(timestamp: Option<&str>) -> Shown {
+    match timestamp {
+        None | Some("") => Shown::Always("<unknown>".into()),
+        Some(text) => age(text),
+    }
 }
 
 /// The time since a timestamp.
@@ -240,13 +255,24 @@ mod tests {
             Cell::Age(&["spec", "at"]),
             Cell::Age(&["spec", "bad"]),
             Cell::Age(&["spec", "none"]),
+            Cell::Since(|object| object.get_path(&["spec", "at"])?.as_str()),
+            Cell::Since(|_| None),
             Cell::Compute(|_| json!(true)),
         ];
         let row = Row::new(&cells.map(|cell| Column::new("Any", cell, "")), &object);
         let mut out = Vec::new();
         row.write(&mut out, now);
-        let expected = json!(["web", 3, "[\"a\"]", null, "5m", "<invalid>", "<unknown>", true]);
+        let expected = json!(["web", 3, "[\"a\"]", null, "5m", "<invalid>", "<unknown>", "5m", "<unknown>", true]);
         assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
-        assert_eq!(out.len(), row.len() + "5m".len());
+        assert_eq!(out.len(), row.len() + 2 * "5m".len());
+    }
+
+    #[test]
+    fn name_is_where_its_column_is() {
+        let object = Object(json!({"metadata": {"name": "web"}}).as_object().unwrap().clone());
+        let row = Row::new(&[Column::new("Any", Cell::Compute(|_| json!(1)), ""), Column::name().wide()], &object);
+        let mut out = Vec::new();
+        row.write(&mut out, "2026-01-01T00:05:00Z".parse().unwrap());
+        assert_eq!(out, br#"[1,"web"]"#);
     }
 }

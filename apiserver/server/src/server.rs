@@ -116,6 +116,8 @@ impl Work for Leader {
             let (registry, queues) = (self.registry.clone(), queues.clone());
             tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
             tasks.spawn(controllers::events::run(lookup.clone(), term.end.clone()));
+            let (registry, recorder, queues) = (self.registry.clone(), recorder.clone(), self.services.queues.clone());
+            tasks.spawn(controllers::garbage_collector::run(registry, recorder, queues, term.end.clone()));
         }
         let pushes = self.pushes.clone();
         let (registry, recorder) = (self.registry.clone(), recorder.clone());

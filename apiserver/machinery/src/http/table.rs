@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{partial, query::IncludeObject};
-use crate::{cache::Encoded, definition::ResourceDefinition, json, row::Row};
-
-/// What upstream says of the first column of every table.
-const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+use crate::{
+    cache::Encoded,
+    definition::{Column, ResourceDefinition},
+    json,
+    row::{self, Row},
+};
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,16 +53,15 @@ struct ColumnDefinition<'a> {
 }
 
 fn column_definitions(definition: &ResourceDefinition) -> String {
-    let name =
-        ColumnDefinition { name: "Name", r#type: "string", format: "name", description: NAME_DESCRIPTION, priority: 0 };
-    let others = definition.columns.iter().map(|column| ColumnDefinition {
+    let first = row::name_comes_first(&definition.columns).then(Column::name);
+    let all = first.iter().chain(&definition.columns).map(|column| ColumnDefinition {
         name: column.name,
         r#type: column.kind,
         format: column.format,
         description: column.description,
         priority: column.priority,
     });
-    json::text(&std::iter::once(name).chain(others).collect::<Vec<_>>())
+    json::text(&all.collect::<Vec<_>>())
 }
 
 /// Appends a row: its cells, and of the object what the style asks for, of which the metadata and the whole are given

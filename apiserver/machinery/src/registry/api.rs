@@ -287,17 +287,31 @@ where
         namespace: Option<&str>,
         decode: fn(&Arc<Stored>) -> Result<T, ApiError>,
     ) -> BoxStream<'static, Change<T>> {
-        let subscriber = Subscriber {
-            store: self.store.clone(),
-            namespace: namespace.map(str::to_owned),
-            since: None,
-            events: None,
-        };
-        stream::unfold(subscriber, move |mut subscriber| async move {
-            subscriber.next(decode).await.map(|change| (change, subscriber))
-        })
-        .boxed()
+        subscribed(&self.store, namespace, decode)
     }
+}
+
+impl Store {
+    /// Streams everything that happens to the objects of one namespace, or of all, as they are stored: as
+    /// [`Api::subscribe`] does, for whoever knows no type of them.
+    ///
+    /// What was answered before it is polled is in it by then, but for what a subscription that starts over has yet to list.
+    pub fn subscribe(self: &Arc<Self>, namespace: Option<&str>) -> BoxStream<'static, Change<Arc<Stored>>> {
+        subscribed(self, namespace, |stored| Ok(Arc::clone(stored)))
+    }
+}
+
+fn subscribed<T: Send + 'static>(
+    store: &Arc<Store>,
+    namespace: Option<&str>,
+    decode: fn(&Arc<Stored>) -> Result<T, ApiError>,
+) -> BoxStream<'static, Change<T>> {
+    let subscriber =
+        Subscriber { store: store.clone(), namespace: namespace.map(str::to_owned), since: None, events: None };
+    stream::unfold(subscriber, move |mut subscriber| async move {
+        subscriber.next(decode).await.map(|change| (change, subscriber))
+    })
+    .boxed()
 }
 
 /// A list followed by watches, over and over.

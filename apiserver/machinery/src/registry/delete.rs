@@ -142,23 +142,24 @@ impl Store {
     ) -> Result<List, ApiError> {
         options::check_delete(options)?;
         let deleted = self.selected(namespace, list).await?;
-        self.remove_all(context, &deleted.items, options, AfterRefusal::Stop).await?;
-        Ok(deleted)
+        let refused = self.remove_all(context, &deleted.items, options, AfterRefusal::Stop).await;
+        refused.into_iter().next().map_or(Ok(deleted), Err)
     }
 
     /// Deletes all objects of a namespace, for a component of this server: what one of them is kept by keeps no other.
+    /// Returns what went wrong, in the order of the objects.
     ///
     /// # Errors
     ///
-    /// The first of all that went wrong.
+    /// As for [`list`](Self::list).
     pub async fn delete_each(
         &self,
         context: &RequestContext,
         namespace: &str,
         options: &DeleteOptions,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<ApiError>, ApiError> {
         let all = self.list(Some(namespace), &ListOptions::default()).await?;
-        self.remove_all(context, &all.items, options, AfterRefusal::GoOn).await
+        Ok(self.remove_all(context, &all.items, options, AfterRefusal::GoOn).await)
     }
 
     /// What a list selects. Without a limit it is listed in pages, as upstream does it, of which the first says what came
@@ -177,24 +178,24 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes objects that were just listed, in this order.
+    /// Deletes objects that were just listed, in this order; what went wrong, in the same.
     async fn remove_all(
         &self,
         context: &RequestContext,
         items: &[Arc<Stored>],
         options: &DeleteOptions,
         after_refusal: AfterRefusal,
-    ) -> Result<(), ApiError> {
+    ) -> Vec<ApiError> {
         let mut running = FuturesOrdered::new();
-        let mut outcome = Ok(());
+        let mut failed = Vec::new();
         let mut items = items.iter();
         loop {
-            let goes_on = outcome.is_ok() || after_refusal == AfterRefusal::GoOn;
+            let goes_on = failed.is_empty() || after_refusal == AfterRefusal::GoOn;
             let next = if goes_on && running.len() < AT_ONCE { items.next() } else { None };
             let Some(item) = next else {
                 match running.next().await {
-                    Some(removed) => outcome = outcome.and(removed),
-                    None => return outcome,
+                    Some(removed) => failed.extend(removed.err()),
+                    None => return failed,
                 }
                 continue;
             };
@@ -215,7 +216,7 @@ impl Store {
                 tokio::select! {
                     biased;
                     _ = &mut is_admitted => {}
-                    removed = running.next() => outcome = outcome.and(removed.unwrap_or(Ok(()))),
+                    removed = running.next() => failed.extend(removed.and_then(Result::err)),
                 }
             }
         }

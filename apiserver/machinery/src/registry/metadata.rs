@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// The finalizer that keeps an object until the garbage collector has deleted its dependents.
-pub(super) const FOREGROUND_DELETION: &str = "foregroundDeletion";
+pub const FOREGROUND_DELETION: &str = "foregroundDeletion";
 /// The finalizer that keeps an object until the garbage collector has orphaned its dependents.
-pub(super) const ORPHAN_DEPENDENTS: &str = "orphan";
+pub const ORPHAN_DEPENDENTS: &str = "orphan";
 
 /// The characters that generated names end in: no vowels, nothing that looks like another.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -43,6 +43,7 @@ pub use api::Api;
 pub use builder::{BuildError, RegistryBuilder};
 pub use cluster_namespaces::ClusterNamespaces;
 pub(crate) use metadata::{AdmissionPhase, FIELD_MANAGER_BYTES, dedup_owners, field_manager_errors};
+pub use metadata::{FOREGROUND_DELETION, ORPHAN_DEPENDENTS};
 pub use metrics::Metrics;
 pub use namespace::{NamespaceLookup, NamespacePhase};
 pub use observer::Observer;

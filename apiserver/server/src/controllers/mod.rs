@@ -9,6 +9,7 @@ pub(crate) mod backends;
 pub(crate) mod compliance;
 pub(crate) mod events;
 mod finalizers;
+pub(crate) mod garbage_collector;
 mod groups;
 mod members;
 pub(crate) mod namespaces;

@@ -78,9 +78,8 @@ async fn remove_content(registry: &Registry, namespace: &str) -> Result<Findings
     let (list, options) = (ListOptions::default(), DeleteOptions::default());
     let mut found = Findings::default();
     for store in registry.stores().filter(|s| s.definition().scope == Scope::Namespaced) {
-        if let Err(error) = store.delete_each(&context, namespace, &options).await {
-            found.failures.push(error.message().to_owned());
-        }
+        let failures = store.delete_each(&context, namespace, &options).await.unwrap_or_else(|error| vec![error]);
+        found.failures.extend(failures.iter().map(|error| error.message().to_owned()));
         let left = store.list(Some(namespace), &list).await?.items;
         if left.is_empty() {
             continue;

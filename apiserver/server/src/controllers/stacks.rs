@@ -105,8 +105,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
-        // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone.
-        Trigger::on_change(&workspaces, move |w: &Member<IgnoredAny, IgnoredAny>| {
+        // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone. What
+        // could not be destroyed may be when it leads elsewhere.
+        Trigger::on_change(&workspaces, move |w: &Member<serde_json::Value, IgnoredAny>| {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];

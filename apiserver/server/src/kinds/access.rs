@@ -1,14 +1,18 @@
 //! Who may write a project whose `access` is `Owners`, and its stacks: its owners, and whoever has the verb `edit` on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use stoa_machinery::{ApiError, RequestContext, request::UserInfo};
+use stoa_machinery::{
+    ApiError, RequestContext,
+    registry::{FOREGROUND_DELETION, ORPHAN_DEPENDENTS},
+    request::UserInfo,
+};
 use stoa_types::Subject;
 
 use super::lookup;
 use crate::cluster::{self, Cluster};
 
 /// What the garbage collector keeps an object by until it has dealt with what belongs to it.
-const COLLECTORS: [&str; 2] = ["foregroundDeletion", "orphan"];
+const COLLECTORS: [&str; 2] = [FOREGROUND_DELETION, ORPHAN_DEPENDENTS];
 
 /// Requires that the requester may edit a project, given by its namespace and name.
 ///

@@ -3,8 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
-use stoa_machinery::{ApiError, RequestContext, content, status::FieldError};
-use stoa_types::{Condition, DurationString, SecretReference, Subject, common::SecretKeyReference};
+use stoa_machinery::{ApiError, RequestContext, content, registry::ORPHAN_DEPENDENTS, status::FieldError};
+use stoa_types::{Condition, DeletionPolicy, DurationString, SecretReference, Subject, common::SecretKeyReference};
 
 use super::trigger::CAUSED_BY;
 
@@ -215,6 +215,17 @@ pub(crate) fn written_by_server(
 pub(crate) fn note_who(context: &RequestContext, who: &mut String) {
     if let Some(name) = self::who(context) {
         who.clone_from(name);
+    }
+}
+
+/// Warns whoever deletes an object with `--cascade=orphan`, and may mean to leave what it deployed, that it is destroyed.
+pub(crate) fn warn_of_destruction<K: kube::Resource>(context: &RequestContext, object: &K, policy: DeletionPolicy) {
+    let orphans = object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN_DEPENDENTS);
+    if orphans && policy == DeletionPolicy::Destroy {
+        context.warn(
+            "deletionPolicy is Destroy: what is deployed is destroyed, since --cascade=orphan is about objects whose \
+             metadata.ownerReferences name this one; set spec.deletionPolicy to Orphan to leave what is deployed",
+        );
     }
 }
 

@@ -1,9 +1,10 @@
 //! The core kinds that a standalone server serves itself, so that kubectl feels at home and an
 //! organization has its namespace.
 //!
-//! Elsewhere: `data` says what ConfigMaps and Secrets may hold.
+//! Elsewhere: `data` says what ConfigMaps and Secrets may hold, `event_columns` what tables show of Events.
 
 mod data;
+mod event_columns;
 
 use std::collections::BTreeMap;
 
@@ -47,13 +48,7 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
         .register(
             ResourceDefinition::built_in::<Event>()
                 .short_names(&["ev"])
-                .columns(&[
-                    Column::new("Last Seen", Cell::Age(&["lastTimestamp"]), "When it last happened."),
-                    Column::new("Type", Cell::Path(&["type"]), "Normal or Warning."),
-                    Column::new("Reason", Cell::Path(&["reason"]), "What happened, in one word."),
-                    Column::new("Object", Cell::Compute(involved), "To what it happened."),
-                    Column::new("Message", Cell::Path(&["message"]), "What happened."),
-                ])
+                .columns(&event_columns::ALL)
                 .selectable(EVENT_FIELDS),
             DefaultStrategy::<Event>::default(),
         )
@@ -88,11 +83,6 @@ const EVENT_FIELDS: &[SelectableField] = &[
 fn data_len(object: &Object) -> serde_json::Value {
     let len = |field: &str| object.0.get(field).and_then(|d| d.as_object()).map_or(0, serde_json::Map::len);
     (len("data") + len("binaryData")).into()
-}
-
-fn involved(object: &Object) -> serde_json::Value {
-    let text = |field| object.get_path(&["involvedObject", field]).and_then(|v| v.as_str()).unwrap_or("");
-    format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
 }
 
 /// The namespaces that stay, as with kube-apiserver.

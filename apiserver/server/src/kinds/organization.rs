@@ -72,6 +72,7 @@ impl Strategy for OrganizationStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Organization) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
+        check::warn_of_destruction(context, object, object.spec.deletion_policy);
     }
 
     fn validate(&self, object: &Organization) -> Vec<FieldError> {

@@ -256,6 +256,7 @@ impl Strategy for StackStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Stack) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
+        check::warn_of_destruction(context, object, object.spec.deletion_policy);
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {

@@ -21,6 +21,7 @@ mod api;
 mod approval;
 mod backends;
 mod behalf;
+mod cascade;
 mod compliance;
 mod core_kinds;
 mod fields;

@@ -19,7 +19,7 @@ use stoa_machinery::{
     status::FieldError,
 };
 use stoa_types::{
-    Organization, Project, Resource, Stack,
+    Organization, Project, Resource, Stack, Workspace,
     delivery::{CloudIdentity, KubernetesIdentity, ResourcePhase},
 };
 
@@ -154,7 +154,7 @@ pub(super) struct GraphOf {
 
 #[async_trait]
 impl SubresourceHandler for GraphOf {
-    /// Query parameters: `workspace` shows that one alone; `format` is `json`, `yaml`, `dot` or `mermaid`.
+    /// Query parameters: `workspace` shows that one alone, and is 404 where neither it nor anything in it is; `format` is `json`, `yaml`, `dot` or `mermaid`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let workspace = non_empty(&call.query, "workspace");
@@ -168,6 +168,10 @@ impl SubresourceHandler for GraphOf {
         let selector: Vec<String> = of_stack.into_iter().chain(in_workspace).collect();
         let options = ListOptions { field_selector: Some(selector.join(",")), ..ListOptions::default() };
         let resources = services.lookup.api::<Resource>()?.list_with(Some(&namespace), &options).await?;
+        // What was deployed to one that is gone is still recorded; of a name that was mistyped there is nothing.
+        if let Some(name) = workspace.filter(|_| resources.is_empty()) {
+            services.lookup.api::<Workspace>()?.get("", name).await?;
+        }
         format.write(&call, &Graph::new(self.scope, &call.name, &project_of, resources))
     }
 }

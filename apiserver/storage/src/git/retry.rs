@@ -6,11 +6,7 @@ use git2::Oid;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    GitError, GitOptions, RemoteError, RemoteOptions,
-    remote::Remote,
-    repository,
-};
+use super::{GitError, GitOptions, RemoteError, RemoteOptions, remote::Remote, repository};
 
 /// How long to wait at most before what is more than is looked at or fetched is tried again where it is: each try costs as
 /// much as the first. It is tried at once when main moves.

@@ -39,7 +39,7 @@ impl Findings {
                 format!(
                     "Failed to delete all resource types, {} remaining: {}",
                     self.failures.len(),
-                    self.failures.join(", ")
+                    named(&self.failures)
                 ),
                 !self.failures.is_empty(),
                 ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
@@ -77,6 +77,18 @@ impl Findings {
                 last_transition_time: since.or(Some(Time(now))),
             });
         }
+    }
+}
+
+/// How many failures are told.
+const NAMED: usize = 10;
+
+/// The first failures, and how many others there are.
+fn named(failures: &[String]) -> String {
+    let (told, others) = failures.split_at(failures.len().min(NAMED));
+    match others.len() {
+        0 => told.join(", "),
+        more => format!("{} and {more} more", told.join(", ")),
     }
 }
 
@@ -133,5 +145,13 @@ mod tests {
         assert_eq!(since, [Some(now), Some(then), Some(now)], "only what became another is new");
         assert_eq!(told(&status)[0][2], "ContentDeleted");
         assert!(!less.is_empty() && Findings::default().is_empty());
+    }
+
+    #[test]
+    fn of_many_failures_the_first_are_told() {
+        let failures = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
+        assert_eq!(named(&failures(2)), "0, 1");
+        assert_eq!(named(&failures(NAMED)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+        assert_eq!(named(&failures(NAMED + 2)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more");
     }
 }

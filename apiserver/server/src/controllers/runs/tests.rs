@@ -410,35 +410,57 @@ async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
 }
 
 #[tokio::test]
-async fn destroy_that_failed_is_not_started_again_at_once() {
-    let world = World::new().await;
+async fn destroy_that_failed_is_started_again_ever_later_or_when_the_stack_changes() {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+    let mut world = World::new().await;
+    // What follows is long after all that there is was made.
+    let clock = Arc::new(AtomicI64::new(24 * 3_600_000));
+    world.services.clock = Arc::new(Shifted(clock.clone()));
     let stacks = world.registry.api::<Stack>();
-    let stack = stacks
+    let mut stack = stacks
         .update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}])))
         .await
         .unwrap();
-    let destroys = || async {
-        crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
-        world.registry.api::<Run>().list(Some("shop"), "").await.unwrap()
+    let runs = world.registry.api::<Run>();
+    let destroys = async |stack: &Stack| {
+        crate::controllers::stacks::destroy(&world.services, stack).await.unwrap();
+        runs.list(Some("shop"), "").await.unwrap().len()
     };
-    let started = destroys().await;
-    assert_eq!(destroys().await, started, "one is under way");
-    let end = |age: i64| {
-        let (runs, name) = (world.registry.api::<Run>(), started[0].name_any());
-        async move {
-            let at = Timestamp::now() - jiff::SignedDuration::from_secs(age);
+    let fail = async || {
+        let now = world.services.now();
+        for run in runs.list(Some("shop"), "").await.unwrap() {
             let change = |run: &mut Run| {
                 let status = run.status.get_or_insert_default();
-                status.phase = RunPhase::Failed;
-                status.completion_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+                if !status.phase.is_terminal() {
+                    status.phase = RunPhase::Failed;
+                    (status.start_time, status.completion_time) = (Some(Time(now)), Some(Time(now)));
+                }
             };
-            runs.update_status_with("shop", &name, change).await.unwrap();
+            runs.update_status_with("shop", &run.name_any(), change).await.unwrap();
         }
     };
-    end(30).await;
-    assert_eq!(destroys().await.len(), 1, "one has just failed");
-    end(90).await;
-    assert_eq!(destroys().await.len(), 2);
+    let pass = |seconds: i64| clock.fetch_add(seconds * 1_000, Ordering::Relaxed);
+    assert_eq!((destroys(&stack).await, destroys(&stack).await), (1, 1), "one is under way");
+    for (failures, wait) in [(1, 60), (2, 120), (3, 240), (4, 480), (5, 960), (6, 1_920), (7, 3_600), (8, 3_600)] {
+        fail().await;
+        pass(wait - 10);
+        assert_eq!(destroys(&stack).await, failures, "one has just failed");
+        pass(20);
+        assert_eq!(destroys(&stack).await, failures + 1);
+    }
+    fail().await;
+    pass(10);
+    let mut changed = async |subresource: &str| {
+        let entry = ManagedFieldsEntry {
+            subresource: Some(subresource.to_owned()),
+            time: Some(Time(world.services.now())),
+            ..ManagedFieldsEntry::default()
+        };
+        stack.metadata.managed_fields = Some(vec![entry]);
+        destroys(&stack).await
+    };
+    assert_eq!(changed("status").await, 9, "nobody has changed it");
+    assert_eq!(changed("").await, 10);
 }
 
 #[tokio::test]

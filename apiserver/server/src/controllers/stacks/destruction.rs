@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -10,30 +11,33 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
-    Organization, Project, Run, Stack,
-    delivery::{Decision, Operation},
+    Backend, Organization, Project, Run, Stack, Workspace,
+    delivery::{Decision, Operation, RunPhase},
 };
 
 use super::{recorded_in, run_of};
 use crate::{
     controllers::{finalizers::update_same, queue::FirstError},
     events::Kind,
-    kinds::{stack::live_workspaces, trigger},
+    kinds::{
+        lookup::{Kind as ServedKind, Lookup},
+        stack::live_workspaces,
+        trigger,
+    },
     runs::{Services, awaits_approval, status, target::is_internal},
 };
 
-/// How long after a Destroy that failed the next is started.
-const DESTROY_AGAIN: Duration = Duration::from_secs(60);
+/// How long after a Destroy that failed the next is started, after the first and after many.
+const DESTROY_AGAIN: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(1);
 
-/// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
-fn is_too_soon(run: &Run, now: Timestamp) -> bool {
-    let ended = status(run).completion_time.filter(|_| status(run).phase.is_terminal());
-    // What ended in the future did so before the clock was set back, nobody knows when.
-    ended.is_none_or(|Time(at)| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < DESTROY_AGAIN))
+/// How long to wait after so many Destroys that failed in a row.
+fn wait_after(failures: usize) -> Duration {
+    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(10);
+    (*DESTROY_AGAIN.start() * 2_u32.pow(doublings)).min(*DESTROY_AGAIN.end())
 }
 
 /// Whether it is a Destroy that the server started for a deletion and somebody rejected. It is not started again, or else
-/// they would be asked every minute: whoever wants it all the same starts a Destroy, or deletes the one that was rejected.
+/// they would be asked again and again: whoever wants it all the same starts a Destroy, or deletes the one that was rejected.
 fn is_rejected(run: &Run) -> bool {
     let status = status(run);
     is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
@@ -41,11 +45,11 @@ fn is_rejected(run: &Run) -> bool {
 
 /// The runs that count when stacks are to be destroyed.
 pub(in crate::controllers) struct Destruction {
-    /// The Destroys because of which no other is started where they are: those that are under way, have just failed, or
-    /// were rejected; by stack.
-    begun: HashMap<String, Vec<OfRun>>,
+    /// The Destroys, by stack.
+    destroys: HashMap<String, Vec<OfRun>>,
     /// What waits to be approved to change something otherwise: it would have its turn first; by stack.
     waiting: HashMap<String, Vec<OfRun>>,
+    now: Timestamp,
 }
 
 /// What counts of a run. There may be many, and a whole one takes several times its bytes.
@@ -55,6 +59,12 @@ struct OfRun {
     workspace: String,
     /// Absent before it begins.
     stack_uid: Option<String>,
+    began: Option<Timestamp>,
+    /// Absent while it is under way.
+    ended: Option<Timestamp>,
+    /// Whether the server started it for a deletion, and it did not succeed.
+    has_failed: bool,
+    is_rejected: bool,
 }
 
 impl OfRun {
@@ -66,8 +76,57 @@ impl OfRun {
 
 /// What counts of a run, with the name of its stack.
 fn of_run(run: Run) -> (String, OfRun) {
-    let (name, uid, stack_uid) = (run.name_any(), run.uid(), status(&run).stack_uid);
-    (run.spec.stack, OfRun { name, uid, workspace: run.spec.workspace, stack_uid })
+    let status = status(&run);
+    let of = OfRun {
+        name: run.name_any(),
+        uid: run.uid(),
+        workspace: run.spec.workspace.clone(),
+        began: status.start_time.as_ref().map(|Time(at)| *at),
+        ended: status.completion_time.as_ref().filter(|_| status.phase.is_terminal()).map(|Time(at)| *at),
+        has_failed: is_internal(&status.requester) && matches!(status.phase, RunPhase::Failed | RunPhase::Canceled),
+        is_rejected: is_rejected(&run),
+        stack_uid: status.stack_uid,
+    };
+    (run.spec.stack, of)
+}
+
+/// What became of the Destroys of a stack in a workspace.
+struct Attempts<'a>(Vec<&'a OfRun>);
+
+impl Attempts<'_> {
+    fn failures(&self) -> usize {
+        self.0.iter().filter(|run| run.has_failed).count()
+    }
+
+    /// Whether no other is to be started now: one is under way or was rejected, or has failed, and nothing has changed by
+    /// which another could succeed.
+    fn are_enough(&self, lookup: &Lookup, stack: &Stack, workspace: &str, now: Timestamp) -> bool {
+        if self.0.iter().any(|run| run.is_rejected || run.ended.is_none()) {
+            return true;
+        }
+        let Some(last) = self.0.iter().max_by_key(|run| run.ended) else { return false };
+        let wait = wait_after(self.failures());
+        // What ended in the future did so before the clock was set back, nobody knows when.
+        let is_soon =
+            last.ended.is_some_and(|at| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < wait));
+        is_soon && !last.began.or(last.ended).is_some_and(|since| has_changed(lookup, stack, workspace, since))
+    }
+}
+
+/// Whether somebody has changed a stack, its workspace or that one's Backend since.
+fn has_changed(lookup: &Lookup, stack: &Stack, workspace: &str, since: Timestamp) -> bool {
+    let workspace: Option<Workspace> = lookup.cached("", workspace);
+    let backend: Option<Backend> = workspace.as_ref().and_then(|of| lookup.cached("", &of.spec.backend.name));
+    is_changed(stack, since)
+        || workspace.is_some_and(|workspace| is_changed(&workspace, since))
+        || backend.is_some_and(|backend| is_changed(&backend, since))
+}
+
+/// Whether more than an object's status was changed since, to the second.
+fn is_changed<K: ServedKind>(object: &K, since: Timestamp) -> bool {
+    let entries = object.meta().managed_fields.iter().flatten();
+    let mut of_main = entries.filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
+    of_main.any(|entry| entry.time.as_ref().is_some_and(|Time(at)| at.as_second() >= since.as_second()))
 }
 
 fn by_stack(runs: Vec<(String, OfRun)>) -> HashMap<String, Vec<OfRun>> {
@@ -91,24 +150,36 @@ impl Destruction {
     ) -> Result<Self, ApiError> {
         let (runs, now) = (services.lookup.api::<Run>()?, services.now());
         let selected = |fields: &str| ListOptions { field_selector: Some(fields.to_owned()), ..stacks.clone() };
-        let has_begun = |run: Run| (is_rejected(&run) || is_too_soon(&run, now)).then(|| of_run(run));
-        let begun = runs.list_of(Some(namespace), &selected("spec.operation=Destroy"), has_begun).await?;
+        let destroys = |run: Run| Some(of_run(run));
+        let destroys = runs.list_of(Some(namespace), &selected("spec.operation=Destroy"), destroys).await?;
         let waits = |run: &Run| run.spec.operation != Operation::Destroy && awaits_approval(run) && !run.spec.cancel;
         let waits = |run: Run| waits(&run).then(|| of_run(run));
         let waiting = runs.list_of(Some(namespace), &selected("status.phase=AwaitingApproval"), waits).await?;
-        Ok(Self { begun: by_stack(begun), waiting: by_stack(waiting) })
+        Ok(Self { destroys: by_stack(destroys), waiting: by_stack(waiting), now })
     }
 
-    /// Starts a Destroy in every workspace where the stack is deployed and none has begun. What waits there to be approved
-    /// to change it otherwise is cancelled. Whether anything of the stack may be there.
+    /// What became of the Destroys of a stack, by workspace.
+    fn attempts(&self, stack: &Stack) -> HashMap<&str, Attempts<'_>> {
+        let mut attempts: HashMap<&str, Attempts<'_>> = HashMap::new();
+        for run in of_stack(&self.destroys, stack) {
+            attempts.entry(run.workspace.as_str()).or_insert_with(|| Attempts(Vec::new())).0.push(run);
+        }
+        attempts
+    }
+
+    /// Starts a Destroy in every workspace where the stack is deployed and none has begun, or the last has failed long
+    /// enough ago. What waits there to be approved to change it otherwise is cancelled. Whether anything of the stack may
+    /// be there.
     ///
     /// # Errors
     ///
     /// When what is recorded cannot be read, or runs cannot be created.
     pub(in crate::controllers) async fn begin(&self, services: &Services, stack: &Stack) -> Result<bool, ApiError> {
         // What was decided about an earlier stack of the same name says nothing of this one.
-        let (begun, waiting) = (of_stack(&self.begun, stack), of_stack(&self.waiting, stack));
-        let begun: BTreeSet<&str> = begun.iter().map(|run| run.workspace.as_str()).collect();
+        let (attempts, waiting) = (self.attempts(stack), of_stack(&self.waiting, stack));
+        let begun =
+            attempts.iter().filter(|(workspace, of)| of.are_enough(&services.lookup, stack, workspace, self.now));
+        let begun: BTreeSet<&str> = begun.map(|(workspace, _)| *workspace).collect();
         let mut workspaces: BTreeSet<String> = live_workspaces(stack).map(str::to_owned).collect();
         // The status may be older than what is recorded: a run that was put down has not told of its last calls. While all
         // that it tells of is destroyed, nothing is to be found out.
@@ -124,7 +195,8 @@ impl Destruction {
                 }
             }
             if !begun.contains(workspace.as_str()) {
-                failed.note(start_destroy(services, stack, workspace).await);
+                let failures = attempts.get(workspace.as_str()).map_or(0, Attempts::failures);
+                failed.note(start_destroy(services, stack, workspace, failures).await);
             }
         }
         failed.told()?;
@@ -156,11 +228,16 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, 
     Destruction::of(services, &namespace, &super::of_stack(stack)).await?.begin(services, stack).await
 }
 
-async fn start_destroy(services: &Services, stack: &Stack, workspace: &str) -> Result<(), ApiError> {
+/// Starts a Destroy, after so many that failed.
+async fn start_destroy(services: &Services, stack: &Stack, workspace: &str, failures: usize) -> Result<(), ApiError> {
     let run = run_of(stack, workspace, Operation::Destroy);
     let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
     let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
-    let message = format!("run {} destroys it in workspace {workspace}", run.name_any());
+    let mut message = format!("run {} destroys it in workspace {workspace}", run.name_any());
+    if failures > 0 {
+        let wait = wait_after(failures + 1).as_secs() / 60;
+        message += &format!("; {failures} before it failed, and should it fail, too, the next begins {wait} min later");
+    }
     services.recorder.record(stack, Kind::Normal, "Destroying", message);
     Ok(())
 }
@@ -183,7 +260,6 @@ async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, A
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use stoa_types::delivery::RunPhase;
 
     use super::*;
     use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};

@@ -3,8 +3,10 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::json;
+use stoa_machinery::RequestContext;
 
 use super::*;
+use crate::{controllers::runs::tests::World, runs::runner};
 
 /// A Resource of `stack` in `workspace`, of a ConfigMap if nothing else is said.
 fn resource(stack: &str, workspace: &str, id: &str, depends_on: &[&str]) -> Resource {
@@ -39,6 +41,35 @@ fn several() -> Vec<Resource> {
         resource("db", "dev", "v1:ConfigMap:web:a", &[]),
         with_status(resource("crm", "dev", "v1:ConfigMap:web:a", &[]), ResourcePhase::Unknown, ""),
     ]
+}
+
+#[tokio::test]
+async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it() {
+    let world = World::with_runner(runner::unreachable()).await;
+    let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
+    world.create("Resource", "web.gone.a", resource).await;
+    let subresources = Subresources::default();
+    subresources.set(world.services.clone());
+    let graph = GraphOf { subresources, scope: Scope::Stack };
+    let code_of = async |workspace: &str| {
+        let call = SubresourceCall {
+            context: RequestContext::internal("test"),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            method: http::Method::GET,
+            query: vec![("workspace".to_owned(), workspace.to_owned())],
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+        };
+        match graph.call(call).await {
+            Ok(response) => (response.status().as_u16(), String::new()),
+            Err(error) => (error.code(), error.message().to_owned()),
+        }
+    };
+    assert_eq!(code_of("dev").await, (200, String::new()), "there is nothing in it");
+    assert_eq!(code_of("gone").await, (200, String::new()));
+    let message = "workspaces.platform.stoa.dev \"nope\" not found".to_owned();
+    assert_eq!(code_of("nope").await, (404, message));
 }
 
 #[test]

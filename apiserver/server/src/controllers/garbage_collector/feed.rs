@@ -1,0 +1,147 @@
+//! Keeps the graph in step with the watch caches of all resources.
+
+use std::{
+    future::{poll_fn, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{StreamExt as _, stream::BoxStream};
+use parking_lot::Mutex;
+use stoa_machinery::{
+    ApiError,
+    registry::{Store, Stored, api::Change},
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    graph::Graph,
+    objects::{Found, Objects},
+};
+use crate::controllers::queue::ObjectKey;
+
+/// The graph, for whoever looks at objects.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    graph: Arc<Mutex<Graph>>,
+    asks: mpsc::UnboundedSender<oneshot::Sender<()>>,
+}
+
+impl Seen {
+    /// What `of` finds in the graph, in which is all that was written before this is called. An owner that is about to go
+    /// must not miss a dependent that was made before.
+    ///
+    /// # Errors
+    ///
+    /// 503 when the server ends.
+    pub(super) async fn ask<T>(&self, of: impl FnOnce(&Graph) -> T) -> Result<T, ApiError> {
+        let ends = || ApiError::service_unavailable("the garbage collector ends");
+        let (caught_up, is_caught_up) = oneshot::channel();
+        self.asks.send(caught_up).map_err(|_| ends())?;
+        is_caught_up.await.map_err(|_| ends())?;
+        Ok(self.at_hand(of))
+    }
+
+    /// What `of` finds in the graph as it is.
+    pub(super) fn at_hand<T>(&self, of: impl FnOnce(&Graph) -> T) -> T {
+        of(&self.graph.lock())
+    }
+}
+
+/// What happens to the objects of one resource.
+struct Changes {
+    store: Arc<Store>,
+    changes: BoxStream<'static, Change<Arc<Stored>>>,
+    /// Whether what there was at the beginning was told.
+    has_begun: bool,
+}
+
+/// Feeds the graph.
+pub(super) struct Feed {
+    graph: Arc<Mutex<Graph>>,
+    resources: Vec<Changes>,
+    asks: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    due: mpsc::UnboundedSender<Vec<ObjectKey>>,
+}
+
+impl Feed {
+    /// Follows all objects that are collected, and tells `due` what is to be looked at, once all have been seen.
+    pub(super) fn new(objects: &Objects, due: mpsc::UnboundedSender<Vec<ObjectKey>>) -> (Self, Seen) {
+        let (asks, asked) = mpsc::unbounded_channel();
+        let graph: Arc<Mutex<Graph>> = Arc::default();
+        let resources = objects.collected().map(|store| Changes {
+            changes: store.subscribe(None).fuse().boxed(),
+            store: Arc::clone(store),
+            has_begun: false,
+        });
+        let feed = Self { graph: Arc::clone(&graph), resources: resources.collect(), asks: asked, due };
+        (feed, Seen { graph, asks })
+    }
+
+    /// Feeds the graph until the token ends. To be run unconstrained: changes are all there is once none is left, and not
+    /// when it is another task's turn.
+    pub(super) async fn run(mut self, end: CancellationToken) {
+        let mut is_whole = false;
+        let mut asked = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = end.cancelled() => return,
+                (index, change) = poll_fn(|context| next_change(&mut self.resources, context)) => {
+                    let due = self.take(index, change);
+                    let was_whole = std::mem::replace(&mut is_whole, self.resources.iter().all(|of| of.has_begun));
+                    match (was_whole, is_whole) {
+                        (true, _) => self.tell(due),
+                        // Before, owners may be missing that are only yet to be seen.
+                        (false, true) => {
+                            let unsettled = self.graph.lock().unsettled();
+                            self.tell(unsettled);
+                        }
+                        (false, false) => {}
+                    }
+                }
+                Some(ask) = self.asks.recv() => asked.push(ask),
+                // Nothing has changed since all of them asked.
+                () = ready(()), if is_whole && !asked.is_empty() => {
+                    for ask in asked.drain(..) {
+                        // Whoever does not listen any more needs no answer.
+                        let _ = ask.send(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a change into the graph; the keys of what is due for it.
+    fn take(&mut self, index: usize, change: Change<Arc<Stored>>) -> Vec<ObjectKey> {
+        let Changes { store, has_begun, .. } = &mut self.resources[index];
+        let mut graph = self.graph.lock();
+        match change {
+            Change::Restarted(all) => {
+                *has_begun = true;
+                graph.reset(store, all)
+            }
+            Change::Applied(stored) => graph.put(Found::new(store, stored)),
+            Change::Deleted(stored) => graph.remove(stored.uid()),
+        }
+    }
+
+    fn tell(&self, due: Vec<ObjectKey>) {
+        if !due.is_empty() {
+            // Nobody looks any more when the server ends.
+            let _ = self.due.send(due);
+        }
+    }
+}
+
+/// The next change, and of which of the resources it is. All are asked, also those that have not called, so that none is
+/// left when there is none.
+fn next_change(resources: &mut [Changes], context: &mut Context<'_>) -> Poll<(usize, Change<Arc<Stored>>)> {
+    for (index, resource) in resources.iter_mut().enumerate() {
+        if let Poll::Ready(Some(change)) = resource.changes.poll_next_unpin(context) {
+            return Poll::Ready((index, change));
+        }
+    }
+    Poll::Pending
+}
