@@ -194,7 +194,7 @@ impl Store {
             let next = if goes_on && running.len() < AT_ONCE { items.next() } else { None };
             let Some(item) = next else {
                 match running.next().await {
-                    Some(removed) => failed.extend(removed.err()),
+                    Some(removed) => failed.extend(Result::err(removed)),
                     None => return failed,
                 }
                 continue;

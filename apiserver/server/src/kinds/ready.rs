@@ -41,7 +41,9 @@ mod tests {
         let object = Object(map);
         [status(""), reason(), message()].map(|column| match column.cell {
             Cell::Compute(find) => find(&object),
-            Cell::Path(_) | Cell::Age(_) | Cell::JsonPath(_) => unreachable!("they are computed"),
+            Cell::Name | Cell::Since(_) | Cell::Path(_) | Cell::Age(_) | Cell::JsonPath(_) => {
+                unreachable!("they are computed")
+            }
         })
     }
 
