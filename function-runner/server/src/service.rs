@@ -325,7 +325,7 @@ impl FunctionRunner for Service {
     }
 
     async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {
-        let LookAtProposalRequest { workspace, number } = request.into_inner();
+        let LookAtProposalRequest { workspace, number, .. } = request.into_inner();
         let span = tracing::info_span!("LookAtProposal", number);
         self.call("LookAtProposal", span, async {
             self.runtimes.look_at_proposal(&required(workspace, "workspace")?, number).await
