@@ -37,7 +37,7 @@ use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Reso
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
     KubernetesObject, Lapsed, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
 };
 
@@ -188,10 +188,12 @@ impl GitOpsRuntime {
         Ok(Self { place, proposing, directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
     }
 
-    /// Reaches the repository within these limits.
+    /// Reaches the repository within these limits, for the run and the organization of its owner.
     #[must_use]
     pub fn limited(mut self, limits: &CallLimits) -> Self {
-        self.turns = limits.turns(self.place.repository(), &self.run.uid);
+        let organization = self.run.owner.organization.as_str().into();
+        let caller = Caller { organization, run: self.run.uid.as_str().into() };
+        self.turns = limits.turns(self.place.repository(), caller);
         self
     }
 

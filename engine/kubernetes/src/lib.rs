@@ -45,7 +45,7 @@ use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
 use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
     KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError,
 };
 
@@ -135,12 +135,13 @@ impl KubernetesRuntime {
         Self { unlisted, ..self }
     }
 
-    /// Makes the calls of `run` to each cluster within these limits.
+    /// Makes the calls of `run`, which is of the owner's organization, to each cluster within these limits.
     #[must_use]
     pub fn limited(mut self, limits: &CallLimits, run: &str) -> Self {
+        let caller = Caller { organization: self.owner.organization.as_str().into(), run: run.into() };
         for cluster in &mut self.clusters {
             let cluster = Arc::get_mut(cluster).expect("no cluster is watched before the first call");
-            cluster.turns = limits.turns(&cluster.url, run);
+            cluster.turns = limits.turns(&cluster.url, caller.clone());
         }
         self
     }

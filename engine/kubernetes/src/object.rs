@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use stoa_engine::Sensitive;
-use stoa_runtime::{CallLimits, RuntimeError};
+use stoa_runtime::{CallLimits, Caller, RuntimeError};
 
 use crate::cluster::Cluster;
 use crate::connect::ClusterConfig;
@@ -26,7 +26,7 @@ pub struct ObjectName<'a> {
 
 impl ClusterConfig {
     /// The object as it is, in the first of its versions that the cluster serves; `None` when it is not there, or its kind is
-    /// not. The calls are those of `run` within the limits.
+    /// not. The calls are those of the caller within the limits.
     ///
     /// # Errors
     ///
@@ -35,11 +35,11 @@ impl ClusterConfig {
         &self,
         connections: &Connections,
         limits: &CallLimits,
-        run: &str,
+        caller: Caller,
         object: &ObjectName<'_>,
     ) -> Result<Option<Map<String, Value>>, RuntimeError> {
         let mut cluster: Cluster = self.connect(connections).await?;
-        cluster.turns = limits.turns(&cluster.url, run);
+        cluster.turns = limits.turns(&cluster.url, caller);
         let ObjectName { group, versions, plural, namespace, name } = object;
         for version in *versions {
             let path = format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}");

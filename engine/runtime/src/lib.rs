@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod fake;
 mod grant;
 mod limit;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +27,8 @@ use stoa_engine::{
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
-pub use limit::{CallLimits, Turn, Turns};
+pub use limit::{CallLimits, Caller, Turn, Turns};
+pub use shares::Shares;
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]

@@ -1,134 +1,36 @@
 //! How many calls may be under way at once, of all the runs of a process.
 //!
 //! A run has its own bound; this is for the sum of them, so that what many runs call for does not come down on one cluster
-//! at once. Whoever waits for a place does so behind the calls of its own run alone: runs have their turns one after the
-//! other, however many calls each has waiting.
+//! at once. Organizations share it ([`Shares`](crate::Shares)), in all and at each cluster, so that what one of them calls for
+//! keeps no other waiting, whatever does not answer. Whoever waits for a place does so behind the calls of its own run alone:
+//! organizations have their turns one after the other, and so have the runs of each, however many calls each has waiting.
 //!
-//! A cluster that does not answer holds its places for long, and a few of them would hold them all. So a call that is under
-//! way for a while gives its place among all calls to others, as long as there are not as many such calls again; and who
-//! is slow to answer is called less at once.
+//! A cluster that does not answer holds its places for long, and a few of them would hold all that an organization may have. So
+//! a call that is under way for a while gives its place among all calls to others, as long as there are not as many such calls
+//! again; and who is slow to answer is called less at once by the organization for which it is.
+//!
+//! Start at [`CallLimits`]. Who has a place and who waits for one is in `queue`.
 
-use std::collections::{HashMap, VecDeque};
+mod queue;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+
+use self::queue::{Limit, Place, Slow};
 
 /// After how long a call counts as slow.
 const SLOW: Duration = Duration::from_secs(10);
-/// Which part of the calls to a place may be under way at once while one of them is slow.
-const PART: usize = 4;
 
-/// How many calls may be under way, and who waits. Clones share it.
+/// Whose calls are made.
 #[derive(Clone, Debug)]
-struct Limit(Arc<Mutex<Queue>>);
-
-#[derive(Debug)]
-struct Queue {
-    most: usize,
-    taken: usize,
-    /// How many of those that have places are slow.
-    slow: usize,
-    /// The runs whose calls wait, in the order of their turns.
-    runs: VecDeque<Arc<str>>,
-    /// Whoever waits, by run; never empty.
-    waiting: HashMap<Arc<str>, VecDeque<oneshot::Sender<Place>>>,
-}
-
-impl Queue {
-    fn is_full(&self) -> bool {
-        self.taken >= if self.slow == 0 { self.most } else { (self.most / PART).max(1) }
-    }
-
-    /// Whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
-        let run = self.runs.pop_front()?;
-        let of_run = self.waiting.get_mut(&run).expect("it waits");
-        let next = of_run.pop_front();
-        if of_run.is_empty() {
-            self.waiting.remove(&run);
-        } else {
-            self.runs.push_back(run);
-        }
-        next
-    }
-}
-
-/// A place for one call, given on when it is dropped.
-#[derive(Debug)]
-struct Place(Option<Limit>);
-
-/// A mark that one of those that have places is slow, until it is dropped.
-#[derive(Debug)]
-struct Slow(Limit);
-
-impl Limit {
-    fn new(calls: usize) -> Self {
-        let (runs, waiting) = (VecDeque::new(), HashMap::new());
-        Self(Arc::new(Mutex::new(Queue { most: calls, taken: 0, slow: 0, runs, waiting })))
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn place(&self, run: &Arc<str>) -> Place {
-        let turn = {
-            let mut queue = self.queue();
-            if !queue.is_full() {
-                queue.taken += 1;
-                return Place(Some(self.clone()));
-            }
-            let (given, turn) = oneshot::channel();
-            if !queue.waiting.contains_key(run) {
-                queue.runs.push_back(Arc::clone(run));
-            }
-            queue.waiting.entry(Arc::clone(run)).or_default().push_back(given);
-            turn
-        };
-        turn.await.expect("whoever has a place gives it on")
-    }
-
-    fn slow(&self) -> Slow {
-        self.queue().slow += 1;
-        Slow(self.clone())
-    }
-
-    /// Gives places to those that wait, as long as there are any.
-    fn fill(&self) {
-        loop {
-            let next = {
-                let mut queue = self.queue();
-                if queue.is_full() {
-                    return;
-                }
-                let Some(next) = queue.next() else { return };
-                queue.taken += 1;
-                next
-            };
-            if let Err(mut unwanted) = next.send(Place(Some(self.clone()))) {
-                // Whoever waited went away.
-                unwanted.0 = None;
-                self.queue().taken -= 1;
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Some(limit) = self.0.take() else { return };
-        limit.queue().taken -= 1;
-        limit.fill();
-    }
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        self.0.queue().slow -= 1;
-        self.0.fill();
-    }
+pub struct Caller {
+    /// The organization, which shares what may be under way with the others. Empty means none, which has no share to keep to.
+    pub organization: Arc<str>,
+    /// The run, by its uid, or what else has its turns among the runs of the organization.
+    pub run: Arc<str>,
 }
 
 /// How many calls of one kind of runtime may be under way at once: in all, and to one place, such as a cluster.
@@ -142,19 +44,19 @@ pub struct CallLimits {
 }
 
 impl CallLimits {
-    /// So many in all, slow ones aside, of which there may be as many again; and so many to each place, but a quarter
-    /// where one is slow.
+    /// So many in all, slow ones aside, of which there may be as many again; and so many to each place, but of an
+    /// organization a quarter of that where one of its is slow. Of each of these no organization has more than half.
     pub fn new(all: usize, each: usize) -> Self {
         Self { all: Limit::new(all), slow: Limit::new(all), each, places: Mutex::default() }
     }
 
-    /// The calls of a run to a place. Places with the same name are the same.
-    pub fn turns(&self, place: &str, run: &str) -> Turns {
+    /// Lets calls to a place go ahead. Places with the same name are the same.
+    pub fn turns(&self, place: &str, caller: Caller) -> Turns {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // What nobody calls any more is not remembered.
-        places.retain(|_, limit| Arc::strong_count(&limit.0) > 1);
+        places.retain(|_, limit| limit.is_shared());
         let limit = places.entry(place.to_owned()).or_insert_with(|| Limit::new(self.each)).clone();
-        Turns(Some(Bounds { place: limit, all: self.all.clone(), slow: self.slow.clone(), run: run.into() }))
+        Turns(Some(Bounds { place: limit, all: self.all.clone(), slow: self.slow.clone(), caller }))
     }
 }
 
@@ -167,7 +69,7 @@ struct Bounds {
     place: Limit,
     all: Limit,
     slow: Limit,
-    run: Arc<str>,
+    caller: Caller,
 }
 
 /// Leave to make one call, until it is dropped.
@@ -199,8 +101,8 @@ impl Turns {
     pub async fn next(&self) -> Turn {
         let Some(bounds) = &self.0 else { return Turn(None) };
         // In this order: what waits for one place keeps no other from being called.
-        let at_place = bounds.place.place(&bounds.run).await;
-        let in_all = bounds.all.place(&bounds.run).await;
+        let at_place = bounds.place.place(&bounds.caller).await;
+        let in_all = bounds.all.place(&bounds.caller).await;
         let held = Arc::new(Mutex::new(Some(Places { slow: None, in_all, at_place })));
         let watch = tokio::spawn(bounds.clone().give_way(Arc::clone(&held)));
         Turn(Some((held, watch.abort_handle())))
@@ -212,9 +114,9 @@ impl Bounds {
     async fn give_way(self, held: Held) {
         tokio::time::sleep(SLOW).await;
         if let Some(places) = lock(&held).as_mut() {
-            places.slow = Some(self.place.slow());
+            places.slow = Some(self.place.slow(&self.caller.organization));
         }
-        let place = self.slow.place(&self.run).await;
+        let place = self.slow.place(&self.caller).await;
         if let Some(places) = lock(&held).as_mut() {
             places.in_all = place;
         }
@@ -239,6 +141,16 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt as _;
+    use tokio::task::JoinSet;
+
+    fn of(organization: &str, run: &str) -> Caller {
+        Caller { organization: organization.into(), run: run.into() }
+    }
+
+    /// A run of no organization, which has all that is free.
+    fn run(run: &str) -> Caller {
+        of("", run)
+    }
 
     #[tokio::test]
     async fn no_more_calls_are_under_way_than_may_be() {
@@ -246,7 +158,7 @@ mod tests {
         let under_way = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let calls = (0..40).map(|number| {
-            let turns = limits.turns(if number % 2 == 0 { "a" } else { "b" }, &format!("run-{}", number % 5));
+            let turns = limits.turns(if number % 2 == 0 { "a" } else { "b" }, run(&format!("run-{}", number % 5)));
             let (under_way, most) = (Arc::clone(&under_way), Arc::clone(&most));
             tokio::spawn(async move {
                 let _turn = turns.next().await;
@@ -259,23 +171,23 @@ mod tests {
             call.await.unwrap();
         }
         assert_eq!(most.load(Ordering::SeqCst), 3);
-        let (one, two) = (limits.turns("a", "x"), limits.turns("a", "y"));
+        let (one, two) = (limits.turns("a", run("x")), limits.turns("a", run("y")));
         let _held = (one.next().await, two.next().await);
-        assert!(limits.turns("a", "z").next().now_or_never().is_none(), "there are two at this place");
-        assert!(limits.turns("c", "z").next().now_or_never().is_some(), "another place is free");
+        assert!(limits.turns("a", run("z")).next().now_or_never().is_none(), "there are two at this place");
+        assert!(limits.turns("c", run("z")).next().now_or_never().is_some(), "another place is free");
     }
 
     #[tokio::test]
     async fn runs_have_their_turns_however_many_calls_each_has() {
         let limits = CallLimits::new(10, 1);
-        let first = limits.turns("a", "many").next().await;
+        let first = limits.turns("a", run("many")).next().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
-        for run in ["many", "many", "many", "few", "one", "few"] {
-            let (turns, order) = (limits.turns("a", run), Arc::clone(&order));
+        for name in ["many", "many", "many", "few", "one", "few"] {
+            let (turns, order) = (limits.turns("a", run(name)), Arc::clone(&order));
             waiting.push(tokio::spawn(async move {
                 let _turn = turns.next().await;
-                order.lock().unwrap().push(run);
+                order.lock().unwrap().push(name);
             }));
             tokio::task::yield_now().await;
         }
@@ -291,11 +203,11 @@ mod tests {
         let limits = CallLimits::new(8, 4);
         let call = async |place: &str| {
             let start = tokio::time::Instant::now();
-            let turn = tokio::time::timeout(Duration::from_secs(60), limits.turns(place, "run").next()).await;
+            let turn = tokio::time::timeout(Duration::from_secs(60), limits.turns(place, run("run")).next()).await;
             (turn, start.elapsed())
         };
         let calls = async |place: &str| {
-            let calls = (0..4).map(|_| limits.turns(place, "run")).collect::<Vec<_>>();
+            let calls = (0..4).map(|_| limits.turns(place, run("run"))).collect::<Vec<_>>();
             let mut turns = Vec::new();
             for call in calls {
                 turns.push(call.next().await);
@@ -324,16 +236,73 @@ mod tests {
         assert!(call("e").await.0.is_ok());
         drop((a, c, d));
         tokio::time::sleep(Duration::from_millis(1)).await;
-        for limit in [&limits.all, &limits.slow] {
-            let queue = limit.queue();
-            assert_eq!((queue.taken, queue.slow, queue.runs.len(), queue.waiting.len()), (0, 0, 0, 0));
+        assert!(limits.all.is_idle() && limits.slow.is_idle());
+    }
+
+    /// Calls of an organization to clusters, so many to each, which never end.
+    fn hanging(limits: &CallLimits, organization: &str, clusters: &[&str], calls: usize) -> JoinSet<()> {
+        let calls = clusters.iter().flat_map(|cluster| std::iter::repeat_n(*cluster, calls));
+        let calls = calls.map(|cluster| limits.turns(cluster, of(organization, "run")));
+        calls
+            .map(|turns| async move {
+                let _turn = turns.next().await;
+                std::future::pending::<()>().await;
+            })
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn organization_whose_clusters_do_not_answer_keeps_no_other_waiting() {
+        let limits = CallLimits::new(8, 4);
+        let mut hang = hanging(&limits, "a", &["1", "2", "3", "4", "5", "6", "7", "8"], 4);
+        for _ in 0..10 {
+            tokio::time::sleep(SLOW / 2).await;
+            let others = ["b", "c"].map(|other| limits.turns("9", of(other, "run")).next().now_or_never());
+            assert!(others.iter().all(Option::is_some));
+        }
+        assert_eq!((limits.all.taken("a"), limits.slow.taken("a")), (4, 4), "half of each");
+        // What it calls for itself does not wait for ever.
+        let mut own = Box::pin(async { limits.turns("9", of("a", "run")).next().await });
+        assert!((&mut own).now_or_never().is_none());
+        hang.shutdown().await;
+        drop(own.await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(limits.all.is_idle() && limits.slow.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cluster_that_does_not_answer_one_organization_is_called_for_others() {
+        let limits = CallLimits::new(32, 16);
+        let _hang = hanging(&limits, "a", &["1"], 100);
+        let most = || {
+            let mut turns = Vec::new();
+            while let Some(turn) = limits.turns("1", of("b", "run")).next().now_or_never() {
+                turns.push(turn);
+            }
+            turns.len()
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(most(), 4, "a has eight, and as many are left for others");
+        tokio::time::sleep(SLOW * 3).await;
+        assert_eq!(most(), 4, "what is slow for one is not for the other");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn several_organizations_whose_clusters_do_not_answer_leave_turns_to_others() {
+        let limits = CallLimits::new(16, 16);
+        let clusters = ["1", "2", "3", "4"];
+        let mut hang: Vec<JoinSet<()>> = Vec::new();
+        for organization in clusters {
+            hang.push(hanging(&limits, organization, &[organization], 100));
+            tokio::time::sleep(SLOW * 3).await;
+            assert!(limits.turns("5", of("5", "run")).next().now_or_never().is_some(), "{organization}");
         }
     }
 
     #[tokio::test]
     async fn whoever_goes_away_takes_no_place_along() {
         let limits = CallLimits::new(1, 1);
-        let turns = limits.turns("a", "run");
+        let turns = limits.turns("a", run("run"));
         let first = turns.next().await;
         let (mut gone, mut given) = (Box::pin(turns.next()), Box::pin(turns.next()));
         assert!((&mut gone).now_or_never().is_none() && (&mut given).now_or_never().is_none());
@@ -346,7 +315,7 @@ mod tests {
         drop(turns);
         // What watches over its calls has ended, too.
         tokio::task::yield_now().await;
-        let _other = limits.turns("b", "run");
+        let _other = limits.turns("b", run("run"));
         assert_eq!(limits.places.lock().unwrap().keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -128,7 +128,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) parallelism: u32,
 
-    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again
+    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again. As with all
+    /// of these limits, an organization that has as much as is free gets no more
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
@@ -137,7 +138,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 
-    /// Requests of all runs to clusters at once; others wait, and every run has its turn
+    /// Requests of all runs to clusters at once; others wait, and every organization has its turn, and every run of it
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_kubernetes_requests: u32,
 
@@ -145,7 +146,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_cluster_requests: u32,
 
-    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every run has its turn. Servers
+    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every organization has its turn, and every run of it. Servers
     /// are reached in processes, of which there are as many again for those that are slow to answer
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_gitops_requests: u32,

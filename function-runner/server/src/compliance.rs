@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use stoa_proto::{Compliance, LookAtComplianceRequest, LookAtComplianceResponse, ReconcilerCompliance};
+use stoa_runtime::Caller;
 use stoa_runtime_gitops::{Compliance as State, Lineage, Reading};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, ObjectName};
 
@@ -15,6 +16,15 @@ use crate::service::required;
 
 /// How long one reconciler may take to be read.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Whose looks are that name no organization, since they are for several. Together they have the share of one, so that they
+/// leave turns to the others. No organization has such a name.
+const SEVERAL: &str = "/compliance";
+
+/// Whose a look is, among organizations.
+pub(crate) fn organization(request: &LookAtComplianceRequest) -> &str {
+    if request.organization.is_empty() { SEVERAL } else { &request.organization }
+}
+
 /// The part of a Workspace's spec that says where to read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Spec {
@@ -53,10 +63,12 @@ impl Runtimes {
         &self,
         request: LookAtComplianceRequest,
     ) -> Result<LookAtComplianceResponse, Failure> {
-        let LookAtComplianceRequest { workspace, kubeconfigs, commits } = request;
+        let organization = organization(&request).into();
+        let LookAtComplianceRequest { workspace, kubeconfigs, commits, .. } = request;
         let workspace = required(workspace, "workspace")?;
         // Whose calls these are among those of runs.
-        let who = format!("compliance of {}", workspace.name);
+        let run = format!("compliance of {}", workspace.name).into();
+        let who = Caller { organization, run };
         let Some((runtime, spec)) = self.repository(&workspace, &who)? else {
             return Err(Failure::request("the workspace leads to no repository"));
         };
@@ -96,7 +108,12 @@ impl Runtimes {
     }
 
     /// What a reconciler says, or why that is not known.
-    async fn read(&self, who: &str, reconciler: &Reconciler, kubeconfig: Option<Vec<u8>>) -> Result<Reading, String> {
+    async fn read(
+        &self,
+        who: &Caller,
+        reconciler: &Reconciler,
+        kubeconfig: Option<Vec<u8>>,
+    ) -> Result<Reading, String> {
         let Reconciler { name, in_cluster, context, kustomization, application } = reconciler;
         let context = context.clone();
         let access = match (in_cluster, kubeconfig) {
@@ -116,7 +133,7 @@ impl Runtimes {
             }
             (None, None) => return Err("it names no object".to_owned()),
         };
-        match cluster.object(self.connections(), self.kubernetes_limits(), who, &object).await {
+        match cluster.object(self.connections(), self.kubernetes_limits(), who.clone(), &object).await {
             Ok(Some(object)) => Ok(read(&object)),
             Ok(None) => {
                 let ObjectName { namespace, name, .. } = object;

@@ -10,7 +10,7 @@ use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State, UnlistedContents
 use stoa_git::cache::Folders;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
-use stoa_runtime::{CallLimits, Runtime};
+use stoa_runtime::{CallLimits, Caller, Runtime};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
 
@@ -253,11 +253,12 @@ impl Runtimes {
     pub(crate) fn repository(
         &self,
         workspace: &Workspace,
-        who: &str,
+        who: &Caller,
     ) -> Result<Option<(GitOpsRuntime, Option<compliance::Spec>)>, Failure> {
         let Some(mut gitops) = parse(workspace)?.gitops else { return Ok(None) };
         let compliance = gitops.compliance.take();
-        let run = RunInfo { uid: who.to_owned(), ..RunInfo::default() };
+        let owner = Owner { organization: who.organization.to_string(), ..Owner::default() };
+        let run = RunInfo { uid: who.run.to_string(), owner, ..RunInfo::default() };
         Ok(Some((self.gitops_runtime(gitops, workspace, None, run)?, compliance)))
     }
 

@@ -15,7 +15,7 @@ use stoa_proto::{
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
     ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,8 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
+use crate::admission::{Room, Taken};
 use crate::apply::{self, ActiveRuns, Conversation};
 use crate::aside::aside;
+use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, reason};
 use crate::generate::{Generators, Rendered};
@@ -61,6 +63,22 @@ pub(crate) struct Limits {
     pub(crate) grace: Duration,
 }
 
+/// A call that is to be let in.
+struct Call {
+    method: &'static str,
+    /// Whose it is: empty when of none, and of earlier versions.
+    organization: String,
+    span: tracing::Span,
+}
+
+impl Call {
+    /// One about a source.
+    fn of_source(method: &'static str, source: Option<&Source>, span: tracing::Span) -> Self {
+        let organization = source.map(|source| source.organization.clone()).unwrap_or_default();
+        Self { method, organization, span }
+    }
+}
+
 /// Answers the calls. Holds nothing of a run but while its call lasts.
 pub(crate) struct Service {
     sources: Sources,
@@ -69,11 +87,11 @@ pub(crate) struct Service {
     metrics: Metrics,
     limits: Limits,
     /// A place for each call that may be worked on.
-    places: Arc<Semaphore>,
+    places: Room,
     /// Room for what large plans and applies are given, in MiB.
-    room: Arc<Semaphore>,
+    room: Room,
     /// As much again for what waits for it, since that is in memory, too.
-    waiting: Semaphore,
+    waiting: Room,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
     shutdown: CancellationToken,
@@ -96,8 +114,8 @@ impl Service {
         shutdown: CancellationToken,
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
-        let places = Arc::new(Semaphore::new(limits.calls as usize));
-        let room = Arc::new(Semaphore::new(limits.calls_mib as usize));
+        let places = Room::new(limits.calls as usize);
+        let calls_mib = limits.calls_mib as usize;
         Self {
             sources,
             generators,
@@ -105,8 +123,8 @@ impl Service {
             metrics,
             limits,
             places,
-            room,
-            waiting: Semaphore::new(limits.calls_mib as usize),
+            room: Room::new(calls_mib),
+            waiting: Room::new(calls_mib),
             instance,
             shutdown,
             active: Arc::default(),
@@ -115,79 +133,79 @@ impl Service {
 
     /// Waits until no call is under way.
     pub(crate) fn idle(&self) -> impl Future<Output = ()> + use<> {
-        let (places, all) = (Arc::clone(&self.places), self.limits.calls);
-        async move { drop(places.acquire_many(all).await) }
+        let (places, all) = (self.places.clone(), self.limits.calls as usize);
+        async move { drop(places.take("", all).await) }
     }
 
-    /// A place for a call, for as long as it is kept.
+    /// A place for a call of an organization, for as long as it is kept.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` when all are taken: to be told so at once is better than to wait without knowing, and keeps
-    /// what waits out of memory. `UNAVAILABLE` when the process is about to end.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    /// `RESOURCE_EXHAUSTED` when all are taken, or the organization has its share: to be told so at once is better than to
+    /// wait without knowing, and keeps what waits out of memory. `UNAVAILABLE` when the process is about to end.
+    fn place(&self, organization: &str) -> Result<Taken, Failure> {
         if self.shutdown.is_cancelled() {
             return Err(apply::draining());
         }
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let message = format!("{} calls are worked on already; try again", self.limits.calls);
+        self.places.try_take(organization, 1).ok_or_else(|| {
+            let message = match (self.places.free(), self.places.of(organization)) {
+                (0, _) => format!("{} calls are worked on already; try again", self.limits.calls),
+                (free, own) => {
+                    format!("{own} calls of {organization} are worked on already, and {free} are for others; try again")
+                }
+            };
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         })
     }
 
-    /// Room for a plan or an apply that is given so many bytes, for as long as it is kept. One that is larger than all of it has
-    /// all of it. Who comes first has it first, so that a large one does not wait for ever while smaller ones come and go.
+    /// Room for a plan or an apply of an organization that is given so many bytes, for as long as it is kept. One that is larger
+    /// than all of it has all of it. Who comes first has it first, but for organizations that have their share.
     ///
     /// # Errors
     ///
     /// `RESOURCE_EXHAUSTED` when there is none for so long, or too much waits already. `UNAVAILABLE` when the process is
     /// about to end.
-    async fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    async fn room(&self, organization: &str, bytes: usize) -> Result<Option<Taken>, Failure> {
         if bytes < LARGE {
             return Ok(None);
         }
         let most = self.limits.calls_mib;
-        let mib = u32::try_from(bytes.div_ceil(LARGE)).unwrap_or(u32::MAX).min(most);
+        let mib = bytes.div_ceil(LARGE).min(most as usize);
         let busy = || {
-            let message = format!("of {most} MiB for large plans and applies there are not {mib} free; try again");
+            let whom = if self.room.of(organization) > 0 { format!(" for {organization}") } else { String::new() };
+            let message =
+                format!("of {most} MiB for large plans and applies there are not {mib} free{whom}; try again");
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         };
-        // Nothing is free in this sense while somebody waits.
-        if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(mib) {
+        if let Some(room) = self.room.try_take(organization, mib) {
             return Ok(Some(room));
         }
-        let _waiting = self.waiting.try_acquire_many(mib).map_err(|_| busy())?;
-        let turn = tokio::time::timeout(TURN, Arc::clone(&self.room).acquire_many_owned(mib));
+        let _waiting = self.waiting.try_take(organization, mib).ok_or_else(busy)?;
+        let turn = tokio::time::timeout(TURN, self.room.take(organization, mib));
         match self.shutdown.run_until_cancelled(turn).await {
-            Some(Ok(room)) => Ok(Some(room.expect("nobody closes the semaphore"))),
+            Some(Ok(room)) => Ok(Some(room)),
             Some(Err(_)) => Err(busy()),
             None => Err(apply::draining()),
         }
     }
 
     /// Counts a call, logs how it ended, and makes a status of what is wrong.
-    async fn call<T>(
-        &self,
-        method: &'static str,
-        span: tracing::Span,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<Response<T>, Status> {
-        let placed = |place: OwnedSemaphorePermit| async move {
+    async fn call<T>(&self, call: Call, work: impl Future<Output = Result<T, Failure>>) -> Result<Response<T>, Status> {
+        let placed = |place: Taken| async move {
             let _place = place;
             work.await
         };
-        self.call_in_place(method, span, placed).await
+        self.call_in_place(call, placed).await
     }
 
     /// The same for work that keeps its place itself, since it may go on for a while when its caller is gone.
     async fn call_in_place<T, W: Future<Output = Result<T, Failure>>>(
         &self,
-        method: &'static str,
-        span: tracing::Span,
-        work: impl FnOnce(OwnedSemaphorePermit) -> W,
+        Call { method, organization, span }: Call,
+        work: impl FnOnce(Taken) -> W,
     ) -> Result<Response<T>, Status> {
         let start = Instant::now();
-        let placed = async { work(self.place()?).await };
+        let placed = async { work(self.place(&organization)?).await };
         let result = placed.instrument(span.clone()).await.map_err(Status::from);
         self.metrics.called(method, start, &result);
         let _entered = span.enter();
@@ -201,9 +219,10 @@ impl Service {
     }
 
     /// Makes a plan, which takes the processor for as long as specs are large.
-    async fn plan(&self, request: PlanRequest, place: OwnedSemaphorePermit) -> Result<PlanResponse, Failure> {
+    async fn plan(&self, request: PlanRequest, place: Taken) -> Result<PlanResponse, Failure> {
         let runtimes = self.runtimes.clone();
-        let room = self.room(size(&[&request.spec], &request.state)).await?;
+        let organization = request.target.as_ref().map(|target| target.organization.clone()).unwrap_or_default();
+        let room = self.room(&organization, size(&[&request.spec], &request.state)).await?;
         let work = async move {
             let _taken = (place, room);
             let target = required(request.target, "target")?;
@@ -248,7 +267,7 @@ impl FunctionRunner for Service {
     async fn resolve(&self, request: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
         let request = request.into_inner();
         let span = tracing::info_span!("Resolve", version = request.version);
-        self.call("Resolve", span, async {
+        self.call(Call::of_source("Resolve", request.source.as_ref(), span), async {
             let source = required(request.source, "source")?;
             let resolved = self.sources.resolve(&source, &request.version, &request.r#ref).await?;
             Ok(ResolveResponse { commit: resolved.commit, subject: resolved.subject })
@@ -259,7 +278,7 @@ impl FunctionRunner for Service {
     async fn look(&self, request: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
         let LookRequest { source, r#ref, versions } = request.into_inner();
         let span = tracing::info_span!("Look", versions = versions.len());
-        self.call("Look", span, async {
+        self.call(Call::of_source("Look", source.as_ref(), span), async {
             let looked = self.sources.look(&required(source, "source")?, &r#ref, versions).await?;
             Ok(LookResponse { latest: looked.latest, commits: looked.commits })
         })
@@ -269,7 +288,7 @@ impl FunctionRunner for Service {
     async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         let ContentRequest { source, commit, path } = request.into_inner();
         let span = tracing::info_span!("Content", commit, path);
-        self.call("Content", span, async {
+        self.call(Call::of_source("Content", source.as_ref(), span), async {
             let digest = self.sources.content(&required(source, "source")?, &commit, &path).await?;
             Ok(ContentResponse { digest })
         })
@@ -279,7 +298,7 @@ impl FunctionRunner for Service {
     async fn compare(&self, request: Request<CompareRequest>) -> Result<Response<CompareResponse>, Status> {
         let CompareRequest { source, base, commit, paths } = request.into_inner();
         let span = tracing::info_span!("Compare", base, commit, paths = paths.len());
-        self.call("Compare", span, async {
+        self.call(Call::of_source("Compare", source.as_ref(), span), async {
             let changed = self.sources.changed(&required(source, "source")?, &base, &commit, paths).await?;
             Ok(CompareResponse { is_in_base: changed.is_none(), changed: changed.unwrap_or_default() })
         })
@@ -289,7 +308,7 @@ impl FunctionRunner for Service {
     async fn read_file(&self, request: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
         let ReadFileRequest { source, commit, path, max_bytes } = request.into_inner();
         let span = tracing::info_span!("ReadFile", commit, path);
-        self.call("ReadFile", span, async {
+        self.call(Call::of_source("ReadFile", source.as_ref(), span), async {
             let source = required(source, "source")?;
             let (path, text) = self.sources.file(&source, &commit, &path, max_bytes as usize).await?;
             Ok(ReadFileResponse { text, path })
@@ -301,14 +320,16 @@ impl FunctionRunner for Service {
         let request = request.into_inner();
         let target = request.target.clone().unwrap_or_default();
         let span = tracing::info_span!("Health", organization = target.organization, stack = target.stack);
-        Box::pin(self.call("Health", span, Service::health(self, request))).await
+        let call = Call { method: "Health", organization: target.organization, span };
+        Box::pin(self.call(call, Service::health(self, request))).await
     }
 
     async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
         let request = request.into_inner();
         let GenerateRequest { organization, project, stack, commit, .. } = &request;
         let span = tracing::info_span!("Generate", organization, project, stack, commit);
-        self.call("Generate", span, async {
+        let call = Call { method: "Generate", organization: organization.clone(), span };
+        self.call(call, async {
             let source: Source = required(request.source, "source")?;
             let content = self.sources.read_in_turn(&source, &request.commit, &request.path).await?;
             let mut generated = self.generators.run(&request.organization, &request.generator, content).await?;
@@ -325,9 +346,9 @@ impl FunctionRunner for Service {
     }
 
     async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {
-        let LookAtProposalRequest { workspace, number } = request.into_inner();
-        let span = tracing::info_span!("LookAtProposal", number);
-        self.call("LookAtProposal", span, async {
+        let LookAtProposalRequest { workspace, number, organization } = request.into_inner();
+        let span = tracing::info_span!("LookAtProposal", organization, number);
+        self.call(Call { method: "LookAtProposal", organization, span }, async {
             self.runtimes.look_at_proposal(&required(workspace, "workspace")?, number).await
         })
         .await
@@ -340,7 +361,9 @@ impl FunctionRunner for Service {
         let request = request.into_inner();
         let workspace = request.workspace.as_ref().map(|workspace| workspace.name.clone()).unwrap_or_default();
         let span = tracing::info_span!("LookAtCompliance", workspace, commits = request.commits.len());
-        self.call("LookAtCompliance", span, self.runtimes.look_at_compliance(request)).await
+        let organization = compliance::organization(&request).to_owned();
+        let call = Call { method: "LookAtCompliance", organization, span };
+        self.call(call, self.runtimes.look_at_compliance(request)).await
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
@@ -352,7 +375,8 @@ impl FunctionRunner for Service {
             stack = target.stack,
             run = target.run_name
         );
-        self.call_in_place("Plan", span, |place| Service::plan(self, request, place)).await
+        let call = Call { method: "Plan", organization: target.organization, span };
+        self.call_in_place(call, |place| Service::plan(self, request, place)).await
     }
 
     async fn awaited(&self, request: Request<AwaitedRequest>) -> Result<Response<AwaitedResponse>, Status> {
@@ -369,9 +393,9 @@ impl FunctionRunner for Service {
             Some(Err(status)) => return Err(status),
             Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
         };
-        let place = self.place()?;
-        let room = self.room(size(&[&start.spec, &start.plan], &start.state)).await?;
         let target = start.target.clone().unwrap_or_default();
+        let place = self.place(&target.organization)?;
+        let room = self.room(&target.organization, size(&[&start.spec, &start.plan], &start.state)).await?;
         let span = tracing::info_span!(
             "Apply",
             organization = target.organization,
@@ -453,7 +477,7 @@ mod tests {
             let request = PlanRequest { state, ..PlanRequest::default() };
             FunctionRunner::plan(&service, Request::new(request)).await.unwrap_err()
         };
-        let first = service.room(2 * MIB).await.unwrap();
+        let first = service.room("a", 2 * MIB).await.unwrap();
         let busy = code(MIB + 1).await;
         assert_eq!(busy.code(), Code::ResourceExhausted);
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
@@ -462,8 +486,8 @@ mod tests {
         }
         drop(first);
         assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "it has been given back");
-        let all = service.room(100 * MIB).await.unwrap();
-        service.room(MIB).await.unwrap_err();
+        let all = service.room("a", 100 * MIB).await.unwrap();
+        service.room("b", MIB).await.unwrap_err();
         drop(all);
     }
 
@@ -474,22 +498,37 @@ mod tests {
         let shutdown = CancellationToken::new();
         let service = service(folder.path(), limits, &shutdown);
         let short = TURN / 5;
-        let first = service.room(3 * MIB).await.unwrap();
-        let mut large = Box::pin(service.room(3 * MIB));
+        let first = service.room("a", 3 * MIB).await.unwrap();
+        let mut large = Box::pin(service.room("b", 3 * MIB));
         assert!(timeout(short, &mut large).await.is_err(), "it waits");
-        let mut small = Box::pin(service.room(MIB));
+        let mut small = Box::pin(service.room("c", MIB));
         assert!(timeout(short, &mut small).await.is_err(), "so much is free, and another one waits for it");
-        let refused = timeout(short, service.room(MIB)).await.expect("no more waits than there is room for");
+        let refused = timeout(short, service.room("d", MIB)).await.expect("no more waits than there is room for");
         assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
         drop(first);
-        let (large, small) = (large.await.unwrap(), small.await.unwrap());
-        let permits = |room: &Option<OwnedSemaphorePermit>| room.as_ref().unwrap().num_permits();
-        assert_eq!((permits(&large), permits(&small)), (3, 1));
+        let _taken = (large.await.unwrap(), small.await.unwrap());
+        assert_eq!((service.room.of("b"), service.room.of("c")), (3, 1));
 
-        let mut waiting = Box::pin(service.room(4 * MIB));
+        let mut waiting = Box::pin(service.room("d", 4 * MIB));
         assert!(timeout(short, &mut waiting).await.is_err(), "nothing waits any more, so that this one may");
         shutdown.cancel();
         assert_eq!(Status::from(waiting.await.unwrap_err()).code(), Code::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_plans_of_an_organization_that_last_leave_room_to_others() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls_mib: 8, ..LimitArgs::default() };
+        let service = service(folder.path(), limits, &CancellationToken::new());
+        let short = TURN / 5;
+        let _first = service.room("a", 4 * MIB).await.unwrap();
+        let mut waiting = Box::pin(service.room("a", 4 * MIB));
+        assert!(timeout(short, &mut waiting).await.is_err(), "it has its share");
+        let refused = timeout(short, service.room("a", MIB)).await.expect("it has its share of what waits, too");
+        assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
+        let _other = timeout(short, service.room("b", 4 * MIB)).await.expect("nobody is in its way").unwrap();
+        let mut other = Box::pin(service.room("c", 4 * MIB));
+        assert!(timeout(short, &mut other).await.is_err(), "it may wait");
     }
 
     #[test]
@@ -505,14 +544,14 @@ mod tests {
         let shutdown = CancellationToken::new();
         let service = service(folder.path(), limits, &shutdown);
         let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
-        let place = service.place().unwrap();
+        let place = service.place("a").unwrap();
         let busy = code().await;
         assert_eq!(busy.code(), Code::ResourceExhausted);
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
         drop(place);
         assert_eq!(code().await.code(), Code::InvalidArgument, "there is a place, and no source");
 
-        let place = service.place().unwrap();
+        let place = service.place("a").unwrap();
         shutdown.cancel();
         let draining = code().await;
         assert_eq!(draining.code(), Code::Unavailable);
@@ -521,5 +560,21 @@ mod tests {
         assert!(timeout(Duration::from_millis(20), &mut idle).await.is_err(), "a call is under way");
         drop(place);
         idle.await;
+    }
+
+    #[tokio::test]
+    async fn calls_of_an_organization_that_last_leave_places_to_others() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls: 4, ..LimitArgs::default() };
+        let service = service(folder.path(), limits, &CancellationToken::new());
+        let look = async |organization: &str| {
+            let source = Some(Source { organization: organization.to_owned(), ..Source::default() });
+            service.look(Request::new(LookRequest { source, ..LookRequest::default() })).await.unwrap_err()
+        };
+        let _hanging = [service.place("a").unwrap(), service.place("a").unwrap()];
+        let busy = look("a").await;
+        let told = "2 calls of a are worked on already, and 2 are for others; try again";
+        assert_eq!((busy.code(), busy.message()), (Code::ResourceExhausted, told));
+        assert_ne!(look("b").await.code(), Code::ResourceExhausted);
     }
 }

@@ -1,4 +1,5 @@
-//! Jobs that wait for a worker. Tenants have their turns one after the other, however many jobs each has.
+//! Jobs that wait for a worker. Tenants have their turns one after the other, however many jobs each has, and none puts another
+//! one here that has as many, or as much, as there is room left.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,12 +44,13 @@ impl Queue {
         Self { most: (jobs, bytes), jobs: Mutex::default(), there: Semaphore::new(0), gauge }
     }
 
-    /// Puts a job at the end of its tenant's; gives it back when too much waits already.
+    /// Puts a job at the end of its tenant's; gives it back when too much waits already. Who names no tenant may have all that
+    /// is left.
     pub(crate) fn put(&self, tenant: &str, ticket: Ticket) -> Result<(), Ticket> {
         let mut jobs = self.jobs();
-        if !jobs.has_room(self.most, ticket.job.len()) {
+        if !jobs.has_room(self.most, tenant, ticket.job.len()) {
             jobs.forget_unwanted();
-            if !jobs.has_room(self.most, ticket.job.len()) {
+            if !jobs.has_room(self.most, tenant, ticket.job.len()) {
                 self.gauge.set(jobs.counted());
                 return Err(ticket);
             }
@@ -101,8 +103,15 @@ impl Queue {
 }
 
 impl Jobs {
-    fn has_room(&self, most: (usize, usize), bytes: usize) -> bool {
-        self.count == 0 || (self.count < most.0 && self.bytes.saturating_add(bytes) <= most.1)
+    /// Whether a tenant may put a job of so many bytes here.
+    fn has_room(&self, most: (usize, usize), tenant: &str, bytes: usize) -> bool {
+        if self.count == 0 {
+            return true;
+        }
+        let left = (most.0.saturating_sub(self.count), most.1.saturating_sub(self.bytes));
+        let own = self.waiting.get(tenant).filter(|_| !tenant.is_empty());
+        let own = own.map_or((0, 0), |own| (own.len(), own.iter().map(|ticket| ticket.job.len()).sum::<usize>()));
+        own.0 < left.0 && own.1.saturating_add(bytes) <= left.1
     }
 
     fn counted(&self) -> i64 {
@@ -183,6 +192,24 @@ mod tests {
         }
         let next = tokio::time::timeout(std::time::Duration::from_millis(20), queue.next()).await;
         assert!(next.is_err(), "{next:?}");
+    }
+
+    #[test]
+    fn tenant_with_many_jobs_leaves_room_to_others() {
+        let queue = queue(8, 100);
+        let put_all = |tenant: &str, job| std::iter::from_fn(|| put(&queue, tenant, job).ok()).collect::<Vec<_>>();
+        let many = put_all("many", "1");
+        let few = put_all("few", "2");
+        assert_eq!((many.len(), few.len(), put_all("", "3").len()), (4, 2, 2));
+    }
+
+    #[test]
+    fn tenant_with_large_jobs_leaves_room_to_others() {
+        let queue = queue(100, 10);
+        let _large = put(&queue, "large", "1234").unwrap();
+        assert!(put(&queue, "large", "123").is_err(), "less would be left to others than it has");
+        let _again = put(&queue, "large", "1").unwrap();
+        let _other = put(&queue, "other", "12345").unwrap();
     }
 
     #[tokio::test]

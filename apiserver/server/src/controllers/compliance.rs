@@ -149,7 +149,7 @@ async fn find(
     let mut found = HashMap::new();
     for commits in commits.chunks(ASKED) {
         let turn = turns.take().await;
-        let looked = compliance::look(services, workspace, commits.to_vec()).await;
+        let looked = compliance::look(services, "", workspace, commits.to_vec()).await;
         drop(turn);
         match looked {
             Ok(looked) => found.extend(looked),

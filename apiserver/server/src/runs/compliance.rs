@@ -25,13 +25,15 @@ pub(crate) fn of(workspace: &Workspace) -> Option<&Compliance> {
     workspace.spec.gitops.as_ref()?.compliance.as_ref()
 }
 
-/// How each of these commits and what the clusters have compare.
+/// How each of these commits and what the clusters have compare; whose they are is not named where they are of several
+/// organizations.
 ///
 /// # Errors
 ///
 /// Failed when the workspace names what does not exist, Retry when no function-runner answers.
 pub(crate) async fn look(
     services: &Services,
+    organization: &str,
     workspace: &Workspace,
     commits: Vec<String>,
 ) -> Result<HashMap<String, DeploymentCompliance>, Halt> {
@@ -44,7 +46,9 @@ pub(crate) async fn look(
         kubeconfigs.extend(kubeconfig.map(|(_, bytes)| (reconciler.name.clone(), Bytes::from(bytes))));
     }
     let workspace = Some(target::workspace(services, workspace).await?);
-    let answer = services.runner.look_at_compliance(LookAtComplianceRequest { workspace, kubeconfigs, commits }).await;
+    let organization = organization.to_owned();
+    let request = LookAtComplianceRequest { workspace, kubeconfigs, commits, organization };
+    let answer = services.runner.look_at_compliance(request).await;
     let answer = answer.map_err(|status| runner::halt(&status, reason::COMPLIANCE_UNKNOWN))?.into_inner();
     let now = services.now();
     let read = |of: stoa_proto::Compliance| {

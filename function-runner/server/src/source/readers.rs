@@ -262,6 +262,7 @@ mod tests {
     use futures_util::FutureExt as _;
     use stoa_git::cache::Folders;
     use stoa_proto::Source;
+    use stoa_runtime::Caller;
     use tempfile::TempDir;
 
     use super::*;
@@ -363,7 +364,8 @@ mod tests {
         let args = LimitArgs { max_gitops_requests: 2, ..LimitArgs::default() };
         let (bed, limits) = (Bed::new(args.gitops_processes()), args.of_runtimes().gitops);
         let call = async |organization: &str, repository: &str| {
-            let turn = limits.turns(repository, "run").next().await;
+            let caller = Caller { organization: organization.into(), run: "run".into() };
+            let turn = limits.turns(repository, caller).next().await;
             (turn, bed.begin(organization, repository).await)
         };
         let hanging = [call("a", "one").await, call("b", "two").await];

@@ -34,7 +34,9 @@ impl Scene {
     }
 
     async fn look(&mut self) -> Result<Proposal, tonic::Status> {
-        let request = LookAtProposalRequest { workspace: self.caller.target.workspace.clone(), number: 1 };
+        let target = &self.caller.target;
+        let (workspace, organization) = (target.workspace.clone(), target.organization.clone());
+        let request = LookAtProposalRequest { workspace, number: 1, organization };
         Ok(self.caller.client.look_at_proposal(request).await?.into_inner())
     }
 }

@@ -32,9 +32,10 @@ pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(
     deployment::note(execution, &target.stack, RunPhase::Verifying, None).await?;
     let Some(commit) = status(&execution.run).gitops_commit.or_else(|| last(target)) else { return Ok(()) };
     let end = Instant::now() + limit;
+    let organization = target.namespace();
     loop {
         let services = execution.services.clone();
-        let look = compliance::look(&services, &target.workspace, vec![commit.clone()]);
+        let look = compliance::look(&services, &organization, &target.workspace, vec![commit.clone()]);
         let why = match execution.unless_canceled(look).await? {
             Ok(found) => match found.get(&commit) {
                 Some(found) if found.state == ComplianceState::Compliant => {

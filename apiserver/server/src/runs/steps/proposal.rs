@@ -36,6 +36,7 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
     let request = LookAtProposalRequest {
         workspace: Some(target.proto_workspace(&execution.services).await?),
         number: u64::try_from(pull.number).unwrap_or_default(),
+        organization: execution.run.namespace().unwrap_or_default(),
     };
     let runner = execution.services.runner.clone();
     let found = match execution.unless_canceled(runner.look_at_proposal(request)).await? {

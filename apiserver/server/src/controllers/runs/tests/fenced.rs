@@ -209,7 +209,7 @@ impl Answers for Scripted {
     }
 
     async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Answer<Proposal> {
-        let LookAtProposalRequest { workspace, number } = request.into_inner();
+        let LookAtProposalRequest { workspace, number, .. } = request.into_inner();
         assert_eq!((workspace.unwrap().name.as_str(), number), ("dev", 7));
         let found = self.proposal.proposal.lock().unwrap().clone();
         self.proposal.looks.send_modify(|looks| *looks += 1);
