@@ -4,9 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedCipherSuite,
     client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    crypto::{
+        CryptoProvider, WebPkiSupportedAlgorithms,
+        ring::{self, cipher_suite as suite},
+        verify_tls12_signature, verify_tls13_signature,
+    },
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -84,14 +88,29 @@ impl Tls {
 /// How a client says that it speaks HTTP/2.
 pub(super) const HTTP2: &[u8] = b"h2";
 
+/// The cipher suites, the first ones rather: in the order of Go's servers, which have it their way, too. A key of 128 bits
+/// takes a quarter less of the processor than the one of 256 that many clients name first.
+const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
+    suite::TLS13_AES_128_GCM_SHA256,
+    suite::TLS13_AES_256_GCM_SHA384,
+    suite::TLS13_CHACHA20_POLY1305_SHA256,
+    suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+];
+
 /// TLS settings: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
 fn config(certificate: Arc<ServingCertificate>, authorities: Vec<DistinguishedName>) -> Result<ServerConfig, Error> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..ring::default_provider() });
     let verifier = Arc::new(AnyCertificate::new(&provider, authorities));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
+    config.ignore_client_order = true;
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -72,7 +72,7 @@ impl Default for GitOptions {
             pace: Duration::from_millis(800),
             retry: Duration::from_secs(1),
             patience: Duration::from_secs(5),
-            repack: Duration::from_secs(10),
+            repack: Duration::from_secs(30),
             most_entries: MOST_ENTRIES,
             clock: Arc::new(SystemClock),
             fence: None,

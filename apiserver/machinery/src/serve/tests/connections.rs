@@ -14,6 +14,23 @@ const STACKS: &str = "/apis/g.io/v1/stacks";
 const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]
+async fn cipher_suite_is_the_one_that_a_go_server_takes() {
+    use rustls::CipherSuite::{TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS13_AES_128_GCM_SHA256};
+    let server = Setup::default().start().await;
+    let expected = [
+        (&rustls::version::TLS13, TLS13_AES_128_GCM_SHA256),
+        (&rustls::version::TLS12, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ];
+    for (version, expected) in expected {
+        // The client names those with longer keys first.
+        let stream = server.handshake(Identity::Nobody, &[b"h2"], version).await.unwrap();
+        let taken = stream.get_ref().1.negotiated_cipher_suite().unwrap();
+        assert_eq!(taken.suite(), expected);
+    }
+    server.end().await;
+}
+
+#[tokio::test]
 async fn what_http2_clients_do_not_read_keeps_nobody_else_out() {
     let limits = Limits { reading: 1, ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
