@@ -10,6 +10,11 @@ use tonic::Code;
 
 use crate::bed::{Bed, Client};
 
+/// An error and what is behind it.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).map(|error| format!("{error}; ")).collect()
+}
+
 /// Makes sure that a client is refused by the runner: it does not doubt the runner itself, and finds somebody who listens.
 async fn is_refused(connected: Result<Client, tonic::transport::Error>) {
     // With TLS 1.3 a client learns of its refusal with the first answer at the latest.
@@ -21,8 +26,7 @@ async fn is_refused(connected: Result<Client, tonic::transport::Error>) {
         }
         Err(error) => Box::new(error),
     };
-    let told = std::iter::successors(Some(&*error), |error| error.source()).map(|error| format!("{error}; "));
-    let told: String = told.collect();
+    let told = chain(&*error);
     for other in ["invalid peer certificate", "Connection refused"] {
         assert!(!told.contains(other), "{told}");
     }
