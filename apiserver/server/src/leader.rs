@@ -253,7 +253,7 @@ mod tests {
         candidate
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn one_leads_and_another_when_it_is_gone() {
         let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
         let (told, mut leaders) = mpsc::unbounded_channel();

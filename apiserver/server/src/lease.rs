@@ -98,7 +98,7 @@ mod tests {
     const EVERY: Duration = Duration::from_millis(100);
     const SAFE: Duration = Duration::from_millis(700);
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn lease_is_kept_until_somebody_takes_it() {
         let log = MemoryLog::new();
         let lease = Held::acquire(&log, "x", "one", TTL).await.unwrap();

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use crate::raw::client_config;
 
 /// How long a server may take to say the first word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether the server at a port of loopback, for whom the authorities of a file vouch, lets in the client whose certificate
 /// is `<client>.crt` with the key `<client>.key`. It is greeted in HTTP/2, where the server speaks first.

@@ -31,7 +31,7 @@ const REPLICAS: usize = 3;
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long it may take, after the replica that leads was killed, until another does.
-const FAILOVER: Duration = Duration::from_secs(20);
+const FAILOVER: Duration = Duration::from_secs(40);
 /// How long a call may take before whoever made it gives it up: a process that is killed may leave one unanswered.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How many objects a run has, so that whoever leads can be killed in the middle of it.
@@ -430,13 +430,19 @@ impl InvalidFile {
         let sources: Api<Source> = Api::namespaced(client.clone(), &self.namespace);
         let patch = Patch::Merge(json!({"spec": {"ref": "next"}}));
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
-        match answered("a patch", sources.patch("config", &params, &patch)).await {
-            Ok(_) => false,
-            Err(error) => {
-                let said = error.to_string();
-                assert!(is_conflict(&error) && said.contains(&self.path) && said.contains(&self.commit), "{said}");
-                true
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match answered("a patch", sources.patch("config", &params, &patch)).await {
+                Ok(_) => return false,
+                Err(error) if is_conflict(&error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(&self.path) && said.contains(&self.commit), "{said}");
+                    return true;
+                }
+                // A replica that begins anew, or is busy.
+                Err(error) => assert!(Instant::now() < deadline, "no answer: {error}"),
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

@@ -23,7 +23,7 @@ use stoa_pki::{CertificateAuthority, CertificateRequest};
 /// So many that something can happen while they are applied.
 const OBJECTS: usize = 800;
 /// How many of them are there before it does, at least and at most.
-const BEFORE: std::ops::Range<u64> = 20..200;
+const BEFORE: std::ops::Range<u64> = 20..100;
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a runner may take to end that has calls under way for ConfigMaps.
@@ -283,9 +283,7 @@ fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
         assert_ne!(source()["status"]["observedCommit"], *commit, "the runner has time");
         way.heal();
         assert_eq!(organization.ended(&waiting, PATIENCE)["status"]["phase"], "Succeeded");
-        eventually("the commit is seen", Duration::from_secs(20), || {
-            (source()["status"]["observedCommit"] == *commit).then_some(())
-        });
+        eventually("the commit is seen", PATIENCE, || (source()["status"]["observedCommit"] == *commit).then_some(()));
         bed.check(&organization, &run, &namespace);
         assert!(kubectl.run(&generate).contains("c0"));
     });

@@ -323,7 +323,7 @@ async fn a_lease_is_what_it_was_said_to_be_though_answers_are_lost() {
 async fn a_lease_outlives_a_crash_of_etcd_and_no_longer() {
     let mut etcd = Etcd::start();
     let log = etcd.open().await;
-    let ttl = Duration::from_secs(3);
+    let ttl = Duration::from_secs(10);
     let lease = log.acquire("leader", "one", ttl).await.unwrap();
     etcd.members[0].kill();
     etcd.members[0].spawn();

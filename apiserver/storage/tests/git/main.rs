@@ -14,6 +14,7 @@ mod undecodable;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use stoa_machinery::log::{Expect, Version};
 use stoa_storage::git::GitHistory;
 use support::{Bench, elsewhere, put, remove};
@@ -136,8 +137,8 @@ async fn what_was_pushed_is_not_written_over_while_the_push_before_is_still_to_b
     bench.write(put("db", "size: 1", "anna")).await;
     let last = bench.write(put("queue", "length: 1", "anna")).await;
     bench.projected(last).await;
-    // So long that both pushes are seen before the record of the first becomes a commit.
-    let bench = bench.stop().await.lingering(Duration::from_secs(4)).run();
+    // Both pushes are seen before the record of the first becomes a commit, which is once there are as many as a pack takes.
+    let bench = bench.stop().await.lingering(Duration::from_secs(3600)).run();
     let clone = bench.clone_repository();
     let before = bench.subjects().len();
     bench.write(put("first", "a: 1", "anna")).await;
@@ -152,6 +153,9 @@ async fn what_was_pushed_is_not_written_over_while_the_push_before_is_still_to_b
     clone.commit_and_push("two");
     bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
     let last = bench.write(put("last", "a: 1", "anna")).await;
+    for _ in 0..11 {
+        join_all((0..100).map(|_| bench.write(elsewhere()))).await;
+    }
     bench.projected(last).await;
 
     assert_eq!(bench.subjects()[before..], ["one", "two", "create thing first", "create thing last"]);

@@ -100,7 +100,7 @@ async fn whoever_takes_a_while_gets_a_push_in_while_writes_keep_coming() {
     });
     let clone = remote.clone_repository();
     clone.write("things/db.yaml", "size: 1\n");
-    clone.commit_and_push_after("by hand", Duration::from_secs(1), 10);
+    clone.commit_and_push_after("by hand", Duration::from_secs(1), 30);
     let (took, pushes) = (began.elapsed(), bench.status().remote_pushes - before);
     writer.abort();
     writer.await.unwrap_err();

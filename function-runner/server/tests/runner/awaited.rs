@@ -52,7 +52,7 @@ async fn what_a_plan_waits_for_is_told_while_it_does() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let told = tokio::time::timeout(Duration::from_secs(8), told).await.expect("it is told in time");
+    let told = tokio::time::timeout(Duration::from_secs(40), told).await.expect("it is told in time");
     let said = "cluster east does not answer: GET /api/v1 is waited for".to_owned();
     assert_eq!(told, AwaitedResponse { at_work: true, awaited: vec![said] });
     assert_eq!(awaited(&mut client, "another").await, AwaitedResponse::default());

@@ -1,8 +1,11 @@
 //! A real runner process with its own certificates, and clients of it.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
 
 use serde_json::Value;
 use stoa_pki::{CertificateAuthority, CertificateRequest};
@@ -20,6 +23,8 @@ pub(crate) struct Bed {
     pub(crate) address: String,
     child: Child,
     stdin: Option<ChildStdin>,
+    /// How often it said that it cannot use what its files of certificates have become.
+    failed_reloads: Arc<AtomicUsize>,
 }
 
 impl Bed {
@@ -66,9 +71,18 @@ impl Bed {
         });
         assert!(serving, "the runner did not come up");
         // What else it logs is shown with the test's output; nobody reading would stop it.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        let failed_reloads = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&failed_reloads);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.contains("keeping what was loaded before") {
+                    counted.fetch_add(1, SeqCst);
+                }
+                eprintln!("{line}");
+            }
+        });
         let address = std::fs::read_to_string(file("address")).unwrap().trim().to_owned();
-        Self { directory, authority, address, child, stdin }
+        Self { directory, authority, address, child, stdin, failed_reloads }
     }
 
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
@@ -103,6 +117,11 @@ impl Bed {
         Endpoint::from_shared(format!("https://{}", self.address)).unwrap().tls_config(tls).unwrap()
     }
 
+    /// How often it said that it cannot use what its files of certificates have become.
+    pub(crate) fn failed_reloads(&self) -> usize {
+        self.failed_reloads.load(SeqCst)
+    }
+
     pub(crate) fn terminate(&self) {
         self.signal("TERM");
     }
@@ -131,18 +150,18 @@ impl Bed {
 
     /// Its workers: those of its processes that have no source in hand.
     pub(crate) fn workers(&self) -> Vec<u32> {
-        let has_source = |pid: &u32| {
+        let is_worker = |pid: &u32| {
+            // One that has just ended says nothing.
             let said = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&said).contains("--cache=")
+            let said = String::from_utf8_lossy(&said);
+            said.contains("--memory=") && !said.contains("--cache=")
         };
-        self.children().into_iter().filter(|pid| !has_source(pid)).collect()
+        self.children().into_iter().filter(is_worker).collect()
     }
 
     /// The most memory that the process ever had, in bytes.
     pub(crate) fn most_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+        most_memory(self.child.id())
     }
 
     pub(crate) fn close_stdin(&mut self) {
@@ -160,6 +179,23 @@ impl Bed {
         .await
         .unwrap()
     }
+}
+
+/// A port that nothing listens on, below the range of outgoing connections, so that none takes it meanwhile.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 2_000).unwrap();
+    (0..2_000)
+        .map(|_| 30_000 + (start + NEXT.fetch_add(1, SeqCst)) % 2_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("one of two thousand ports is free")
+}
+
+/// The most memory that a process ever had, in bytes.
+pub(crate) fn most_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// Who started a process; nothing once it has ended.

@@ -14,12 +14,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::bed::{Bed, problem};
+use crate::bed::{Bed, free_port, problem};
 use crate::caller::Reaction;
-use crate::grants::at_a_server;
-
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::grants::{PATIENCE, at_a_server};
 
 async fn is_serving(client: &mut HealthClient<Channel>, service: &str) -> bool {
     let request = HealthCheckRequest { service: service.to_owned() };
@@ -48,18 +45,17 @@ async fn an_apply_is_handed_over_to_another_runner() {
             server.behave(Behaviour::Normal);
         }
     });
-    let bed = &scene.bed;
-    let mut heartbeats = 0;
+    let (bed, before) = (&scene.bed, server.requests());
+    let mut is_told = false;
     let applied = scene
         .caller
         .apply_with(&spec, &plan, &[], |event| {
-            if matches!(event.event, Some(Event::Heartbeat(_))) {
-                heartbeats += 1;
-                if heartbeats == 2 {
-                    // It waits for the repository's server by now.
-                    bed.terminate();
-                    told.notify_one();
-                }
+            let is_heartbeat = matches!(event.event, Some(Event::Heartbeat(_)));
+            if is_heartbeat && !is_told && server.requests() > before {
+                // It waits for the repository's server.
+                bed.terminate();
+                told.notify_one();
+                is_told = true;
             }
             Reaction::Keep
         })
@@ -83,7 +79,7 @@ async fn an_apply_is_handed_over_to_another_runner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn anybody_may_ask_how_a_runner_is_and_nothing_else() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let _bed = Bed::start_with(&[&format!("--health-listen=127.0.0.1:{port}")]);
     let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap().connect().await.unwrap();
     assert!(is_serving(&mut HealthClient::new(channel.clone()), SERVICE_NAME).await);

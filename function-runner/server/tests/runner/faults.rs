@@ -8,7 +8,7 @@ use stoa_proto::apply_event::Event;
 use stoa_proto::{ApplyEvent, Summary};
 use tonic::Code;
 
-use crate::bed::problem;
+use crate::bed::{Bed, problem};
 use crate::caller::Reaction;
 use crate::delivery::Scene;
 use crate::grants::at_a_server;
@@ -140,9 +140,16 @@ async fn a_runner_told_to_end_lets_the_caller_go_on_elsewhere() {
         })
         .await;
     // Whatever was in flight is told; what was not begun is left to another runner.
-    if applied.finished.is_none() {
+    if let Some(finished) = &applied.finished {
+        assert!(finished.succeeded, "{applied:?}");
+    } else {
         assert_eq!(applied.error.as_ref().map(tonic::Status::code), Some(Code::Unavailable), "{applied:?}");
+        let another = Bed::start();
+        scene.caller.client = another.client().await;
+        let again = scene.caller.apply(&spec, &plan).await;
+        assert!(again.finished().succeeded, "{again:?}");
     }
+    assert_eq!(scene.delivered().iter().filter(|text| text.contains("kind:")).count(), 3);
     let ended = tokio::time::timeout(Duration::from_secs(30), scene.bed.ended()).await.unwrap();
     assert!(ended.success(), "{ended:?}");
 }

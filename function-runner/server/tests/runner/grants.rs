@@ -12,10 +12,15 @@ use tonic::Code;
 use crate::caller::Reaction;
 use crate::delivery::Scene;
 
-/// How long calls may be under way without an ack.
+/// How long calls may be under way without an ack, where there is one that does not come.
 const LEASE: Duration = Duration::from_secs(3);
+/// The same where all of them come: several times what is between two of them. What is held up twice as long is not given up
+/// by Git yet, which waits 30 s for a server.
+const ACKED: Duration = Duration::from_secs(8);
 /// Longer than what was held up takes once it is let go.
 const AFTERWARDS: Duration = Duration::from_secs(2);
+/// Longer than anything here takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A scene whose repository is at a server that can hold up what it is asked, and a plan.
 pub(crate) async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
@@ -39,6 +44,9 @@ pub(crate) async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
 async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_when_it_does_not() {
     for answers in [true, false] {
         let (mut scene, server, spec, plan) = at_a_server().await;
+        if answers {
+            scene.caller.lease = ACKED;
+        }
         let start = Instant::now();
         let mut heartbeats = 0;
         let applied = scene
@@ -51,7 +59,7 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
                 if heartbeats > 1 && !answers {
                     return Reaction::Ignore;
                 }
-                if start.elapsed() > LEASE {
+                if start.elapsed() > ACKED {
                     server.behave(Behaviour::Normal);
                 }
                 Reaction::Keep
@@ -63,7 +71,7 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
             continue;
         }
         let took = start.elapsed();
-        assert!((LEASE..2 * LEASE).contains(&took), "{took:?}");
+        assert!((LEASE..PATIENCE).contains(&took), "{took:?}");
         assert_eq!(applied.error.as_ref().map(tonic::Status::code), Some(Code::Unavailable), "{applied:?}");
         let outcomes = applied.outcomes();
         assert!(outcomes.len() == 3 && outcomes.iter().all(|(_, _, outcome)| *outcome == "Unknown"), "{outcomes:?}");
@@ -79,17 +87,18 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_that_takes_long_to_begin_goes_on_while_the_caller_answers() {
     let (mut scene, server, spec, plan) = at_a_server().await;
+    scene.caller.lease = ACKED;
     server.behave(Behaviour::HeldPushes);
     let start = Instant::now();
     let applied = scene.caller.apply_with(&spec, &plan, &[], |_| {
         // By now what was known of the grant when the push was asked for is over.
-        if start.elapsed() > 2 * LEASE {
+        if start.elapsed() > 2 * ACKED {
             server.behave(Behaviour::Normal);
         }
         Reaction::Keep
     });
     let applied = applied.await;
-    assert!(applied.finished().succeeded && start.elapsed() > 2 * LEASE, "{applied:?}");
+    assert!(applied.finished().succeeded && start.elapsed() > 2 * ACKED, "{applied:?}");
     assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
     assert_eq!(server.pushes(), 1, "it was not begun anew");
 }
@@ -108,18 +117,14 @@ async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
 /// Suspends a runner until it is presumed dead. Whether it went on with what was held up; nothing comes of it in any case.
 async fn suspended() -> bool {
     let (mut scene, server, spec, plan) = at_a_server().await;
-    let mut heartbeats = 0;
-    let bed = &scene.bed;
+    let (bed, before) = (&scene.bed, server.requests());
     let suspended = scene
         .caller
         .apply_with(&spec, &plan, &[], |event| {
-            if matches!(event.event, Some(Event::Heartbeat(_))) {
-                heartbeats += 1;
-            }
-            if heartbeats < 2 {
+            if !matches!(event.event, Some(Event::Heartbeat(_))) || server.requests() == before {
                 return Reaction::Keep;
             }
-            // It waits for the server's answer by now.
+            // It waits for the server's answer.
             bed.signal_all("STOP");
             Reaction::HangUp
         })
@@ -145,13 +150,11 @@ async fn nothing_is_looked_at_or_begun_before_the_caller_lets_it() {
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
     let mut heard = Vec::new();
-    let start = Instant::now();
     let applied = scene.caller.apply_with(&spec, &plan, &[], |event| {
         heard.push(event.event.clone());
         Reaction::Ignore
     });
     tokio::time::timeout(LEASE, applied).await.unwrap_err();
-    assert!(start.elapsed() >= LEASE);
     assert!(matches!(heard.as_slice(), [Some(Event::Heartbeat(_))]), "{heard:?}");
     assert!(scene.commits().is_empty());
 

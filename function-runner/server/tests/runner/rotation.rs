@@ -64,7 +64,9 @@ async fn certificates_and_authorities_are_taken_up_without_a_restart() {
     // What cannot be used changes nothing.
     std::fs::write(bed.path("ca.crt"), "garbage").unwrap();
     std::fs::write(bed.path("runner.crt"), "garbage").unwrap();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // A look that is being made may have seen only one of the two, and the next one has not.
+    let before = bed.failed_reloads();
+    eventually(async || bed.failed_reloads() > before + 2).await;
     assert!(bed.admits(&of_new, &new).await.is_some());
     // One is taken up though the other still cannot be used.
     let certificate = old.issue(&CertificateRequest::server("runner").loopback()).unwrap();

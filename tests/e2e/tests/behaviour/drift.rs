@@ -1,6 +1,6 @@
 //! What is live is looked at again, on demand and by itself, and what moved away from the release is told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
@@ -162,6 +162,7 @@ fn drift_is_looked_for_by_itself() {
     let behind = organization.start("web", "Apply", "");
     assert_eq!(refreshes(), 0);
     cluster.kubectl().run(&["delete", "configmap/c0", "--namespace", &namespace]);
+    let began = Instant::now();
     patch("10s");
     let is_drifted = || {
         let stack = cluster.kubectl().get(&stack);
@@ -172,7 +173,8 @@ fn drift_is_looked_for_by_itself() {
     let runs = organization.of_stack("runs", "web");
     let refresh = runs.iter().find(|run| run["spec"]["operation"] == "Refresh").unwrap();
     assert_eq!(refresh["spec"]["ttlSecondsAfterFinished"], 620, "{refresh:#}");
-    assert!(refreshes() < 5, "{} runs", refreshes());
+    let (found, took) = (refreshes(), began.elapsed());
+    assert!(found as u64 <= took.as_secs() / 10 + 2, "{found} runs in {took:?}");
     for (run, phase) in [(waiting, "AwaitingApproval"), (behind, "Pending")] {
         assert_eq!(organization.run(&run)["status"]["phase"], phase);
     }

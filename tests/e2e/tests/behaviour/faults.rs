@@ -279,13 +279,13 @@ fn a_clock_that_is_set_back_holds_up_no_run_queue_trigger_timeout_or_look_for_dr
 
         eprintln!("set back by {hours} h");
         clock.set(0);
-        let late = organization.ended(&never, Duration::from_secs(30));
+        let late = organization.ended(&never, PATIENCE);
         assert_eq!(condition(&late, "Failed")["reason"], "TimedOut", "{late:#}");
         check(&cluster, &organization, &run, "first", 1);
         let queued = organization.ended(&queued, PATIENCE);
         assert_eq!(queued["status"]["phase"], "Succeeded", "{queued:#}");
         cluster.kubectl().run(&["delete", "configmap/c0", "--namespace", &small]);
-        eventually("the drift is found", Duration::from_secs(45), || {
+        eventually("the drift is found", PATIENCE, || {
             let stack = server.kubectl().get(&["stack", "small", "--namespace", &organization.name]);
             (condition(&stack, "Drifted")["status"] == "True").then_some(())
         });

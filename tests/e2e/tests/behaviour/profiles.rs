@@ -13,13 +13,18 @@ use stoa_e2e::{Kubectl, Server as _, Standalone, run};
 const SECONDS: u32 = 2;
 const LIST: &str = "/apis/platform.stoa.dev/v1alpha1/backends?limit=1";
 
-/// Takes a profile with kubectl, and has Go's pprof say what was sampled.
-fn profile(kubectl: &Kubectl, seconds: u32) -> String {
+/// Takes a profile with kubectl.
+fn profile(kubectl: &Kubectl, seconds: u32) -> Vec<u8> {
     let path = format!("/debug/pprof/profile?seconds={seconds}");
     let output = kubectl.command(&["get", "--raw", &path]).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Has Go's pprof say what was sampled.
+fn traces(profile: &[u8]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), output.stdout).unwrap();
+    std::fs::write(file.path(), profile).unwrap();
     run(Command::new("go").args(["tool", "pprof", "-symbolize=none", "-traces"]).arg(file.path()))
 }
 
@@ -39,14 +44,13 @@ async fn profile_tells_what_requests_take_while_they_are_answered() {
             }
         })
     });
-    let profiling = tokio::task::spawn_blocking(move || profile(&kubectl, SECONDS));
+    let profile = tokio::task::spawn_blocking(move || profile(&kubectl, SECONDS)).await.unwrap();
     // Whoever names what was sampled needs the processor, too.
-    tokio::time::sleep(Duration::from_secs(u64::from(SECONDS) + 1)).await;
     over.store(true, Relaxed);
-    let traces = profiling.await.unwrap();
     for asks in asking {
         tokio::time::timeout(Duration::from_secs(30), asks).await.expect("an answer").unwrap();
     }
+    let traces = tokio::task::spawn_blocking(move || traces(&profile)).await.unwrap();
     // From the runtime's threads to the encryption, through the filters.
     for function in ["std::thread::", "tokio::runtime::", "rustls::", "stoa_machinery::serve::chain::"] {
         assert!(traces.contains(function), "no {function} in\n{traces}");

@@ -23,7 +23,7 @@ const BACKENDS: &str = "/apis/platform.stoa.dev/v1alpha1/backends";
 const READING: usize = 12;
 const MUTATING: usize = 6;
 /// How long it still takes requests once it is asked to end.
-const DELAY: Duration = Duration::from_secs(8);
+const DELAY: Duration = Duration::from_secs(20);
 
 /// Two Stoas, of which the registered one is a child of this process.
 struct Bed {

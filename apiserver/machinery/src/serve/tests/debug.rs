@@ -60,12 +60,14 @@ async fn a_profile_takes_as_long_as_is_asked_for_and_there_is_one() {
     let _alone = alone().await;
     let limits = Limits { request_timeout: Duration::from_millis(300), ..Limits::default() };
     let server = Setup { limits, ..Setup::default() }.start().await;
-    let mut client = server.connect(Identity::Nobody).await;
+    let (mut client, mut other) = (server.connect(Identity::Nobody).await, server.connect(Identity::Nobody).await);
     let first = tokio::spawn(async move {
-        read_bytes(client.send(Method::GET, "/debug/pprof/profile?seconds=1", &[]).await.unwrap()).await
+        read_bytes(client.send(Method::GET, "/debug/pprof/profile?seconds=5", &[]).await.unwrap()).await
     });
-    sleep(Duration::from_millis(200)).await;
-    let second = server.connect(Identity::Nobody).await.get("/debug/pprof/profile?seconds=1").await;
+    while !profile::tests::in_use() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let second = other.get("/debug/pprof/profile?seconds=5").await;
     assert_eq!(second.code, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(second.text, "Could not enable CPU profiling: cpu profiling already in use\n");
     assert_eq!(second.headers["x-go-pprof"], "1");

@@ -14,7 +14,6 @@ use crate::{
 struct Bed {
     world: World,
     _server: Option<S3Server>,
-    grace: Duration,
     store: Arc<dyn DocumentStore>,
     place: Place,
     collector: Collector,
@@ -23,7 +22,7 @@ struct Bed {
 
 impl Bed {
     async fn on_disk() -> Self {
-        Self::of(World::with_secrets().await, "default", Duration::from_millis(300), None).await
+        Self::of(World::with_secrets().await, "default", None).await
     }
 
     /// With a Backend that is a bucket, if there is a server for it.
@@ -42,21 +41,22 @@ impl Bed {
         let s3 = json!({"bucket": "documents", "prefix": "team", "region": REGION, "endpoint": server.url(),
             "credentialsSecretRef": {"namespace": "platform", "name": "s3"}});
         world.create("Backend", "far", json!({"type": "S3", "s3": s3})).await;
-        // A put has to have come to its end well before that is over.
-        Some(Self::of(world, "far", Duration::from_secs(2), Some(server)).await)
+        Some(Self::of(world, "far", Some(server)).await)
     }
 
-    async fn of(world: World, backend: &str, grace: Duration, server: Option<S3Server>) -> Self {
+    async fn of(world: World, backend: &str, server: Option<S3Server>) -> Self {
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
         let store = world.services.backends.store(backend).await.unwrap();
-        let collector = Collector::new(world.services.clone(), grace);
+        let collector = Collector::new(world.services.clone(), GRACE);
         let place = Place { namespace: "shop".to_owned(), uid, backend: backend.to_owned() };
         note_scope(&*world.services.log, "shop", &place.uid, backend).await.unwrap();
-        Self { world, _server: server, grace, store, place, collector, end: CancellationToken::new() }
+        Self { world, _server: server, store, place, collector, end: CancellationToken::new() }
     }
 
-    async fn wait(&self) {
-        tokio::time::sleep(self.grace + Duration::from_millis(300)).await;
+    /// Has all that was put or found to be loose by now be so since the grace period.
+    fn wait(&mut self) {
+        self.world.services.backends.holds().0.lock().put.values_mut().for_each(|at| *at -= GRACE);
+        self.collector.unreferenced.values_mut().for_each(|since| *since -= GRACE);
     }
 
     async fn put(&self, text: &'static str) -> Digest {
@@ -79,7 +79,7 @@ impl Bed {
     /// Two rounds with the grace period in between.
     async fn collect(&mut self) -> usize {
         assert_eq!(self.round().await, 0, "nothing goes at once");
-        self.wait().await;
+        self.wait();
         self.round().await
     }
 
@@ -139,9 +139,9 @@ async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
 async fn documents_can_be_put_again_where_the_term_ends_before_they_are_removed() {
     let log = Narrow::new(0);
     let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
-    let bed = Bed::of(world, "default", Duration::from_millis(300), None).await;
+    let mut bed = Bed::of(world, "default", None).await;
     let digest = bed.put("loose").await;
-    bed.wait().await;
+    bed.wait();
     log.hang_scans("/stoa/state/");
     tokio::select! {
         removed = bed.collector.remove(bed.due(&[digest]), &bed.end) => panic!("{removed:?}"),
@@ -156,7 +156,7 @@ async fn what_refers_to_documents_is_read_once_for_those_of_many_stacks() {
     const STACKS: usize = 20;
     let log = Narrow::new(0);
     let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
-    let mut bed = Bed::of(world, "default", Duration::from_millis(300), None).await;
+    let mut bed = Bed::of(world, "default", None).await;
     let mut reads = Vec::new();
     for stacks in [1, STACKS] {
         for number in 0..stacks {
@@ -165,7 +165,7 @@ async fn what_refers_to_documents_is_read_once_for_those_of_many_stacks() {
             bed.store.put(&format!("shop/{uid}"), Bytes::from_static(b"loose")).await.unwrap();
         }
         assert_eq!(bed.round().await, 0);
-        bed.wait().await;
+        bed.wait();
         let before = log.heads();
         assert_eq!(bed.round().await, stacks);
         reads.push(log.heads() - before);
@@ -245,7 +245,7 @@ async fn referred_to(mut bed: Bed) {
 async fn at_last(mut bed: Bed) {
     let [again, late] = [bed.put("again").await, bed.put("late").await];
     assert_eq!(bed.round().await, 0);
-    bed.wait().await;
+    bed.wait();
     // A run puts what is there already, and will refer to it.
     bed.put("again").await;
     // It was found to be loose, and is referred to by the time it is to go.
@@ -257,15 +257,15 @@ async fn at_last(mut bed: Bed) {
     assert!(bed.is_there(&again).await);
 }
 
-async fn just_being_removed(bed: Bed) {
+async fn just_being_removed(mut bed: Bed) {
     let digest = bed.put("loose").await;
     let scope = bed.place.scope();
     let holds = bed.world.services.backends.holds().clone();
-    assert_eq!(holds.begin(&scope, &[digest], bed.grace).digests, [], "it was put just now");
-    bed.wait().await;
-    let going = holds.begin(&scope, &[digest], bed.grace);
+    assert_eq!(holds.begin(&scope, &[digest], GRACE).digests, [], "it was put just now");
+    bed.wait();
+    let going = holds.begin(&scope, &[digest], GRACE);
     assert_eq!(going.digests, [digest]);
-    assert_eq!(holds.begin(&scope, &[digest], bed.grace).digests, [], "as through another Backend to the same bucket");
+    assert_eq!(holds.begin(&scope, &[digest], GRACE).digests, [], "as through another Backend to the same bucket");
     let refused = bed.store.put(&scope, Bytes::from_static(b"loose")).await;
     assert!(matches!(refused, Err(DocumentError::Unavailable(_))), "{refused:?}");
     assert!(bed.store.put("shop/another", Bytes::from_static(b"loose")).await.is_ok(), "another document");

@@ -117,7 +117,7 @@ async fn a_webhook_hears_how_long_it_has() {
     use tokio::time::Instant;
     let hooks = gate().await;
     let server = with_validating(hooks.hook("gate.test.dev", "validate")).await;
-    for (left, told) in [(None, "timeout=10s"), (Some(60_000), "timeout=10s"), (Some(3_200), "timeout=4s")] {
+    for (left, told) in [(None, "timeout=10s"), (Some(60_000), "timeout=10s"), (Some(3_950), "timeout=4s")] {
         let mut context = server.dry();
         if let Some(left) = left {
             context.end_by(Instant::now() + Duration::from_millis(left));

@@ -82,7 +82,7 @@ pub(super) fn told<'a>(status: &'a RunStatus, type_: &str) -> (&'a str, &'a str,
 async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
     let (world, _, mut conversations) = guarded().await;
     let world = world.controlled();
-    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "4s"});
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "10s"});
     world.create("Run", "one", spec).await;
     let waiting = world.waits("one").await;
     let digest = deleting(&[A]).digest();
@@ -95,7 +95,7 @@ async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
 
     world.destroy("two").await;
     // Its time does not pass.
-    tokio::time::sleep(Duration::from_millis(4_200)).await;
+    tokio::time::sleep(Duration::from_millis(10_200)).await;
     assert!(awaits_approval(&world.registry.api::<Run>().get("shop", "one").await.unwrap()));
     assert_eq!(status(&world.registry.api::<Run>().get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
     assert!(conversations.try_recv().is_err(), "no runner is asked");

@@ -1,6 +1,6 @@
 //! Runs whose changes somebody has to merge.
 
-use std::{sync::Mutex, time::Instant};
+use std::sync::Mutex;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use stoa_proto::Proposal;
@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::{
     approval::told,
-    fenced::{A, Conversation, Found, Proposed, Scripted, deleting},
+    fenced::{A, Conversation, Found, Proposed, SOON, Scripted, deleting},
     *,
 };
 
@@ -57,6 +57,17 @@ impl World {
         self.until(run, |status| status.phase == RunPhase::AwaitingMerge).await
     }
 
+    /// Has the next look at the pull request of a run that waits be later than anything here takes: as after a day.
+    async fn is_looked_at_late(&self, run: &str, proposed: &Found) {
+        let long_ago = Time(Timestamp::now() - jiff::SignedDuration::from_hours(24));
+        let wait = |run: &mut Run| {
+            run.status.as_mut().unwrap().pull_request.as_mut().unwrap().time = Some(long_ago.clone());
+        };
+        self.registry.api::<Run>().update_status_with("shop", run, wait).await.unwrap();
+        // One look may be due before that. Where none is, the run was put down only afterwards: either way the next is late.
+        let _ = proposed.is_looked_at(1, SOON).await;
+    }
+
     async fn releases(&self) -> usize {
         self.registry.api::<Release>().list(Some("shop"), "").await.unwrap().len()
     }
@@ -66,7 +77,7 @@ impl World {
 async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorded() {
     let (world, proposed, mut conversations) = proposing().await;
     let world = world.controlled();
-    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "4s"});
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "10s"});
     world.create("Run", "one", spec).await;
     let first = next(&mut conversations).await;
     assert_eq!(first.start.target.as_ref().unwrap().pull_request, 0);
@@ -89,8 +100,8 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
     );
     let lease = format!("run/{}/dev", stack.uid().unwrap());
 
-    // Its time does not pass, which two looks are longer than, and it is looked at by looking at the pull request alone.
-    proposed.looked_at(2).await;
+    // Its time does not pass, which four looks are longer than, and it is looked at by looking at the pull request alone.
+    proposed.looked_at(4).await;
     assert_eq!(world.awaits_merge("one").await.pull_request, Some(noted));
     assert!(conversations.try_recv().is_err(), "nothing is carried out");
     let held = world.services.log.acquire(&lease, "somebody", Duration::from_secs(30)).await.expect("nobody has it");
@@ -123,11 +134,9 @@ async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
     world.destroy("one").await;
     next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
     world.awaits_merge("one").await;
-    let asked = Instant::now();
     world.destroy("two").await;
     let second = next(&mut conversations).await;
     assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
-    assert!(asked.elapsed() < Duration::from_secs(3), "it need not wait for a look");
     proposed.set(Ok(pull("Open", "c2")));
     second.propose(A, pull("Open", "c2")).await;
     world.awaits_merge("two").await;
@@ -138,6 +147,19 @@ async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Canceled, reason::SUPERSEDED));
     assert_eq!(world.deployment().await, (Some("two".to_owned()), Some(RunPhase::AwaitingMerge)));
     assert_eq!(world.releases().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn next_run_has_its_turn_before_the_one_before_is_looked_at() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    world.is_looked_at_late("one", &proposed).await;
+    world.destroy("two").await;
+    let second = next(&mut conversations).await;
+    assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,14 +183,7 @@ async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
     world.destroy("one").await;
     next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
     world.awaits_merge("one").await;
-    // Once it is looked at that has waited for a day, the next look is later than anything here takes.
-    let long_ago = Time(Timestamp::now() - jiff::SignedDuration::from_hours(24));
-    let wait = |run: &mut Run| {
-        run.status.as_mut().unwrap().pull_request.as_mut().unwrap().time = Some(long_ago.clone());
-    };
-    world.registry.api::<Run>().update_status_with("shop", "one", wait).await.unwrap();
-    // Unless it was looked at just then, and the next look is late already.
-    proposed.is_looked_at(1, super::fenced::SOON).await;
+    world.is_looked_at_late("one", &proposed).await;
     world.change("one", |run| run.spec.cancel = true).await;
     let ended = world.ended("one").await;
     assert_eq!(
