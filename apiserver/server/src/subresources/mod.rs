@@ -85,7 +85,7 @@ impl Subresources {
                 kind: ("config.stoa.dev", VERSION, "Stack"),
                 description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
                 produces: &[],
-                handler: Arc::new(generate::Generate { subresources: self.clone() }),
+                handler: Arc::new(generate::Generate::new(self.clone())),
             },
             start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
             start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
