@@ -252,6 +252,16 @@ impl DocumentStore for S3Documents {
         compare(there.ok_or_else(|| DocumentError::Unavailable("the document was removed while it was put".into()))?)
     }
 
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError> {
+        let path = self.path(scope, digest)?;
+        match self.store.head(&path).await {
+            Ok(about) => Ok(Some(about.size)),
+            // That answer has no body, which would say whether it is the document or the bucket that is not there.
+            Err(object_store::Error::NotFound { .. }) => Ok(self.read(&path).await?.map(|there| there.len() as u64)),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
         match self.read(&self.path(scope, digest)?).await? {
             Some(bytes) if Digest::of(&bytes) != *digest => {
