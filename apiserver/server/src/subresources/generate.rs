@@ -12,10 +12,11 @@ use stoa_machinery::{
 };
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 
-use super::{Subresources, document_aside, failure, non_empty, parameter, wants_json};
+use super::{Subresources, document, failure, non_empty, parameter, wants_json};
 use crate::{
     controllers::asks::Turns,
     kinds::{lookup, run::target_workspace},
+    rooms,
     runs::{Halt, documents, runner, target::Target},
 };
 
@@ -89,8 +90,11 @@ impl Generate {
         for warning in response.warnings {
             call.context.warn(warning);
         }
-        let shown = documents::shown(response.spec).await.map_err(ApiError::internal)?;
-        document_aside(shown, as_json).await
+        let spec = response.spec;
+        let room = rooms::take(&call.namespace, spec.len()).await?;
+        let show = move || document(&documents::shown(spec).map_err(ApiError::internal)?, as_json);
+        let (answer, room) = room.work(show).await;
+        room.until_sent(answer?).await
     }
 }
 
