@@ -133,6 +133,12 @@ impl Held {
 }
 
 impl Room {
+    /// Whether there is any.
+    #[cfg(test)]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Waits for what is read into the room. That goes on, and holds the room, when its caller is gone.
     pub(crate) async fn read<T: Send + 'static>(self, reading: impl Future<Output = T> + Send + 'static) -> (T, Self) {
         if self.0.is_none() {

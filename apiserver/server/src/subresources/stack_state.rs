@@ -54,7 +54,7 @@ impl SubresourceHandler for StackState {
         let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();
         let place = Place { namespace: call.namespace.clone(), stack_uid: uid };
-        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace).await?;
+        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
         let show = move || {
             for (id, body) in bodies {
                 state.set_body(&id, &body).map_err(failure)?;
@@ -74,12 +74,11 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Reads it once there is room for it. How much it takes turns out on the way: it begins with little, and where that does
-    /// not do, anew with more. What it has it gives back before, since others might wait for it who do the same.
-    async fn read(services: &Services, place: &Place, workspace: &str) -> Result<Self, ApiError> {
+    /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, and where that
+    /// does not do, anew with more. What it has it gives back before, since others might wait for it who do the same.
+    async fn read(services: &Services, place: &Place, workspace: &str, mut bytes: usize) -> Result<Self, ApiError> {
         let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
-        let mut bytes = FIRST;
         loop {
             let room = rooms::take(&place.namespace, bytes).await?;
             let records = Records::read(&*services.log, &place.stack_uid, workspace).await.map_err(failure)?;
@@ -150,6 +149,28 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[tokio::test]
+    async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let services = &world.services;
+        let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
+        let store = services.backends.store("default").await.unwrap();
+        let state = State::load(&*services.log, "uid", "dev", None).await.unwrap();
+        let mut state = state.with_bodies(store, place.scope()).await.unwrap();
+        let id = ResourceId::from("v1:ConfigMap:shop:a");
+        let resource = serde_json::json!({"id": id, "type": "Kubernetes",
+            "attributes": {"kind": "ConfigMap", "data": {"a": "x".repeat(1 << 20)}}});
+        let record = Record { resource: Some(serde_json::from_value(resource).unwrap()), ..Record::new(id.clone()) };
+        state.record(&*services.log, vec![record.clone()]).await.unwrap();
+
+        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, "dev", 1).await.unwrap();
+        assert!(room.is_taken(), "it began with none");
+        let [(of, body)] = &bodies[..] else { panic!("{bodies:?}") };
+        state.set_body(of, body).unwrap();
+        assert_eq!(state.entry(&id).resource, record.resource);
+    }
 
     #[test]
     fn workspace_is_named_where_there_are_several() {
