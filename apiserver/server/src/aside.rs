@@ -1,7 +1,7 @@
-//! Work on large documents, on threads of its own and on only so much at once.
+//! Work on large documents of runs, on threads of its own and on only so much at once.
 //!
 //! The threads of the runtime renew leases and answer everybody, within seconds; what parses or seals megabytes must not keep
-//! them.
+//! them. What clients ask for has its own room (`rooms`), so that no run waits for them.
 
 use std::{
     future::pending,
@@ -9,14 +9,18 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinHandle, spawn_blocking},
+};
 
 /// Smaller documents are worked on where they are, in bytes: it takes less than to wait for a thread behind others.
-const SMALL: usize = 64 << 10;
-/// How much is worked on at once, in MiB of documents. Decoded, and made anew, they take some 15 times as much.
-const AT_ONCE: u32 = 128;
+pub(crate) const SMALL: usize = 64 << 10;
+/// How much is worked on at once, in MiB of documents: the largest Spec there may be. Decoded, and made anew, they take some 15
+/// times as much.
+const AT_ONCE: u32 = 64;
 /// What each counts at least, in MiB, so that a few threads are at it.
-const LEAST: u32 = 16;
+const LEAST: u32 = 8;
 
 static PLACES: LazyLock<Places> = LazyLock::new(|| Places::new(AT_ONCE, LEAST));
 
@@ -41,18 +45,28 @@ impl Places {
     async fn work<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
         let weight = u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX).clamp(self.least, self.all);
         let place = Arc::clone(&self.free).acquire_many_owned(weight).await.expect("nobody closes the semaphore");
-        let done = spawn_blocking(move || {
+        let work = move || {
             let _place = place;
             work()
-        });
-        match done.await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime ends before the work began, and the caller with it.
-                Err(_) => pending().await,
-            },
-        }
+        };
+        apart(work).await
+    }
+}
+
+/// Does some work on a thread of its own. It goes on when its caller is gone.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    joined(spawn_blocking(work)).await
+}
+
+/// What comes of a task that nobody aborts. Its panic is the caller's.
+pub(crate) async fn joined<T>(task: JoinHandle<T>) -> T {
+    match task.await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime ends before the work began, and the caller with it.
+            Err(_) => pending().await,
+        },
     }
 }
 

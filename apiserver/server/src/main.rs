@@ -15,6 +15,7 @@ mod leader;
 mod lease;
 mod notifications;
 mod options;
+mod rooms;
 mod runs;
 mod sealing;
 mod server;

@@ -308,6 +308,9 @@ async fn somebody_has_to_see_to(server: &S3Server, faults: &Faults, here: S3Loca
     assert_eq!(put(&here, &Keys::of("nobody", SECRET)).await, (Refusal::Access, 1));
     let elsewhere = S3Location { bucket: "elsewhere".to_owned(), ..here.clone() };
     assert_eq!(put(&elsewhere, &right).await, (Refusal::Bucket, 1));
+    // What is asked for a size has no words for what is not there.
+    let size = open(&elsewhere, right.clone()).size(SCOPE, &Digest::of(b"plan")).await;
+    assert!(matches!(size, Err(DocumentError::Refused { refusal: Refusal::Bucket, .. })), "{size:?}");
     let other_region = S3Location { region: "us-test-1".to_owned(), ..here.clone() };
     assert_eq!(put(&other_region, &right).await, (Refusal::Request, 1));
     faults.rule(|_| Some(Fault::Answer(404, "")));

@@ -184,6 +184,12 @@ impl TurnsOf {
         }
     }
 
+    /// A turn, if there is one now.
+    pub(crate) fn try_take(&self) -> Option<Turn<'_>> {
+        let own = self.own.try_acquire().ok()?;
+        self.places.take(&self.namespace).then(|| Turn { of: self, _own: own })
+    }
+
     /// What a repository answers to a question, which is asked in its turn.
     ///
     /// # Errors
@@ -354,6 +360,17 @@ mod tests {
             assert!(slow[0].take().now_or_never().is_none(), "it has many");
             assert!(quick.take().now_or_never().is_some());
         }
+    }
+
+    #[test]
+    fn whoever_does_not_wait_has_what_is_free_of_the_share_and_what_is_given_back() {
+        let turns = Turns::new(8);
+        let (busy, quick) = (turns.of("busy"), turns.of("quick"));
+        let mut held: Vec<Turn<'_>> = std::iter::from_fn(|| busy.try_take()).collect();
+        assert_eq!(held.len(), 2, "a third of the six that are free then");
+        assert!(quick.try_take().is_some() && busy.try_take().is_none());
+        held.pop();
+        assert!(busy.try_take().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! objects belong to which others, [`asks`] asks those who may not answer, [`needed`] knows what is not to be removed yet,
 //! [`pauses`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
 
-mod asks;
+pub(crate) mod asks;
 pub(crate) mod backends;
 pub(crate) mod compliance;
 pub(crate) mod events;

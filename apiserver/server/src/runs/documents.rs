@@ -25,14 +25,33 @@ const MEND: &str = "The backend is left as it is: put the document back from a c
 ///
 /// Failed when it is not there or is damaged, with what to do about that; Retry when the Backend cannot be read.
 pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<Bytes, Halt> {
-    let lost = |what: String| Halt::failed(reason::UNREADABLE_DOCUMENT, format!("{what}. {MEND}"));
-    let parsed: Digest = digest.parse().map_err(|e| lost(format!("{e}")))?;
-    match store.get(scope, &parsed).await {
-        Ok(Some(bytes)) => Ok(bytes),
+    found(store.get(scope, &parsed(digest)?).await, scope, digest)
+}
+
+/// How many bytes it has.
+///
+/// # Errors
+///
+/// As [`get`].
+pub(crate) async fn size(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<u64, Halt> {
+    found(store.size(scope, &parsed(digest)?).await, scope, digest)
+}
+
+fn parsed(digest: &str) -> Result<Digest, Halt> {
+    digest.parse::<Digest>().map_err(|error| lost(error.to_string()))
+}
+
+fn found<T>(found: Result<Option<T>, DocumentError>, scope: &str, digest: &str) -> Result<T, Halt> {
+    match found {
+        Ok(Some(found)) => Ok(found),
         Ok(None) => Err(lost(format!("document {digest} is not in the backend, in {scope}"))),
         Err(error @ DocumentError::Corrupt { .. }) => Err(lost(error.to_string())),
         Err(error) => Err(halt(&error, "the backend cannot be read")),
     }
+}
+
+fn lost(what: String) -> Halt {
+    Halt::failed(reason::UNREADABLE_DOCUMENT, format!("{what}. {MEND}"))
 }
 
 /// What a failure of a Backend means for a run. It waits for what may pass, or somebody mends meanwhile, such as
@@ -105,11 +124,7 @@ pub(crate) async fn plan(kept: &Bytes) -> Result<Plan, document::DocumentError> 
 /// # Errors
 ///
 /// When it is no Spec.
-pub(crate) async fn shown(spec: Bytes) -> Result<Bytes, String> {
-    aside(spec.len(), move || masked(spec)).await
-}
-
-fn masked(spec: Bytes) -> Result<Bytes, String> {
+pub(crate) fn shown(spec: Bytes) -> Result<Bytes, String> {
     let parsed = parse(&spec)?;
     let shown = sealed::shown(&parsed);
     Ok(if shown == parsed { spec } else { canonical_json(&shown).into() })
@@ -162,7 +177,7 @@ mod tests {
         let kept = sealed(&sealing, SCOPE, &spec("Secret")).unwrap();
         assert!(!says(&kept, "aHVudGVyMg") && says(&kept, "password"));
         assert_eq!(opened(&sealing, SCOPE, kept.clone()).unwrap(), spec("Secret"));
-        assert_eq!(masked(kept.clone()).unwrap(), kept);
+        assert_eq!(shown(kept.clone()).unwrap(), kept);
         assert_eq!(sealed(&sealing, SCOPE, &spec("ConfigMap")).unwrap(), spec("ConfigMap"));
     }
 
@@ -170,8 +185,8 @@ mod tests {
     fn a_spec_that_was_kept_in_clear_is_read_and_not_shown() {
         let sealing = with_keys(&[1]);
         assert_eq!(opened(&sealing, SCOPE, spec("Secret")).unwrap(), spec("Secret"));
-        let shown: Value = serde_json::from_slice(&masked(spec("Secret")).unwrap()).unwrap();
-        assert_eq!(shown["resources"][0]["attributes"]["data"], json!({"password": "(sensitive)"}));
+        let told: Value = serde_json::from_slice(&shown(spec("Secret")).unwrap()).unwrap();
+        assert_eq!(told["resources"][0]["attributes"]["data"], json!({"password": "(sensitive)"}));
     }
 
     #[test]

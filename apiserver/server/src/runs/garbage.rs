@@ -124,6 +124,10 @@ impl DocumentStore for Guarded {
         self.store.put_owed(scope, bytes).await
     }
 
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError> {
+        self.store.size(scope, digest).await
+    }
+
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
         self.store.get(scope, digest).await
     }

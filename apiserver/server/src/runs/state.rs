@@ -21,7 +21,7 @@ use stoa_engine::{
 };
 use stoa_machinery::{
     Key, Version,
-    log::{Change, Expect, Fence, Log, LogError, Origin, Write},
+    log::{Change, Entry, Expect, Fence, Log, LogError, Origin, Write},
 };
 use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
@@ -70,35 +70,47 @@ pub(crate) struct State {
     told: BTreeSet<ResourceId>,
     /// Where large bodies are, and the scope they are in.
     bodies: Option<(Arc<dyn DocumentStore>, String)>,
-    /// How many bytes of records and bodies were read.
-    bytes_read: usize,
 }
 
-impl State {
-    /// Reads the state of a stack in a workspace. With a fence it can be written; without, it is a
-    /// view for previews. Large bodies are missing from it until [`with_bodies`](Self::with_bodies).
+/// The records of a stack in a workspace, as the log has them.
+#[derive(Debug)]
+pub(crate) struct Records {
+    prefix: String,
+    entries: Vec<Entry>,
+}
+
+impl Records {
+    /// Reads them.
     ///
     /// # Errors
     ///
-    /// Retry when the log cannot be read, and Failed, with what to do about it, when a record cannot be understood.
-    pub(crate) async fn load(
-        log: &dyn Log,
-        stack_uid: &str,
-        workspace: &str,
-        fence: Option<Fence>,
-    ) -> Result<Self, Halt> {
+    /// Retry when the log cannot be read.
+    pub(crate) async fn read(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Self, Halt> {
         let prefix = prefix(stack_uid, workspace);
-        let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
-        let mut state = Self {
+        let entries = log.scan(&prefix, None).await.map_err(|e| halt(&e))?.entries;
+        Ok(Self { prefix, entries })
+    }
+
+    /// How many bytes they have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.value.len()).sum()
+    }
+
+    /// The state that they are.
+    ///
+    /// # Errors
+    ///
+    /// As of [`State::load`].
+    pub(crate) fn decode(self, fence: Option<Fence>) -> Result<State, Halt> {
+        let mut state = State {
             fence,
             head: (Head::default(), None),
             entries: BTreeMap::new(),
             told: BTreeSet::new(),
             bodies: None,
-            bytes_read: snapshot.entries.iter().map(|entry| entry.value.len()).sum(),
-            prefix,
+            prefix: self.prefix,
         };
-        for entry in snapshot.entries {
+        for entry in self.entries {
             if entry.key == state.head_key() {
                 state.head = (decode_head(&entry.key, &entry.value)?, Some(entry.version));
             } else {
@@ -115,6 +127,23 @@ impl State {
         }
         Ok(state)
     }
+}
+
+impl State {
+    /// Reads the state of a stack in a workspace. With a fence it can be written; without, it is a
+    /// view for previews. Large bodies are missing from it until [`with_bodies`](Self::with_bodies).
+    ///
+    /// # Errors
+    ///
+    /// Retry when the log cannot be read, and Failed, with what to do about it, when a record cannot be understood.
+    pub(crate) async fn load(
+        log: &dyn Log,
+        stack_uid: &str,
+        workspace: &str,
+        fence: Option<Fence>,
+    ) -> Result<Self, Halt> {
+        Records::read(log, stack_uid, workspace).await?.decode(fence)
+    }
 
     /// Reads the bodies that are kept as documents, and keeps those there that become large.
     ///
@@ -125,7 +154,6 @@ impl State {
         for (entry, _) in self.entries.values_mut() {
             let Some(digest) = &entry.document else { continue };
             let body = documents::get(&*store, &scope, digest).await?;
-            self.bytes_read += body.len();
             let decoded = aside(body.len(), move || document::decode(&body)).await;
             entry.resource = Some(decoded.map_err(|e| unreadable(&entry.id.0, digest, &e))?);
         }
@@ -149,9 +177,21 @@ impl State {
         Ok(document::encode(&Record { resource: None, ..entry.clone() }).into())
     }
 
-    /// How many bytes of records and bodies were read, which says how long it takes to show them.
-    pub(crate) fn bytes_read(&self) -> usize {
-        self.bytes_read
+    /// The digests of the bodies that are kept as documents, and whose they are, for who reads them apart.
+    pub(crate) fn kept_bodies(&self) -> impl Iterator<Item = (&ResourceId, &str)> {
+        self.entries().filter_map(|entry| Some((&entry.id, entry.document.as_deref()?)))
+    }
+
+    /// Puts such a body where it belongs.
+    ///
+    /// # Errors
+    ///
+    /// Failed when it cannot be understood.
+    pub(crate) fn set_body(&mut self, id: &ResourceId, body: &[u8]) -> Result<(), Halt> {
+        let Some((entry, _)) = self.entries.get_mut(id) else { return Ok(()) };
+        let digest = entry.document.as_deref().unwrap_or_default();
+        entry.resource = Some(document::decode(body).map_err(|e| unreadable(&id.0, digest, &e))?);
+        Ok(())
     }
 
     /// The head.

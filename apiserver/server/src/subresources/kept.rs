@@ -1,19 +1,36 @@
 //! Documents of runs and releases, read for a client.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
-use stoa_storage::documents::Digest;
+use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::{Run, Stack, Workspace};
 
 use super::failure;
-use crate::runs::{Services, status};
+use crate::{
+    rooms::{self, Room},
+    runs::{Services, status},
+};
 
 /// Where the documents of a stack are, in the Backend of any of its workspaces.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) namespace: String,
     pub(super) stack_uid: String,
+}
+
+/// A document that is there, of which nothing is read yet.
+#[derive(Debug)]
+pub(super) struct Kept {
+    namespace: String,
+    store: Arc<dyn DocumentStore>,
+    scope: String,
+    digest: Digest,
+    bytes: usize,
+    /// What is said where it is not there any more.
+    absent: String,
 }
 
 impl Place {
@@ -36,32 +53,95 @@ impl Place {
         format!("{}/{}", self.namespace, self.stack_uid)
     }
 
-    /// A document as it is kept. `of` says whose it is, for people.
+    /// Finds a document. `of` says whose it is, for people.
     ///
     /// # Errors
     ///
     /// 404 when the workspace is gone, or the document is not in its Backend any more; 503 when that cannot be read.
-    pub(super) async fn read(
-        &self,
+    pub(super) async fn find(
+        self,
         services: &Services,
         workspace: &str,
         digest: &str,
         of: &str,
-    ) -> Result<Bytes, ApiError> {
+    ) -> Result<Kept, ApiError> {
         let workspace = services.lookup.api::<Workspace>()?.get("", workspace).await?;
         let backend = &workspace.spec.backend.name;
         let store = services.backends.store(backend).await.map_err(failure)?;
         let parsed: Digest = digest.parse().map_err(|e| ApiError::internal(format!("{e}")))?;
-        match store.get(&self.scope(), &parsed).await {
-            Ok(Some(bytes)) => Ok(bytes),
-            Ok(None) => {
-                let message = format!("document {digest} of {of} is not in backend {backend:?}");
-                Err(ApiError::new(404, "NotFound", message))
-            }
-            Err(error) => {
-                tracing::error!(error = error.in_full(), "a document cannot be read");
-                Err(ApiError::service_unavailable("the backend cannot be read").with_retry_after(5))
-            }
+        let (scope, absent) = (self.scope(), format!("document {digest} of {of} is not in backend {backend:?}"));
+        let size = found(store.size(&scope, &parsed).await, &absent)?;
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        Ok(Kept { namespace: self.namespace, store, scope, digest: parsed, bytes, absent })
+    }
+}
+
+impl Kept {
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads it once there is room for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_into`](Self::read_into), and 429 when there is no room.
+    pub(super) async fn read(self) -> Result<(Bytes, Room), ApiError> {
+        let room = rooms::take(&self.namespace, self.bytes).await?;
+        self.read_into(room).await
+    }
+
+    /// Reads it into room that was taken for it.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it is not there any more, 503 when the Backend cannot be read.
+    pub(super) async fn read_into(self, room: Room) -> Result<(Bytes, Room), ApiError> {
+        let Self { store, scope, digest, absent, .. } = self;
+        let (read, room) = room.read(async move { store.get(&scope, &digest).await }).await;
+        Ok((found(read, &absent)?, room))
+    }
+}
+
+fn found<T>(found: Result<Option<T>, DocumentError>, absent: &str) -> Result<T, ApiError> {
+    match found {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(ApiError::new(404, "NotFound", absent)),
+        Err(error) => {
+            tracing::error!(error = error.in_full(), "a document cannot be read");
+            Err(ApiError::service_unavailable("the backend cannot be read").with_retry_after(5))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_storage::documents::LocalDocuments;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_read_before_there_is_room() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = Arc::new(LocalDocuments::open(folder.path()).unwrap());
+        let digest = store.put("shop/uid", Bytes::from(vec![b' '; MIB])).await.unwrap();
+        let kept = || Kept {
+            namespace: "kept".to_owned(),
+            store: store.clone(),
+            scope: "shop/uid".to_owned(),
+            digest,
+            bytes: MIB,
+            absent: "it is gone".to_owned(),
+        };
+        // All that a namespace may have.
+        let held = rooms::take("kept", 64 * MIB).await.unwrap();
+        assert_eq!(kept().read().await.unwrap_err().code(), 429);
+        store.delete("shop/uid", &digest).await.unwrap();
+        let gone = kept();
+        let (read, ()) = tokio::join!(gone.read(), async move { drop(held) });
+        assert_eq!(read.unwrap_err().code(), 404, "it was looked for when there was room");
     }
 }

@@ -42,16 +42,16 @@ impl SubresourceHandler for RunLog {
         let run = runs.get(&call.namespace, &call.name).await?;
         let uid = run.uid().unwrap_or_default();
         let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
-        if let Some(kept) = kept(services, &run).await? {
-            return answer(StatusCode::OK, content_type, render(&kept, as_json));
+        if let Some(kept) = kept(services, &run, as_json, content_type).await? {
+            return Ok(kept);
         }
         let (lines, version) = journal::read(&*services.log, &uid).await.map_err(unreadable)?;
         // It may have ended meanwhile: once the run names its document the records go.
         let now = runs.get(&call.namespace, &call.name).await?;
         if now.uid().as_deref() == Some(uid.as_str())
-            && let Some(kept) = kept(services, &now).await?
+            && let Some(kept) = kept(services, &now, as_json, content_type).await?
         {
-            return answer(StatusCode::OK, content_type, render(&kept, as_json));
+            return Ok(kept);
         }
         let written = render(&lines, as_json);
         let has_ended = status(&now).phase.is_terminal() || lines.iter().any(Line::is_end);
@@ -77,14 +77,25 @@ fn unreadable(error: LogError) -> ApiError {
 }
 
 /// The journal of a run that has ended and whose Backend has it.
-async fn kept(services: &Services, run: &Run) -> Result<Option<Vec<Line>>, ApiError> {
+async fn kept(
+    services: &Services,
+    run: &Run,
+    as_json: bool,
+    content_type: &'static str,
+) -> Result<Option<SubresourceResponse>, ApiError> {
     let Some(digest) = status(run).log else { return Ok(None) };
     let place = Place::of_run(services, run).await?;
-    let bytes = place.read(services, &run.spec.workspace, &digest, &format!("run {}", run.name_any())).await?;
-    journal::of_document(&bytes).map(Some).map_err(|error| {
-        tracing::error!(%error, digest, "a journal does not decode");
-        ApiError::internal("the journal cannot be read")
-    })
+    let kept = place.find(services, &run.spec.workspace, &digest, &format!("run {}", run.name_any())).await?;
+    let (bytes, room) = kept.read().await?;
+    let write = move || match journal::of_document(&bytes) {
+        Ok(lines) => answer(StatusCode::OK, content_type, render(&lines, as_json)),
+        Err(error) => {
+            tracing::error!(%error, digest, "a journal does not decode");
+            Err(ApiError::internal("the journal cannot be read"))
+        }
+    };
+    let (written, room) = room.work(write).await;
+    room.until_sent(written?).await.map(Some)
 }
 
 /// Whether a run has ended or is gone.

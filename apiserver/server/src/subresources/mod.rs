@@ -25,8 +25,8 @@ use stoa_machinery::{
 };
 use stoa_types::delivery::Operation;
 
-pub(crate) use self::run_plan::kept_plan;
-use crate::{aside::aside, runs::Services};
+pub(crate) use self::run_plan::plan_text;
+use crate::runs::Services;
 
 const DELIVERY: &str = "delivery.stoa.dev";
 const VERSION: &str = "v1alpha1";
@@ -85,7 +85,7 @@ impl Subresources {
                 kind: ("config.stoa.dev", VERSION, "Stack"),
                 description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
                 produces: &[],
-                handler: Arc::new(generate::Generate { subresources: self.clone() }),
+                handler: Arc::new(generate::Generate::new(self.clone())),
             },
             start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
             start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
@@ -216,11 +216,6 @@ fn document(json: &[u8], as_json: bool) -> Result<SubresourceResponse, ApiError>
     let value: serde_json::Value = serde_json::from_slice(json).map_err(|e| ApiError::internal(e.to_string()))?;
     let yaml = serde_saphyr::to_string(&value).map_err(|e| ApiError::internal(e.to_string()))?;
     answer(StatusCode::OK, "application/yaml", yaml)
-}
-
-/// The same of one that may be large.
-async fn document_aside(json: Bytes, as_json: bool) -> Result<SubresourceResponse, ApiError> {
-    aside(json.len(), move || document(&json, as_json)).await
 }
 
 /// A [`Halt`](crate::runs::Halt) of something that a client waits for.

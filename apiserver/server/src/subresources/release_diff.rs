@@ -21,12 +21,13 @@ use stoa_types::{Release, reason};
 use super::{
     Subresources, failure,
     format::{Format, PLAIN, bad_parameter, colour},
+    kept::Kept,
     non_empty,
     release_documents::{self, Document},
 };
 use crate::{
-    aside::aside,
     kinds::lookup,
+    rooms,
     runs::{Halt, Services},
 };
 
@@ -84,18 +85,27 @@ impl SubresourceHandler for ReleaseDiff {
             Some(with) => Some(with.find(services, &call.context, &release).await?),
             None => before(services, &release).await?,
         };
-        let (after, mut bytes) = state(services, &release).await?;
+        let after = release_documents::find(services, &release, Document::State).await?;
         let before = match &other {
-            Some(other) => {
-                let (before, more) = state(services, other).await?;
-                bytes += more;
-                before
-            }
-            None => State::default(),
+            Some(other) => Some(release_documents::find(services, other, Document::State).await?),
+            None => None,
+        };
+        // For both at once: who has room for one and waits for more would keep others waiting who do the same.
+        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, Kept::bytes));
+        let room = rooms::take(&call.namespace, bytes).await?;
+        let (after, room) = after.read_into(room).await?;
+        let (before, room) = match before {
+            Some(before) => before.read_into(room).await.map(|(before, room)| (Some(before), room))?,
+            None => (None, room),
         };
         let is_of_another = other.as_ref().is_some_and(|other| other.spec.workspace != release.spec.workspace);
         let (from, to) = (other.as_ref().map(which), which(&release));
         let compare = move || {
+            let after = decoded(&after, &to.name)?;
+            let before = match (&from, before) {
+                (Some(from), Some(before)) => decoded(&before, &from.name)?,
+                _ => State::default(),
+            };
             let changes = match is_of_another {
                 true => Changes::across(&before, &after),
                 false => Changes::between(&before, &after),
@@ -105,7 +115,8 @@ impl SubresourceHandler for ReleaseDiff {
             let summary = Summary { added, changed, removed };
             format.write(&call, &Diff { from, to, summary, changes, colour })
         };
-        aside(bytes, compare).await
+        let (answer, room) = room.work(compare).await;
+        room.until_sent(answer?).await
     }
 }
 
@@ -199,16 +210,12 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
     Err(ApiError::new(404, "NotFound", message))
 }
 
-/// The state that came of a release, and how many bytes it has.
-async fn state(services: &Services, release: &Release) -> Result<(State, usize), ApiError> {
-    let kept = release_documents::read(services, release, Document::State).await?;
-    let bytes = kept.len();
-    let state = aside(bytes, move || document::decode(&kept)).await.map_err(|error| {
-        let name = release.name_any();
-        let message = format!("the state of release {name} cannot be read: {error}; {}", error.advice());
+/// The state that came of a release of this name.
+fn decoded(kept: &[u8], release: &str) -> Result<State, ApiError> {
+    document::decode(kept).map_err(|error| {
+        let message = format!("the state of release {release} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::UNREADABLE_STATE, message))
-    })?;
-    Ok((state, bytes))
+    })
 }
 
 fn which(release: &Release) -> Which {

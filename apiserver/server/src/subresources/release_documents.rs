@@ -2,7 +2,6 @@
 //! values sealed in one and digested in the other; those that an earlier version kept in clear are masked.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
@@ -10,7 +9,11 @@ use stoa_machinery::{
 };
 use stoa_types::Release;
 
-use super::{Subresources, document_aside, kept::Place, wants_json};
+use super::{
+    Subresources, document,
+    kept::{Kept, Place},
+    wants_json,
+};
 use crate::runs::{Services, documents};
 
 /// Which of the two.
@@ -32,17 +35,23 @@ impl SubresourceHandler for ReleaseDocument {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
-        let bytes = read(services, &release, self.document).await?;
-        document_aside(bytes, as_json).await
+        let which = self.document;
+        let (kept, room) = find(services, &release, which).await?.read().await?;
+        let show = move || match which {
+            Document::Spec => document(&documents::shown(kept).map_err(ApiError::internal)?, as_json),
+            Document::State => document(&kept, as_json),
+        };
+        let (answer, room) = room.work(show).await;
+        room.until_sent(answer?).await
     }
 }
 
-/// A document of a release, as it may be shown.
+/// A document of a release.
 ///
 /// # Errors
 ///
 /// 404 when the Workspace is gone, or the document is not in its Backend any more; 503 when that cannot be read.
-pub(super) async fn read(services: &Services, release: &Release, document: Document) -> Result<Bytes, ApiError> {
+pub(super) async fn find(services: &Services, release: &Release, document: Document) -> Result<Kept, ApiError> {
     let spec = &release.spec;
     let digest = match document {
         Document::Spec => &spec.spec_digest,
@@ -50,9 +59,5 @@ pub(super) async fn read(services: &Services, release: &Release, document: Docum
     };
     let name = format!("release {}", release.name_any());
     let place = Place { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
-    let bytes = place.read(services, &spec.workspace, digest, &name).await?;
-    match document {
-        Document::Spec => documents::shown(bytes).await.map_err(ApiError::internal),
-        Document::State => Ok(bytes),
-    }
+    place.find(services, &spec.workspace, digest, &name).await
 }

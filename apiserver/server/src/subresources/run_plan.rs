@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 use stoa_engine::{
-    Plan,
+    Plan, document,
     render::{Colour, render},
 };
 use stoa_machinery::{
@@ -16,12 +16,9 @@ use stoa_types::{Run, common::condition, reason};
 use super::{
     Subresources, failure,
     format::{Format, PLAIN, colour},
-    kept::Place,
+    kept::{Kept, Place},
 };
-use crate::{
-    aside::aside,
-    runs::{Halt, Services, documents, status},
-};
+use crate::runs::{Halt, Services, status};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -54,22 +51,31 @@ impl SubresourceHandler for RunPlan {
         let colour = colour(&call.query)?;
         let services = self.subresources.services()?;
         let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
-        let (plan, bytes) = read(services, &run).await?;
-        aside(bytes, move || format.write(&call, &Shown { plan, colour })).await
+        let (kept, room) = find(services, &run).await?.read().await?;
+        let write = move || {
+            let plan = decoded(&kept, &run.name_any())?;
+            format.write(&call, &Shown { plan, colour })
+        };
+        let (answer, room) = room.work(write).await;
+        room.until_sent(answer?).await
     }
 }
 
-/// The plan of a run.
+/// The plan of a run as people read it.
 ///
 /// # Errors
 ///
-/// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 503 when the Backend cannot be read.
-pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, ApiError> {
-    read(services, run).await.map(|(plan, _)| plan)
+/// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 429 when there is no room for it, 503
+/// when the Backend cannot be read.
+pub(crate) async fn plan_text(services: &Services, run: &Run) -> Result<String, ApiError> {
+    let (kept, room) = find(services, run).await?.read().await?;
+    let name = run.name_any();
+    let (text, _) = room.work(move || decoded(&kept, &name).map(|plan| render(&plan, Colour::Never))).await;
+    text
 }
 
-/// The same, and how many bytes it has.
-async fn read(services: &Services, run: &Run) -> Result<(Plan, usize), ApiError> {
+/// The document that the plan of a run is in.
+async fn find(services: &Services, run: &Run) -> Result<Kept, ApiError> {
     let (name, now) = (run.name_any(), status(run));
     let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
         let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
@@ -77,10 +83,12 @@ async fn read(services: &Services, run: &Run) -> Result<(Plan, usize), ApiError>
         return Err(ApiError::new(404, "NotFound", message));
     };
     let place = Place::of_run(services, run).await?;
-    let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
-    let plan = documents::plan(&bytes).await.map_err(|error| {
-        let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
+    place.find(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await
+}
+
+fn decoded(kept: &[u8], run: &str) -> Result<Plan, ApiError> {
+    document::decode(kept).map_err(|error| {
+        let message = format!("the plan of run {run} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::PLAN_FAILED, message))
-    })?;
-    Ok((plan, bytes.len()))
+    })
 }

@@ -3,9 +3,10 @@
 //! Of sensitive values there are digests. Elsewhere: `release_documents` has what was recorded when a release was made.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use kube::ResourceExt as _;
 use serde::Serialize;
-use stoa_engine::record::Record;
+use stoa_engine::{ResourceId, record::Record};
 use stoa_machinery::{
     ApiError, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -14,7 +15,13 @@ use stoa_machinery::{
 use stoa_types::{Stack, Workspace};
 
 use super::{Subresources, document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
-use crate::{aside::aside, runs::state::State};
+use crate::{
+    rooms::{self, FIRST, Room},
+    runs::{
+        Halt, Services, documents,
+        state::{Records, State},
+    },
+};
 
 /// What is recorded.
 #[derive(Serialize)]
@@ -46,12 +53,60 @@ impl SubresourceHandler for StackState {
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();
-        let state = State::load(&*services.log, &uid, &workspace, None).await.map_err(failure)?;
         let place = Place { namespace: call.namespace.clone(), stack_uid: uid };
-        let backend = services.lookup.api::<Workspace>()?.get("", &workspace).await?.spec.backend.name;
+        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
+        let show = move || {
+            for (id, body) in bodies {
+                state.set_body(&id, &body).map_err(failure)?;
+            }
+            shown(&state, &call.name, &workspace, as_json)
+        };
+        let (answer, room) = room.work(show).await;
+        room.until_sent(answer?).await
+    }
+}
+
+/// What is recorded, as it was read: large bodies are not in the state yet.
+struct Recorded {
+    state: State,
+    bodies: Vec<(ResourceId, Bytes)>,
+    room: Room,
+}
+
+impl Recorded {
+    /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, and where that
+    /// does not do, anew with more. What it has it gives back before, since others might wait for it who do the same.
+    async fn read(services: &Services, place: &Place, workspace: &str, mut bytes: usize) -> Result<Self, ApiError> {
+        let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
-        let state = state.with_bodies(store, place.scope()).await.map_err(failure)?;
-        aside(state.bytes_read(), move || shown(&state, &call.name, &workspace, as_json)).await
+        loop {
+            let room = rooms::take(&place.namespace, bytes).await?;
+            let records = Records::read(&*services.log, &place.stack_uid, workspace).await.map_err(failure)?;
+            let mut needed = records.bytes();
+            if needed <= bytes {
+                let (state, room) = room.work(move || records.decode(None)).await;
+                let state = state.map_err(failure)?;
+                let digests: Vec<(ResourceId, String)> =
+                    state.kept_bodies().map(|(id, digest)| (id.clone(), digest.to_owned())).collect();
+                for (_, digest) in &digests {
+                    let size = documents::size(&*store, &place.scope(), digest).await.map_err(failure)?;
+                    needed = needed.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+                }
+                if needed <= bytes {
+                    let (store, scope) = (store.clone(), place.scope());
+                    let read = async move {
+                        let mut bodies = Vec::with_capacity(digests.len());
+                        for (id, digest) in digests {
+                            bodies.push((id, documents::get(&*store, &scope, &digest).await?));
+                        }
+                        Ok::<_, Halt>(bodies)
+                    };
+                    let (bodies, room) = room.read(read).await;
+                    return Ok(Self { state, bodies: bodies.map_err(failure)?, room });
+                }
+            }
+            bytes = needed;
+        }
     }
 }
 
@@ -94,6 +149,28 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
+
+    #[tokio::test]
+    async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let services = &world.services;
+        let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
+        let store = services.backends.store("default").await.unwrap();
+        let state = State::load(&*services.log, "uid", "dev", None).await.unwrap();
+        let mut state = state.with_bodies(store, place.scope()).await.unwrap();
+        let id = ResourceId::from("v1:ConfigMap:shop:a");
+        let resource = serde_json::json!({"id": id, "type": "Kubernetes",
+            "attributes": {"kind": "ConfigMap", "data": {"a": "x".repeat(1 << 20)}}});
+        let record = Record { resource: Some(serde_json::from_value(resource).unwrap()), ..Record::new(id.clone()) };
+        state.record(&*services.log, vec![record.clone()]).await.unwrap();
+
+        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, "dev", 1).await.unwrap();
+        assert!(room.is_taken(), "it began with none");
+        let [(of, body)] = &bodies[..] else { panic!("{bodies:?}") };
+        state.set_body(of, body).unwrap();
+        assert_eq!(state.entry(&id).resource, record.resource);
+    }
 
     #[test]
     fn workspace_is_named_where_there_are_several() {

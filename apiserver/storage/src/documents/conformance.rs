@@ -38,11 +38,13 @@ pub async fn what_was_put_is_got(store: &dyn DocumentStore, scope: &str) {
     for bytes in [Bytes::new(), Bytes::from_static(b"\0\xff\n"), Bytes::from(vec![7; 1 << 20])] {
         let digest = store.put(scope, bytes.clone()).await.expect("put");
         assert_eq!(digest, Digest::of(&bytes));
+        assert_eq!(store.size(scope, &digest).await.expect("size"), Some(bytes.len() as u64));
         assert_eq!(store.get(scope, &digest).await.expect("get"), Some(bytes));
         put.push(digest);
     }
     put.sort();
     assert_eq!(store.list(scope).await.expect("list"), put);
+    assert_eq!(store.size(scope, &Digest::of(b"absent")).await.expect("size"), None);
     assert_eq!(store.get(scope, &Digest::of(b"absent")).await.expect("get"), None);
 }
 
@@ -94,6 +96,7 @@ pub async fn a_bad_scope_is_refused(store: &dyn DocumentStore) {
     for scope in ["", "..", "a/../../b", "/etc", "a//b"] {
         let results = [
             store.put(scope, Bytes::new()).await.err(),
+            store.size(scope, &digest).await.err(),
             store.get(scope, &digest).await.err(),
             store.list(scope).await.err(),
             store.delete(scope, &digest).await.err(),

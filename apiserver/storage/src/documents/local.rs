@@ -169,6 +169,11 @@ impl DocumentStore for LocalDocuments {
         self.keep(scope, bytes, Need::Owed).await
     }
 
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError> {
+        let path = self.path(scope, digest)?;
+        Ok(blocking(move || found(fs::metadata(path))).await?.map(|about| about.len()))
+    }
+
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
         let path = self.path(scope, digest)?;
         let expected = *digest;

@@ -122,6 +122,13 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
         self.put(scope, bytes).await
     }
 
+    /// How many bytes a document has, of which none is read; `None` when it is not there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError>;
+
     /// Reads a document; `None` when it is not there. What is returned has that digest.
     ///
     /// # Errors

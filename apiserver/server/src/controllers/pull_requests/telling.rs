@@ -3,10 +3,7 @@
 use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{
-    digest::{canonical_json, hex},
-    render::{Colour, render},
-};
+use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
 use stoa_types::{
@@ -21,7 +18,7 @@ use super::{
     report::{self, Outcome, Plan},
     world::{Stop, World},
 };
-use crate::{controllers::queue, kinds::check::set_condition, runs::Services, subresources::kept_plan};
+use crate::{controllers::queue, kinds::check::set_condition, runs::Services, subresources::plan_text};
 
 /// What a look came to, for the condition `PullRequestsPlanned`.
 pub(super) type Told = (bool, &'static str, String);
@@ -117,8 +114,8 @@ impl World {
                 Outcome::Pending | Outcome::Failed(_) | Outcome::Refused(_) => None,
             };
             texts.push(match run {
-                Some(run) => match kept_plan(&self.services, &run).await {
-                    Ok(plan) => Some(render(&plan, Colour::Never)),
+                Some(run) => match plan_text(&self.services, &run).await {
+                    Ok(text) => Some(text),
                     Err(error) if matches!(error.code(), 404 | 422) => None,
                     // One Backend that is away keeps no other plan from being told.
                     Err(error) => return Ok(Err(error.message().to_owned())),

@@ -252,6 +252,16 @@ impl DocumentStore for S3Documents {
         compare(there.ok_or_else(|| DocumentError::Unavailable("the document was removed while it was put".into()))?)
     }
 
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError> {
+        let path = self.path(scope, digest)?;
+        match self.store.head(&path).await {
+            Ok(about) => Ok(Some(about.size)),
+            // That answer has no body, which would say whether it is the document or the bucket that is not there.
+            Err(object_store::Error::NotFound { .. }) => Ok(self.read(&path).await?.map(|there| there.len() as u64)),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
         match self.read(&self.path(scope, digest)?).await? {
             Some(bytes) if Digest::of(&bytes) != *digest => {
@@ -331,22 +341,33 @@ mod tests {
         fn refused(&self) {}
     }
 
+    /// What an object is told with, before its length.
+    const HEAD: &str = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nContent-Length: ";
+
+    fn store(server: &Server) -> S3Documents {
+        let location = S3Location {
+            bucket: "documents".to_owned(),
+            prefix: String::new(),
+            region: "us-east-1".to_owned(),
+            endpoint: server.url.clone(),
+            addressing: Addressing::Path,
+            writes: Writes::Conditional,
+        };
+        S3Documents::open(&location, Arc::new(Key), &S3Transport::default(), Patience::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_size_is_asked_for_once_and_nothing_is_read() {
+        let server = Server::start(format!("{HEAD}2147483648"), Vec::new(), Duration::ZERO).await;
+        let size = store(&server).size("shop", &Digest::of(b"plan")).await.unwrap();
+        assert_eq!((size, server.asked()), (Some(2_147_483_648), 1));
+    }
+
     #[tokio::test]
     async fn a_file_that_is_too_large_is_asked_for_once_and_not_read() {
-        let head = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nContent-Length: ";
         for (length, body, expected) in [(2_147_483_648_u64, "", None), (4, "plan", Some("plan"))] {
-            let server = Server::start(format!("{head}{length}"), vec![body.as_bytes().to_vec()], Duration::ZERO).await;
-            let location = S3Location {
-                bucket: "documents".to_owned(),
-                prefix: String::new(),
-                region: "us-east-1".to_owned(),
-                endpoint: server.url.clone(),
-                addressing: Addressing::Path,
-                writes: Writes::Conditional,
-            };
-            let store =
-                S3Documents::open(&location, Arc::new(Key), &S3Transport::default(), Patience::default()).unwrap();
-            match (store.file("releases/1.yaml", 4).await, expected) {
+            let server = Server::start(format!("{HEAD}{length}"), vec![body.as_bytes().to_vec()], Duration::ZERO).await;
+            match (store(&server).file("releases/1.yaml", 4).await, expected) {
                 (Ok(Some(bytes)), Some(expected)) => assert_eq!(bytes, expected),
                 (Err(DocumentError::TooLarge { most: 4, .. }), None) => {}
                 (other, _) => panic!("{other:?}"),

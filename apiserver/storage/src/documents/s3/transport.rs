@@ -7,7 +7,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use object_store::client::{
@@ -90,6 +90,8 @@ impl HttpService for Connector {
 impl Connector {
     async fn exchange(&self, request: Request<HttpRequestBody>) -> Result<Response<Bytes>, Failure> {
         let patience = self.patience(u64::try_from(request.body().content_length()).unwrap_or(u64::MAX));
+        // The answer to it has no body, whatever it says.
+        let is_head = request.method() == Method::HEAD;
         let wanted = request.extensions().get::<AtMost>().map_or(LARGEST, |most| most.0.min(LARGEST));
         let response = tokio::time::timeout(patience, self.transport.client.request(request));
         let response = response.await.map_err(|_| Failure::Slow(patience))?.map_err(|error| transport(&error))?;
@@ -105,6 +107,7 @@ impl Connector {
         let code = error_code(&body);
         match (parts.status, code.as_str()) {
             // What the client makes something of by itself.
+            (StatusCode::NOT_FOUND, "") if is_head => Ok(Response::from_parts(parts, Bytes::new())),
             (StatusCode::NOT_FOUND, "NoSuchKey") | (StatusCode::PRECONDITION_FAILED | StatusCode::NOT_MODIFIED, _) => {
                 Ok(Response::from_parts(parts, Bytes::new()))
             }
