@@ -194,6 +194,23 @@ impl Strategy for SourceStrategy {
         errors
     }
 
+    fn validate_create(&self, context: &RequestContext, object: &Source) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        // The repository is the record: what it has from before this rule is made again of it.
+        if !check::is_pushed(context) {
+            check::new_repository_address("spec.remote", &object.spec.remote, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Source, old: &Source) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if new.spec.remote != old.spec.remote {
+            check::new_repository_address("spec.remote", &new.spec.remote, &mut errors);
+        }
+        errors
+    }
+
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Source>) -> Result<(), ApiError> {
         match change {
             Admission::Create(source) => {
