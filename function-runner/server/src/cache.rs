@@ -56,7 +56,8 @@ impl CacheFolder {
             taken.ok_or_else(|| io::Error::other(format!("{} is used by {MOST} processes", root.display())))?;
         stoa_git::cache::remove_leftovers(&folder.path)?;
         make_own(&folder.path)?;
-        // One that is there may be from before, and everybody's. The folder around it may be somebody else's, as that of a volume is.
+        // One that is there may be from before, and everybody's. The folder around it may be somebody else's, as that of a
+        // volume is.
         if fs::metadata(&folder.path)?.permissions().mode() & 0o777 != OWN {
             fs::set_permissions(&folder.path, Permissions::from_mode(OWN))?;
         }

@@ -44,7 +44,8 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
             // Where a binding leads never changes: whoever made it so, it takes another.
             let (binding, wanted) = (binding.name_any(), &binding.role_ref.name);
             let message = format!(
-                "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is made anew"
+                "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is made \
+                 anew"
             );
             obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
             continue;
@@ -223,8 +224,8 @@ mod tests {
         }
     }
 
-    /// What is done about these members where these bindings are there, of somebody else where they have no users, and to another
-    /// role where they name one, as in `stoa:viewer to admin`; and with what it ends.
+    /// What is done about these members where these bindings are there, of somebody else where they have no users, and to
+    /// another role where they name one, as in `stoa:viewer to admin`; and with what it ends.
     async fn bound(
         refused: &'static str,
         there: &[(&str, &[&str])],
