@@ -19,6 +19,8 @@ pub struct Address {
     pub(crate) api: String,
     pub(crate) owner: String,
     pub(crate) name: String,
+    /// Whether the server is at the host that Git reaches the repository at, on whatever port.
+    is_at_remote: bool,
 }
 
 /// Why an address leads to no API. It says nothing of user and password.
@@ -51,6 +53,7 @@ impl Address {
         let mut parts = path.strip_suffix(".git").unwrap_or(path).rsplitn(3, '/');
         let (name, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let before = parts.next().unwrap_or_default();
+        let of_remote = server.as_ref().and_then(|server| server.parse::<http::Uri>().ok());
         if !is_name(owner) || !is_name(name) {
             return Err(InvalidAddress::Unnamed);
         }
@@ -78,13 +81,25 @@ impl Address {
             Provider::GitHub if host.eq_ignore_ascii_case("github.com") => "https://api.github.com".to_owned(),
             Provider::GitHub => format!("{root}/api/v3"),
         };
-        Ok(Self { provider, api, owner: owner.to_owned(), name: name.to_owned() })
+        let is_at_remote = of_remote.is_some_and(|remote| plain_host(&remote) == plain_host(&uri));
+        Ok(Self { provider, api, owner: owner.to_owned(), name: name.to_owned(), is_at_remote })
+    }
+
+    /// Whether the server is at the host that Git reaches the repository at, on whatever port.
+    pub fn is_at_remote(&self) -> bool {
+        self.is_at_remote
+    }
+
+    /// The host with its port, if it is another one than the repository's.
+    pub fn other_host(&self) -> Option<String> {
+        let named = || self.api.parse::<http::Uri>().map_or_else(|_| self.api.clone(), |uri| with_port(&uri));
+        (!self.is_at_remote).then(named)
     }
 
     /// The host with its port, if whoever makes the calls reaches itself by it.
     pub fn own_host(&self) -> Option<String> {
         let uri: http::Uri = self.api.parse().ok()?;
-        let host = host(&uri).trim_end_matches('.').to_ascii_lowercase();
+        let host = plain_host(&uri);
         let is_own = match host.parse::<IpAddr>() {
             Ok(ip) => ip.to_canonical().is_loopback() || ip.to_canonical().is_unspecified(),
             // Numbers that are no address in full, such as `127.1`, are one to resolvers.
@@ -93,9 +108,7 @@ impl Address {
                 last == "localhost" || last.starts_with(|c: char| c.is_ascii_digit())
             }
         };
-        let usual = if uri.scheme_str() == Some("http") { 80 } else { 443 };
-        let port = uri.port_u16().filter(|port| *port != usual);
-        is_own.then(|| port.map_or_else(|| host.clone(), |port| format!("{host}:{port}")))
+        is_own.then(|| with_port(&uri))
     }
 
     /// The server as it is named to people.
@@ -106,6 +119,21 @@ impl Address {
 
 fn host(uri: &http::Uri) -> &str {
     uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+}
+
+/// A host, whichever way it is written.
+fn plain_host(uri: &http::Uri) -> String {
+    host(uri).trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// The same with its port, unless that is the usual one.
+fn with_port(uri: &http::Uri) -> String {
+    let host = plain_host(uri);
+    let usual = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+    match uri.port_u16().filter(|port| *port != usual) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    }
 }
 
 /// The server that people open, if the address names one, and the path there.
@@ -228,6 +256,30 @@ mod tests {
             assert_eq!(own(remote, None), expected, "{remote}");
         }
         assert_eq!(own("git@git.example.com:shop/deploy.git", Some("https://127.0.0.1:6443")), "127.0.0.1:6443");
+    }
+
+    #[test]
+    fn server_at_another_host_than_the_repositorys_is_known() {
+        use Provider::{GitHub, Gitea};
+        let other = |provider: Provider, remote: &str, url: Option<&str>| {
+            let address = Address::new(provider, remote, url).unwrap();
+            let other = address.other_host();
+            assert_eq!(other.is_none(), address.is_at_remote());
+            other.unwrap_or_default()
+        };
+        for (provider, remote, url, expected) in [
+            (Gitea, "https://git.example.com/shop/deploy.git", None, ""),
+            (Gitea, "https://git.example.com/shop/deploy.git", Some("https://GIT.example.com.:3000"), ""),
+            (Gitea, "ssh://git@git.example.com:2222/shop/deploy.git", Some("https://git.example.com"), ""),
+            (GitHub, "git@github.com:shop/deploy.git", Some("https://github.com"), ""),
+            (Gitea, "git@git.example.com:shop/deploy.git", Some("https://forge.example.com"), "forge.example.com"),
+            (Gitea, "https://git.example.com/shop/deploy.git", Some("https://10.0.0.7:8443"), "10.0.0.7:8443"),
+            (Gitea, "https://x@git.example.com/shop/deploy.git", Some("https://x"), "x"),
+            (Gitea, "file:///srv/shop/deploy.git", Some("https://git.example.com"), "git.example.com"),
+            (GitHub, "git@git.example.com:shop/deploy.git", Some("https://github.com"), "api.github.com"),
+        ] {
+            assert_eq!(other(provider, remote, url), expected, "{remote} {url:?}");
+        }
     }
 
     proptest! {

@@ -108,6 +108,8 @@ pub struct Server {
     authorization: Option<HeaderValue>,
     secrets: Vec<String>,
     pauses: Pauses,
+    /// Whether errors have what the server says of a refusal.
+    quotes: bool,
     /// Whom a server limits: the address and the credentials, as a hash.
     limited: u64,
     /// Who we are there.
@@ -136,7 +138,15 @@ impl Server {
             authorization.as_ref().and_then(|value| value.to_str().ok()).and_then(|text| text.split(' ').nth(1));
         let password = credentials.basic.as_ref().map(|(_, password)| password.clone());
         let secrets = shown.map(str::to_owned).into_iter().chain(password).chain(credentials.token.clone()).collect();
-        Ok(Self { address, client, authorization, secrets, pauses, limited, login: OnceCell::new() })
+        let login = OnceCell::new();
+        Ok(Self { address, client, authorization, secrets, pauses, quotes: true, limited, login })
+    }
+
+    /// The same, but for what a server at another host than the repository's says of a refusal, of which errors have the status
+    /// alone: whoever named the host, or reads of it, may be one who could not ask there.
+    #[must_use]
+    pub fn quoting_at_remote_alone(self) -> Self {
+        Self { quotes: self.address.is_at_remote(), ..self }
     }
 
     /// The path of something in the repository, such as `pulls/7`.
@@ -194,7 +204,8 @@ impl Server {
         if head.status.is_success() {
             return Ok((head.headers, body));
         }
-        let error = answers::refusal(head.status, &head.headers, &body, Timestamp::now(), &self.secrets);
+        let said: &[u8] = if self.quotes { &body } else { &[] };
+        let error = answers::refusal(head.status, &head.headers, said, Timestamp::now(), &self.secrets);
         if let PullError::Limited { wait, .. } = &error {
             self.pauses.pause(self.limited, *wait);
         }

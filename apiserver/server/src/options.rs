@@ -9,6 +9,8 @@ use stoa_machinery::{
 };
 use stoa_storage::git::RemoteOptions;
 
+use crate::kinds::check::holds_credentials;
+
 /// Serves the Stoa API.
 #[derive(Debug, Parser)]
 #[command(name = "stoa-apiserver", version, about)]
@@ -244,13 +246,11 @@ impl GitRemoteOptions {
 
 /// Checks the URL of a remote. What is wrong with one that holds a password is told without it.
 fn check_remote(url: &str) -> Result<(), String> {
-    if let Some((scheme, rest)) = url.split_once("://") {
+    if let Some((scheme, _)) = url.split_once("://") {
         if !["https", "http", "ssh", "file"].contains(&scheme) {
             return Err("the URL has to begin with https://, http://, ssh:// or file://".to_owned());
         }
-        let authority = rest.split('/').next().unwrap_or_default();
-        let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
-        if user.contains(':') || (!user.is_empty() && scheme != "ssh") {
+        if holds_credentials(url) {
             return Err("credentials do not belong into the URL; see --git-remote-credentials-dir".to_owned());
         }
         return Ok(());
@@ -349,6 +349,7 @@ mod tests {
         for (url, why) in [
             ("https://bot:hunter2@git.example.com/x", "--git-remote-credentials-dir"),
             ("https://hunter2@git.example.com/x", "--git-remote-credentials-dir"),
+            ("https://git.example.com/x?token=hunter2", "--git-remote-credentials-dir"),
             ("bot:hunter2://x/y", "http://"),
             ("git://hunter2@x/y", "http://"),
             ("hunter2", "no URL"),

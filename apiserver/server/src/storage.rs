@@ -1,5 +1,7 @@
 //! Where the log is: in local files, for one replica, or on etcd, for any number of them.
 
+mod recent;
+
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
@@ -21,6 +23,7 @@ use stoa_storage::{
     local::LocalOptions,
 };
 
+use self::recent::Recent;
 use crate::{leader::Candidate, options::StorageOptions};
 
 /// The holder of leases where there are no other replicas.
@@ -66,7 +69,7 @@ pub(crate) async fn open(
         ..EtcdOptions::new(servers, options.etcd_prefix.clone())
     });
     let log = Arc::new(log.await.context("the log on etcd cannot be opened")?);
-    health.add("etcd", Probe::Ready, EtcdCheck(log.clone()));
+    health.add("etcd", Probe::Ready, Recent::new(EtcdCheck(log.clone())));
     let reload = EtcdCertificates { files, log: log.clone(), current: Mutex::new(tls) };
     let candidate = Candidate::replica(log.clone(), identity.clone(), metrics)?;
     tracing::info!(identity, servers = ?options.etcd_servers, prefix = options.etcd_prefix, "a replica on etcd");

@@ -4,11 +4,14 @@
 //! killed one left from what the other is writing. So each has a folder of its own below the given one, locked as long as
 //! it lives: `0` for the only one there is, the next number while that is taken.
 //!
+//! What is fetched with somebody's credentials is nobody else's, other users of the machine included.
+//!
 //! In it are the caches of sources (`git`) and the copies of GitOps repositories (`gitops`), each for one remote and one set of
 //! credentials, in a folder that goes when nobody has used it for some time ([`keep_sweeping`]).
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 /// More runners than this never share a directory.
 const MOST: u32 = 64;
+/// Only this user of the machine comes to what is in a folder.
+const OWN: u32 = 0o700;
 
 /// A folder that is this process's alone until it is dropped.
 #[derive(Debug)]
@@ -32,7 +37,7 @@ impl CacheFolder {
     ///
     /// When files cannot be read or written, or all folders are taken.
     pub(crate) fn take(root: &Path) -> io::Result<Self> {
-        fs::create_dir_all(root)?;
+        make_own(root)?;
         let mut taken = None;
         for number in 0..MOST {
             let path = root.join(number.to_string());
@@ -50,7 +55,12 @@ impl CacheFolder {
         let folder =
             taken.ok_or_else(|| io::Error::other(format!("{} is used by {MOST} processes", root.display())))?;
         stoa_git::cache::remove_leftovers(&folder.path)?;
-        fs::create_dir_all(&folder.path)?;
+        make_own(&folder.path)?;
+        // One that is there may be from before, and everybody's. The folder around it may be somebody else's, as that of a
+        // volume is.
+        if fs::metadata(&folder.path)?.permissions().mode() & 0o777 != OWN {
+            fs::set_permissions(&folder.path, Permissions::from_mode(OWN))?;
+        }
         Ok(folder)
     }
 
@@ -67,8 +77,13 @@ impl CacheFolder {
     }
 }
 
-/// How often it is looked what nobody uses any more, and whether all of it has too much: sources may grow by a few GiB with
-/// each fetch.
+/// Makes a folder that only its owner comes to, unless it is there.
+fn make_own(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(OWN).create(folder)
+}
+
+/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched of a source
+/// room is made for it besides ([`crate::source::Sources`]).
 const EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Removes what is not to be kept any more, now and from time to time.
@@ -110,6 +125,22 @@ mod tests {
         drop((first, second));
         CacheFolder::take(root.path()).unwrap();
         assert!(!root.path().join("1").exists(), "nobody has it any more");
+    }
+
+    #[test]
+    fn nobody_else_comes_to_what_is_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let root = folder.path().join("runner/cache");
+        let first = CacheFolder::take(&root).unwrap();
+        assert_eq!([mode(&root), mode(first.path())], [OWN; 2]);
+        // It is from before, and below somebody else's.
+        for path in [&*root, first.path()] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        drop(first);
+        let first = CacheFolder::take(&root).unwrap();
+        assert_eq!([mode(&root), mode(first.path())], [0o755, OWN]);
     }
 
     #[test]

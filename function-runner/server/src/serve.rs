@@ -58,8 +58,9 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     if let Some(listen) = args.metrics_listen {
         metrics::listen(listen, metrics.clone(), ended.clone()).await?;
     }
-    let caches = Folders::new(cache.until_the_end());
-    tokio::spawn(cache::keep_sweeping(caches.clone(), args.cache.of_folders(), ended.clone()));
+    let bounds = args.cache.of_folders();
+    let caches = Folders::new(cache.until_the_end()).of_at_most(bounds.bytes);
+    tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, ended.clone()));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<FunctionRunnerServer<Service>>().await;
     if let Some(listen) = args.health_listen {

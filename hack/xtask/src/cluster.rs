@@ -231,7 +231,7 @@ impl Cluster {
 
 /// Starts what is not running yet. A second call changes nothing.
 pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
-    let cluster = Cluster { dir: paths::make_folder(dir)? };
+    let cluster = Cluster { dir: paths::make_own_folder(dir)? };
     let _lock = cluster.lock()?;
     let mut state = State::load_or_new(&cluster.dir)?;
     control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;

@@ -1,7 +1,8 @@
 //! Where things are: the repository, the cache that outlives it, and what cargo builds.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -37,6 +38,13 @@ pub(crate) fn cargo_target() -> PathBuf {
 pub(crate) fn make_folder(path: &Path) -> Result<PathBuf> {
     fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
     fs::canonicalize(path).with_context(|| format!("resolving {}", path.display()))
+}
+
+/// Makes a folder that only its owner comes to, unless it is there: keys and the data of servers are in it.
+pub(crate) fn make_own_folder(path: &Path) -> Result<PathBuf> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("making {}", path.display()))?;
+    make_folder(path)
 }
 
 /// Waits for the lock file at `path` and holds it until the result is dropped.

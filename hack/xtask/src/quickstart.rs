@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     if args.stop {
         return stop(&args.dir);
     }
-    let dir = paths::make_folder(&args.dir)?;
+    let dir = paths::make_own_folder(&args.dir)?;
     let _lock = paths::lock(&dir.join(".quickstart.lock"))?;
     let profile = if args.debug { Profile::Debug } else { Profile::Release };
     let (kubeconfig, target) = if args.cluster {

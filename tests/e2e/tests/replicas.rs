@@ -572,16 +572,18 @@ fn manifests_of_replicas_are_valid() {
     }
     let plain = &object(&plain, "Deployment")["spec"]["template"]["spec"];
 
-    // An overlay with the components for a remote of record and for where runners may go, as an operator has it.
+    // An overlay with the components for a remote of record and for where both programs may go, as an operator has it.
     let overlay = tempfile::tempdir().unwrap();
     let up = "../".repeat(overlay.path().canonicalize().unwrap().components().count() - 1);
     let relative = format!("{up}{}", manifests.display().to_string().trim_start_matches('/'));
     let kustomization = format!(
-        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{relative}]\ncomponents: [{relative}/remote, {relative}/egress]\n"
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{relative}]\ncomponents: [{relative}/remote, {relative}/egress, {relative}/egress-apiserver]\n"
     );
     std::fs::write(overlay.path().join("kustomization.yaml"), kustomization).unwrap();
     let with_remote = applied(overlay.path());
-    object_of("function-runner-egress", &with_remote, "NetworkPolicy");
+    for program in ["function-runner", "stoa-apiserver"] {
+        object_of(&format!("{program}-egress"), &with_remote, "NetworkPolicy");
+    }
     let with_remote = &object(&with_remote, "Deployment")["spec"]["template"]["spec"];
     let list = |spec: &serde_json::Value, path: &str| spec.pointer(path).and_then(|list| list.as_array()).cloned();
     let added = |path: &str| {

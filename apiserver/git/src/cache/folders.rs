@@ -1,11 +1,13 @@
 //! The folders that a process keeps for later, which go once nobody has used them for long, or they have too much.
 //!
 //! Start at [`Folders::take`]. When a folder was last used is its own time of modification, so that the next process knows, too.
+//! How much each has is noted where it is looked at ([`Folders::sweep`], [`Folders::measure`]), so that
+//! [`Folders::make_room`] takes no look at all of it.
 //!
 //! **Invariant:** no folder goes while somebody has its [`Kept`].
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -31,7 +33,13 @@ pub struct Bounds {
 #[derive(Clone, Debug)]
 pub struct Folders {
     root: PathBuf,
+    /// How many bytes all of them may have together before there is more.
+    most: u64,
     in_use: Arc<Mutex<HashMap<PathBuf, Weak<Used>>>>,
+    /// How many bytes each had when it was looked at last.
+    sizes: Arc<Mutex<HashMap<PathBuf, u64>>>,
+    /// Held by whoever makes room: two would each remove enough.
+    making_room: Arc<Mutex<()>>,
 }
 
 /// A folder that stays for as long as this does, or a clone of it.
@@ -41,6 +49,8 @@ pub struct Kept(Arc<Used>);
 #[derive(Debug)]
 struct Used {
     path: PathBuf,
+    /// For whom, if that is known.
+    user: String,
 }
 
 impl Kept {
@@ -71,11 +81,27 @@ struct Candidate {
 impl Folders {
     /// Those below this one.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, in_use: Arc::default() }
+        Self { root, most: u64::MAX, in_use: Arc::default(), sizes: Arc::default(), making_room: Arc::default() }
+    }
+
+    /// The same, for which [`make_room`](Self::make_room) has so many bytes.
+    #[must_use]
+    pub fn of_at_most(self, bytes: u64) -> Self {
+        Self { most: bytes, ..self }
+    }
+
+    /// How many bytes all of them may have together before there is more.
+    pub fn most(&self) -> u64 {
+        self.most
     }
 
     /// A folder, whether it is there or not. Several may have one at once.
     pub fn take(&self, kind: &str, name: &str) -> Kept {
+        self.take_for(kind, name, "")
+    }
+
+    /// The same for somebody whose use is [counted](Self::used_by): of several who have it at once, the first.
+    pub fn take_for(&self, kind: &str, name: &str, user: &str) -> Kept {
         let path = self.root.join(kind).join(name);
         let mut in_use = self.in_use();
         if let Some(used) = in_use.get(&path).and_then(Weak::upgrade) {
@@ -84,7 +110,7 @@ impl Folders {
         in_use.retain(|_, used| used.strong_count() > 0);
         // A process that is killed notes nothing when it ends.
         use_now(&path);
-        let used = Arc::new(Used { path: path.clone() });
+        let used = Arc::new(Used { path: path.clone(), user: user.to_owned() });
         in_use.insert(path, Arc::downgrade(&used));
         Kept(used)
     }
@@ -96,7 +122,65 @@ impl Folders {
     ///
     /// When a folder cannot be read, and then none goes; or cannot be removed, and then the others go all the same.
     pub fn sweep(&self, bounds: Bounds) -> io::Result<usize> {
-        let mut candidates = self.candidates()?;
+        let candidates = self.candidates()?;
+        self.note(&candidates);
+        self.shrink(candidates, bounds).map(|(removed, _)| removed)
+    }
+
+    /// Looks how many bytes a folder has, and notes it; none where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn measure(&self, folder: &Kept) -> io::Result<u64> {
+        let bytes = size(folder.path())?;
+        self.sizes().insert(folder.path().to_owned(), bytes);
+        Ok(bytes)
+    }
+
+    /// How many bytes a folder had when it was looked at last.
+    pub fn size_of(&self, folder: &Kept) -> u64 {
+        self.sizes().get(folder.path()).copied().unwrap_or_default()
+    }
+
+    /// How many bytes the folders had when they were looked at last that are in use for somebody, one of them aside.
+    pub fn used_by(&self, user: &str, besides: &Kept) -> u64 {
+        let used: Vec<Arc<Used>> = self.in_use().values().filter_map(Weak::upgrade).collect();
+        let sizes = self.sizes();
+        let of_user = used.iter().filter(|used| used.user == user && used.path != besides.path());
+        of_user.filter_map(|used| sizes.get(&used.path)).sum()
+    }
+
+    /// Whether all had more than they may have together when they were looked at last.
+    pub fn is_over(&self) -> bool {
+        self.sizes().values().sum::<u64>() > self.most
+    }
+
+    /// Removes the folders last used longest ago that nobody uses, while all had more than they may have together when they
+    /// were looked at last. Returns whether they have no more than that now.
+    ///
+    /// # Errors
+    ///
+    /// As [`sweep`](Self::sweep) has them.
+    pub fn make_room(&self) -> io::Result<bool> {
+        let _making = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted: Vec<(PathBuf, u64)> = self.sizes().iter().map(|(path, bytes)| (path.clone(), *bytes)).collect();
+        let mut candidates = Vec::new();
+        for (path, bytes) in noted {
+            match fs::metadata(&path) {
+                Ok(metadata) => candidates.push(Candidate { path, used: metadata.modified()?, bytes }),
+                Err(err) if is_absent(&err) => {
+                    self.sizes().remove(&path);
+                }
+                Err(err) => return Err(err),
+            }
+        }
+        let bounds = Bounds { unused: Duration::MAX, bytes: self.most };
+        self.shrink(candidates, bounds).map(|(_, left)| left <= self.most)
+    }
+
+    /// Removes of these what is not to be kept: how many went, and how many bytes are left.
+    fn shrink(&self, mut candidates: Vec<Candidate>, bounds: Bounds) -> io::Result<(usize, u64)> {
         candidates.sort_by_key(|candidate| candidate.used);
         let (now, mut bytes) = (SystemTime::now(), candidates.iter().map(|candidate| candidate.bytes).sum::<u64>());
         let (mut removed, mut failed) = (0, None);
@@ -106,12 +190,29 @@ impl Folders {
                 break;
             }
             match self.remove(&candidate) {
-                Ok(true) => (removed, bytes) = (removed + 1, bytes - candidate.bytes),
+                Ok(true) => {
+                    (removed, bytes) = (removed + 1, bytes - candidate.bytes);
+                    self.sizes().remove(&candidate.path);
+                }
                 Ok(false) => {}
                 Err(err) => failed = Some(err),
             }
         }
-        failed.map_or(Ok(removed), Err)
+        failed.map_or(Ok((removed, bytes)), Err)
+    }
+
+    /// Notes how much each folder has. One that is in use may have more by now than it had when it was looked at here.
+    fn note(&self, candidates: &[Candidate]) {
+        let in_use: HashSet<PathBuf> = {
+            let in_use = self.in_use();
+            in_use.iter().filter(|(_, used)| used.strong_count() > 0).map(|(path, _)| path.clone()).collect()
+        };
+        let mut sizes = self.sizes();
+        sizes.retain(|path, _| in_use.contains(path));
+        for Candidate { path, bytes, .. } in candidates {
+            let noted = sizes.entry(path.clone()).or_default();
+            *noted = (*noted).max(*bytes);
+        }
     }
 
     /// Removes a folder, unless somebody has it, or had it since it was looked at.
@@ -150,6 +251,10 @@ impl Folders {
             }
         }
         Ok(candidates)
+    }
+
+    fn sizes(&self) -> MutexGuard<'_, HashMap<PathBuf, u64>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn in_use(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<Used>>> {
@@ -256,6 +361,47 @@ mod tests {
         assert_eq!(left(root.path()), ["3", "new-1"], "what is in use stays, whatever it has");
         drop(used);
         assert_eq!(folders.sweep(Bounds { bytes: 1, ..WEEK }).unwrap(), 1);
+    }
+
+    #[test]
+    fn room_is_made_of_what_nobody_uses() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = made(root.path(), &[0, 1, 2, 3]).of_at_most(300 << 10);
+        assert!(!folders.is_over() && folders.make_room().unwrap(), "nothing is known yet");
+        assert_eq!(folders.sweep(WEEK).unwrap(), 0);
+        assert!(folders.is_over());
+        let used = folders.take("git", "3");
+        assert!(folders.make_room().unwrap() && !folders.is_over());
+        assert_eq!(left(root.path()), ["0", "3"]);
+
+        let before = folders.candidates().unwrap();
+        fs::write(used.path().join("objects/pack"), vec![0; 500 << 10]).unwrap();
+        assert!(folders.size_of(&used) < 200 << 10, "nobody looked");
+        assert!(folders.measure(&used).unwrap() > 500 << 10);
+        folders.note(&before);
+        assert!(folders.is_over() && folders.size_of(&used) > 500 << 10, "a look that began before takes nothing back");
+        assert!(!folders.make_room().unwrap());
+        assert_eq!(left(root.path()), ["3"], "what is in use stays");
+        drop(used);
+        assert!(folders.make_room().unwrap());
+        assert!(left(root.path()).is_empty() && !folders.is_over());
+    }
+
+    #[test]
+    fn what_somebody_uses_is_counted_and_what_is_asked_for_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = made(root.path(), &[0, 1, 2, 3]);
+        folders.sweep(WEEK).unwrap();
+        let [one, two, of_other] =
+            [("0", "a"), ("1", "a"), ("2", "b")].map(|(name, user)| folders.take_for("git", name, user));
+        let bytes = folders.size_of(&one);
+        assert!(bytes > 100 << 10);
+        assert_eq!(folders.used_by("a", &one), folders.size_of(&two));
+        assert_eq!(folders.used_by("a", &of_other), bytes + folders.size_of(&two));
+        let again = folders.take_for("git", "0", "b");
+        assert_eq!((folders.used_by("b", &of_other), folders.used_by("c", &one)), (0, 0), "the first one has it");
+        drop((one, two, again));
+        assert_eq!(folders.used_by("a", &of_other), 0);
     }
 
     #[test]

@@ -282,6 +282,8 @@ async fn errors_have_no_credentials() {
     let error = server.list_open("main").await.unwrap_err();
     assert!(matches!(&error, PullError::Unauthorized(said) if said.contains("(sensitive) is not known")), "{error}");
     assert!(!format!("{error:?} {server:?}").contains("hunter2"));
+    let error = server.quoting_at_remote_alone().list_open("main").await.unwrap_err();
+    assert_eq!(error, PullError::Unauthorized(format!("{}/api/v1: it answered 401 Unauthorized", bed.forge.url())));
     let basic = Credentials::of_keys(|key| match key {
         "username" => Some(&b"bot\n"[..]),
         "password" => Some(&b"hunter2\n"[..]),

@@ -38,6 +38,18 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
     let mut obstacle = None;
     for mut binding in wanted {
         let existing = existing(&binding);
+        if let Some(RoleRef { kind, name: role, .. }) =
+            existing.map(|it| &it.role_ref).filter(|of| **of != binding.role_ref)
+        {
+            // Where a binding leads never changes: whoever made it so, it takes another.
+            let (binding, wanted) = (binding.name_any(), &binding.role_ref.name);
+            let message = format!(
+                "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is made \
+                 anew"
+            );
+            obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
+            continue;
+        }
         if existing.is_some_and(|existing| existing.subjects == binding.subjects) {
             continue;
         }
@@ -212,8 +224,8 @@ mod tests {
         }
     }
 
-    /// What is done about these members where these bindings are there, of somebody else where they have no users; and
-    /// with what it ends.
+    /// What is done about these members where these bindings are there, of somebody else where they have no users, and to
+    /// another role where they name one, as in `stoa:viewer to admin`; and with what it ends.
     async fn bound(
         refused: &'static str,
         there: &[(&str, &[&str])],
@@ -227,13 +239,14 @@ mod tests {
         let organizations = world.registry.api::<Organization>();
         let organization = organizations.create(&Organization::new("acme", spec)).await.unwrap();
         let binding = |(role, users): &(&str, &[&str])| -> RoleBinding {
+            let (name, role) = role.split_once(" to ").unwrap_or((*role, *role));
             let uid = organization.uid().filter(|_| !users.is_empty()).unwrap_or_default();
             let annotations = BTreeMap::from([(labels::ORGANIZATION_UID, uid)]);
             let users = users.iter().map(|name| json!({"kind": "User", "name": name, "apiGroup": RBAC}));
             serde_json::from_value(json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
-                "metadata": {"name": role, "namespace": "acme", "resourceVersion": "1", "annotations": annotations},
+                "metadata": {"name": name, "namespace": "acme", "resourceVersion": "1", "annotations": annotations},
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
                 "subjects": users.collect::<Vec<_>>(),
             }))
@@ -273,6 +286,19 @@ mod tests {
         let expected = ["stoa:developer: b b", "stoa:viewer: cat", "stoa:approver: dan"];
         assert_eq!((calls, failed), (expected.map(str::to_owned).to_vec(), Some(422)));
         assert!(told.starts_with("False RoleBindingRefused: ") && told.contains("subjects[0].name"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn binding_of_ours_that_leads_to_another_role_is_told_and_keeps_no_other_waiting() {
+        // Whether or not it is of those who are to have the role.
+        for users in [&["bob"][..], &["bob", "eve"][..]] {
+            let there = [("stoa:developer to cluster-admin", users), ("stoa:viewer", &["eve"][..])];
+            let (calls, told, failed) = bound("", &there, &[("bob", "developer"), ("cat", "viewer")]).await;
+            assert_eq!((calls, failed), (vec!["stoa:viewer: cat".to_owned()], None));
+            let message = "rolebinding acme/stoa:developer leads to ClusterRole cluster-admin, not to ClusterRole \
+                           stoa:developer: delete it, and it is made anew";
+            assert_eq!(told, format!("False RoleBindingExists: {message}"));
+        }
     }
 
     #[test]

@@ -126,6 +126,30 @@ pub(crate) fn repository_address(path: &str, value: &str, errors: &mut Vec<Field
     }
 }
 
+/// Whether the address of a repository holds what may let somebody in: a password, a query, or a user, who is as often as not a
+/// token. SSH alone needs a user.
+pub(crate) fn holds_credentials(address: &str) -> bool {
+    let Some((scheme, rest)) = address.split_once("://") else { return false };
+    let scheme = scheme.to_ascii_lowercase();
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    let has_query = rest.contains('?') && matches!(scheme.as_str(), "http" | "https");
+    has_query || user.contains(':') || (!user.is_empty() && scheme != "ssh")
+}
+
+/// Refuses a new address of a repository that [holds credentials](holds_credentials), besides a password, which
+/// [`repository_address`] refuses. There may be some from before this was refused.
+pub(crate) fn new_repository_address(path: &str, value: &str, errors: &mut Vec<FieldError>) {
+    let mut told = Vec::new();
+    repository_address(path, value, &mut told);
+    if told.is_empty() && holds_credentials(value) {
+        // The value is left out of the message, because it holds what should not be shown.
+        let message = "the address must not contain a user, other than of ssh://, or a query, which may be a token; use \
+                       secretRef";
+        errors.push(FieldError::forbidden(path, message));
+    }
+}
+
 /// The URL of a service over HTTP, without credentials in it; nothing, with an error, if it is none.
 pub(crate) fn service_url(
     path: &str,

@@ -67,7 +67,7 @@ fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<F
     let url = format!("{PATH}.url");
     // The values are left out of the messages, because they may hold what should not be shown.
     match pull_requests_at(spec, plans) {
-        // Whoever writes sources is to reach nothing beside the server by it, unless they may: see `require_own_host`.
+        // Whoever writes sources is to reach nothing beside the server by it, unless they may: see `require_host_of_pulls`.
         Ok(_) if plans.url.to_ascii_lowercase().starts_with("http:") => {
             errors.push(FieldError::forbidden(url, "must be https"));
         }
@@ -86,15 +86,17 @@ fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<F
     }
 }
 
-/// Requires what it takes to have the server ask itself for pull requests: whoever writes sources need not reach what listens on
-/// its loopback.
+/// Requires what it takes to have the server ask for pull requests at another host than the repository's, or ask itself: whoever
+/// writes sources need not reach what it reaches, least of all what listens on its loopback.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the host.
-async fn require_own_host(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
+async fn require_host_of_pulls(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
     let Some(plans) = &source.spec.pull_requests else { return Ok(()) };
-    match pull_requests_at(&source.spec, plans).ok().and_then(|address| address.own_host()) {
+    // One that leads nowhere is refused by `validate`.
+    let address = pull_requests_at(&source.spec, plans).ok();
+    match address.and_then(|address| address.own_host().or_else(|| address.other_host())) {
         Some(host) => require_host(context, &source.namespace().unwrap_or_default(), &host).await,
         None => Ok(()),
     }
@@ -194,10 +196,27 @@ impl Strategy for SourceStrategy {
         errors
     }
 
+    fn validate_create(&self, context: &RequestContext, object: &Source) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        // The repository is the record: what it has from before this rule is made again of it.
+        if !check::is_pushed(context) {
+            check::new_repository_address("spec.remote", &object.spec.remote, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Source, old: &Source) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if new.spec.remote != old.spec.remote {
+            check::new_repository_address("spec.remote", &new.spec.remote, &mut errors);
+        }
+        errors
+    }
+
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Source>) -> Result<(), ApiError> {
         match change {
             Admission::Create(source) => {
-                require_own_host(context, source).await?;
+                require_host_of_pulls(context, source).await?;
                 require_secrets(context, source).await?;
                 trigger::require_of_source(&self.lookup, context, source).await
             }
@@ -207,7 +226,7 @@ impl Strategy for SourceStrategy {
                     require_secrets(context, new).await?;
                 }
                 if leads_elsewhere {
-                    require_own_host(context, new).await?;
+                    require_host_of_pulls(context, new).await?;
                     trigger::require_of_source(&self.lookup, context, new).await?;
                 }
                 Ok(())

@@ -243,6 +243,16 @@ fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Finds what is wrong with what is new. What a workspace has from before this was refused keeps nobody from changing it.
+fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldError> {
+    let mut errors = clusters::validate_new(new, old);
+    let repository = |spec: &WorkspaceSpec| spec.gitops.as_ref().map(|gitops| gitops.repository.clone());
+    if let Some(address) = repository(new).filter(|address| old.and_then(repository).as_ref() != Some(address)) {
+        check::new_repository_address("spec.gitops.repository", &address, &mut errors);
+    }
+    errors
+}
+
 /// What a workspace leads to.
 enum Place<'a> {
     /// Clusters, which are known by their names.
@@ -409,7 +419,7 @@ impl Strategy for WorkspaceStrategy {
         if check::is_pushed(context) {
             return Vec::new();
         }
-        let mut errors = clusters::validate_new(&object.spec, None);
+        let mut errors = validate_new(&object.spec, None);
         let name = object.name_any();
         if name.contains('.') {
             let message = "must not contain dots, which set it apart in the names of Releases and Resources";
@@ -419,6 +429,6 @@ impl Strategy for WorkspaceStrategy {
     }
 
     fn validate_update(&self, new: &Workspace, old: &Workspace) -> Vec<FieldError> {
-        clusters::validate_new(&new.spec, Some(&old.spec))
+        validate_new(&new.spec, Some(&old.spec))
     }
 }

@@ -36,6 +36,9 @@ pub(super) struct Job {
     pub(super) with_strays: bool,
     #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     pub(super) question: Option<Question>,
+    /// Whether nothing may be fetched, as there is no room for it.
+    #[prost(bool, tag = "13")]
+    pub(super) lacks_room: bool,
 }
 
 /// What is asked. The requests have no source here.
@@ -78,6 +81,9 @@ pub(super) struct Answer {
     pub(super) log: String,
     #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     reply: Option<Reply>,
+    /// Whether the cache may have more than before.
+    #[prost(bool, tag = "13")]
+    pub(super) has_fetched: bool,
 }
 
 /// What a question is answered with.
@@ -128,16 +134,18 @@ impl Job {
 
     pub(super) fn answer(self, progress: Progress) -> Answer {
         let path = self.path();
-        let Self { source: Some(source), most_strays, with_strays, question: Some(question), .. } = self else {
+        let Self { source: Some(source), most_strays, with_strays, question: Some(question), lacks_room, .. } = self
+        else {
             return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
         };
         if let Question::Reach(asked) = question {
             return Answer::of(Ok(Reply::Reached(repositories::reach(&path, &source, asked, progress))), false);
         }
         match Cache::open(&path, source, most_strays as usize, with_strays) {
-            Ok(cache) => {
+            Ok(mut cache) => {
+                cache.has_room = !lacks_room;
                 let answered = question.of(&cache);
-                Answer::of(answered, cache.lacks_stray.get())
+                Answer { has_fetched: cache.has_fetched.get(), ..Answer::of(answered, cache.lacks_stray.get()) }
             }
             Err(failure) => Answer::of(Err(failure), false),
         }

@@ -52,6 +52,10 @@ const MOST_OBJECTS: usize = 20_000_000;
 /// The largest file of a cache, in bytes, however it comes about.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
 
+/// The most that a cache has after a call, in bytes: the largest pack with what leads to its objects, and some that came later.
+/// libgit2 removes nothing that is of no use any more, so one with more is made anew.
+const MOST_OF_A_CACHE: u64 = 6 << 30;
+
 /// The most that is told of a source at once, in bytes: files of 64 MiB, with their paths.
 pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
 
@@ -100,6 +104,10 @@ struct Cache {
     with_strays: bool,
     /// Whether one is missing that was not asked for.
     lacks_stray: Cell<bool>,
+    /// Whether there is room for what is fetched.
+    has_room: bool,
+    /// Whether anything may have come.
+    has_fetched: Cell<bool>,
 }
 
 /// Why nothing was fetched.
@@ -123,7 +131,8 @@ impl Cache {
             Ok((repository, strays))
         };
         let (repository, strays) = open().map_err(|err: git2::Error| error::here(&err))?;
-        Ok(Self { repository, strays, source, with_strays, lacks_stray: Cell::new(false) })
+        let (lacks_stray, has_fetched) = (Cell::new(false), Cell::new(false));
+        Ok(Self { repository, strays, source, with_strays, lacks_stray, has_room: true, has_fetched })
     }
 
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
@@ -276,8 +285,18 @@ impl Cache {
         self.fetch(&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
     }
 
+    /// Refuses to fetch anything where there is no room for it. What is here is told all the same.
+    fn require_room(&self) -> Result<(), Failure> {
+        if self.has_room {
+            return Ok(());
+        }
+        let message = "what is kept of the organization's sources that are in use takes more than its share; try again";
+        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, message))
+    }
+
     /// Asks for a commit that no ref leads to, which may be anybody's.
     fn fetch_stray(&self, oid: Oid) -> Result<(), Failure> {
+        self.require_room()?;
         let repository = self.strays.ready(&self.repository).map_err(|err| error::here(&err))?;
         match self.fetch_into(&repository, &[strays::refspec(oid).as_str()]) {
             Ok(()) => self.strays.show(&self.repository).map_err(|err| error::here(&err)),
@@ -304,6 +323,7 @@ impl Cache {
     }
 
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
+        self.require_room()?;
         self.fetch_into(&self.repository, refspecs).map_err(
             |Unfetched { err, is_over, .. }| {
                 if is_over { self.too_large() } else { self.explain(&err) }
@@ -313,6 +333,7 @@ impl Cache {
 
     /// Fetches into a repository. What is more than a source may have is not received to its end.
     fn fetch_into(&self, repository: &Repository, refspecs: &[&str]) -> Result<(), Unfetched> {
+        self.has_fetched.set(true);
         let (has_begun, is_over) = (Cell::new(false), Cell::new(false));
         let mut callbacks = auth::callbacks(&self.source);
         callbacks.transfer_progress(|progress| {

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 use super::job::{Answer, Job, Question, Reply};
 use super::readers::{Reader, Readers, Unanswered};
-use super::{Content, Looked, Resolved, cache_name, refs, strays};
+use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, refs, strays};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 
@@ -36,6 +36,8 @@ pub(crate) struct Sources {
     pub(super) late: Late,
     /// How many commits that no ref leads to are kept of a source.
     pub(super) most_strays: u32,
+    /// How many bytes a cache may have after a call.
+    pub(super) most_of_a_cache: u64,
     /// What may be named by path.
     pub(super) local: LocalRepositories,
 }
@@ -114,6 +116,7 @@ impl Sources {
             places: Arc::new(Semaphore::new(READS)),
             late: Late::default(),
             most_strays: strays::MOST,
+            most_of_a_cache: MOST_OF_A_CACHE,
             local,
         }
     }
@@ -239,7 +242,7 @@ impl Sources {
         }
         let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
         self.local.check(&source.remote).map_err(unauthorized)?;
-        let kept = self.caches.take("git", &cache_name(source));
+        let kept = self.caches.take_for("git", &cache_name(source), &source.organization);
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             // One that nobody has, or waits for, is nothing to keep.
@@ -271,13 +274,62 @@ impl Sources {
         };
         tokio::spawn(visited.in_current_span()).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
     }
+
+    /// Whether more may be fetched into a cache, to make room for which what nobody uses goes. There is none where all have too
+    /// much that are in use, and those of the organization, that cache aside, more than half of what all may have: the
+    /// sources of one do not fill the disk.
+    async fn has_room(&self, cache: &Kept, organization: &str) -> Result<bool, Failure> {
+        if !self.caches.is_over() {
+            return Ok(true);
+        }
+        let caches = self.caches.clone();
+        let made = on_files(move || Ok(caches.make_room())).await?;
+        let is_made = made.unwrap_or_else(|error| {
+            tracing::warn!(%error, "caches that nobody uses cannot be removed");
+            false
+        });
+        // What belongs to no organization has no share, as of processes.
+        Ok(is_made || organization.is_empty() || self.caches.used_by(organization, cache) <= self.caches.most() / 2)
+    }
+
+    /// Notes how much a cache has by now.
+    async fn measure(&self, cache: &Kept) -> Result<(), Failure> {
+        let (caches, cache) = (self.caches.clone(), cache.clone());
+        on_files(move || {
+            if let Err(error) = caches.measure(&cache) {
+                tracing::warn!(%error, directory = %cache.path().display(), "it is not known how much a cache has");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    fn has_too_much(&self, cache: &Kept) -> bool {
+        self.caches.size_of(cache) > self.most_of_a_cache
+    }
+
+    /// Removes a cache, which whoever asks next fetches anew.
+    async fn remove(&self, cache: &Kept) -> Result<(), Failure> {
+        let removed = cache.clone();
+        on_files(move || {
+            let directory = removed.path().display();
+            match stoa_git::cache::remove(removed.path()) {
+                Ok(()) => tracing::info!(%directory, "a source that has grown too large is fetched anew"),
+                Err(error) => tracing::warn!(%error, %directory, "a cache that has grown too large cannot be removed"),
+            }
+            Ok(())
+        })
+        .await?;
+        self.measure(cache).await
+    }
 }
 
 /// A process at work in the cache of a source, for whoever asks.
 pub(super) struct Visit {
     job: Job,
     reader: Reader,
-    late: Late,
+    cache: Kept,
+    sources: Sources,
     /// Ends when nobody waits any more.
     gone: CancellationToken,
     /// Whether the process may have left something unfinished.
@@ -295,18 +347,25 @@ async fn visit<T: Send>(
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
     let reader = gone.run_until_cancelled(sources.readers.begin(job, cache)).await.ok_or_else(left)??;
-    let late = sources.late.clone();
-    let mut visit = Visit { job: job.clone(), reader, late, gone: gone.clone(), is_cut: false };
+    let (of_visit, gone) = (sources.clone(), gone.clone());
+    let mut visit = Visit { job: job.clone(), reader, cache: cache.clone(), sources: of_visit, gone, is_cut: false };
     let done = work(&mut visit).await;
+    let Visit { reader, is_cut, .. } = visit;
     // One that failed may have anything left in it.
-    if done.is_ok() && !visit.is_cut {
-        sources.readers.keep(visit.reader).await;
+    if done.is_ok() && !is_cut && !sources.has_too_much(cache) {
+        sources.readers.keep(reader).await;
     } else {
-        visit.reader.end().await;
+        reader.end().await;
     }
-    if visit.is_cut {
+    if is_cut {
         let path = job.path();
         on_files(move || stoa_git::cache::remove_leftovers(&path).map_err(|err| Failure::internal(&err))).await?;
+        sources.measure(cache).await?;
+    }
+    // One that is broken goes by itself.
+    let is_broken = done.as_ref().is_err_and(|failure| failure.is_internal());
+    if !is_broken && sources.has_too_much(cache) {
+        sources.remove(cache).await?;
     }
     done
 }
@@ -314,7 +373,7 @@ async fn visit<T: Send>(
 impl Visit {
     pub(super) async fn ask(&mut self, question: Question) -> Result<Reply, Failure> {
         let asks_server = matches!(question, Question::Resolve(_) | Question::Look(_));
-        if asks_server && let Some(failure) = self.late.take(&self.job.path()) {
+        if asks_server && let Some(failure) = self.sources.late.take(&self.job.path()) {
             return Err(failure);
         }
         let job = Job { question: Some(question), ..self.job.clone() };
@@ -335,19 +394,26 @@ impl Visit {
     }
 
     async fn work(&mut self, job: &Job) -> Result<Answer, Failure> {
-        self.reader.work(job).await.map_err(|Unanswered { failure, is_late }| {
+        let organization = self.reader.organization().to_owned();
+        let has_room = self.sources.has_room(&self.cache, &organization).await?;
+        let job = Job { lacks_room: !has_room, ..job.clone() };
+        let answer = self.reader.work(&job).await.map_err(|Unanswered { failure, is_late }| {
             self.is_cut = true;
             if is_late && self.gone.is_cancelled() {
-                self.late.keep(job.path(), failure);
+                self.sources.late.keep(job.path(), failure);
                 return left();
             }
             failure
-        })
+        })?;
+        if answer.has_fetched {
+            self.sources.measure(&self.cache).await?;
+        }
+        Ok(answer)
     }
 }
 
 /// Does something with files on a thread that may wait for them.
-async fn on_files(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
+async fn on_files<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
 }
 

@@ -174,7 +174,7 @@ impl Known {
             let message = "the key ca.crt of the secret has no certificate authorities".to_owned();
             (reason::PULL_REQUESTS_UNAVAILABLE, message)
         })?;
-        let client: Arc<dyn PullRequests> = Arc::new(server);
+        let client: Arc<dyn PullRequests> = Arc::new(server.quoting_at_remote_alone());
         known.client = Some((hash, client.clone()));
         // It may be what was mended.
         known.put_off.clear();

@@ -466,6 +466,23 @@ async fn plan_that_cannot_be_made_is_told() {
 }
 
 #[tokio::test]
+async fn what_a_server_says_at_another_host_than_the_repositorys_is_told_to_nobody() {
+    let bed = Bed::new().await;
+    let told = async |source: &Source| {
+        let plans = source.spec.pull_requests.clone().unwrap();
+        let client = Known::default().client(&bed.runs.services, &key(), source, &plans).await.unwrap();
+        bed.forge.refuse_next(422, "0");
+        client.list_open("main").await.unwrap_err().to_string()
+    };
+    let mut source = bed.source().await;
+    let status = format!("{}/api/v1: it answered 422 Unprocessable Entity", bed.forge.url());
+    assert_eq!(told(&source).await, format!("{status}: not now, Bearer (sensitive)"));
+    source.spec.remote = "git@git.example.com:shop/config.git".to_owned();
+    source.spec.pull_requests.as_mut().unwrap().url = bed.forge.url();
+    assert_eq!(told(&source).await, status);
+}
+
+#[tokio::test]
 async fn server_that_limits_us_is_left_alone_and_the_rest_is_done_later() {
     let bed = Bed::new().await;
     bed.push("better", "2");

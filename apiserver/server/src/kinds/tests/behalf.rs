@@ -31,6 +31,29 @@ async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
 }
 
 #[tokio::test]
+async fn who_has_another_host_than_the_repositorys_asked_for_pull_requests_may_use_it() {
+    use stoa_types::Source;
+    let world = World::new().await;
+    let make = async |allowed: &[&'static str], name: &str, url: &str| {
+        let pulls = json!({ "provider": "Gitea", "url": url });
+        let spec = json!({ "remote": "git@git.example.com:shop/config.git", "pullRequests": pulls });
+        let source = json!({ "metadata": { "name": name }, "spec": spec });
+        world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
+    };
+    make(&[], "same", "https://git.example.com:8443").await.unwrap();
+    let elsewhere = "https://metadata.internal:8443";
+    let error = make(&[], "other", elsewhere).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("cannot use resource \"hookhosts\""), "{error}");
+    make(&["use hookhosts metadata.internal:8443"], "other", elsewhere).await.unwrap();
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
+    let lead = |source: &mut Source| source.spec.pull_requests.as_mut().unwrap().url = elsewhere.to_owned();
+    assert_eq!(sources(&[]).update_with("shop", "same", lead).await.unwrap_err().code(), 403);
+    // What leads there since before takes nothing more to be changed in other ways.
+    let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
+    sources(&[]).update_with("shop", "other", often).await.unwrap();
+}
+
+#[tokio::test]
 async fn who_has_a_secret_shown_to_a_server_may_use_it() {
     use stoa_types::Source;
     let world = World::new().await;

@@ -174,6 +174,70 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     "#);
 }
 
+/// What is wrong with the address of a new Source's repository, and with that of a new Workspace's.
+async fn wrong_address(world: &World, user: &str, name: &str, address: &str) -> [Vec<String>; 2] {
+    let user = UserInfo { name: user.to_owned(), ..UserInfo::default() };
+    let context = RequestContext::new(user, Arc::new(stoa_machinery::auth::AllowAll));
+    let metadata = json!({ "name": name });
+    let source = json!({ "metadata": metadata, "spec": { "remote": address } });
+    let gitops = json!({ "backend": { "name": "default" }, "gitops": { "repository": address } });
+    let workspace = json!({ "metadata": metadata, "spec": gitops });
+    let source = world.make_as(&context, "config.stoa.dev/v1alpha1", "Source", "shop", source).await;
+    let workspace = world.make_as(&context, "platform.stoa.dev/v1alpha1", "Workspace", "", workspace).await;
+    [source, workspace].map(|made| made.map_or_else(|error| causes(&error), |_| Vec::new()))
+}
+
+#[tokio::test]
+async fn address_of_a_repository_holds_no_token() {
+    let world = World::new().await;
+    let message = "Forbidden: the address must not contain a user, other than of ssh://, or a query, which may be a token; use \
+                   secretRef";
+    for address in [
+        "https://hunter2@git.example.com/shop/config.git",
+        "HTTP://hunter2@git.example.com/shop/config.git",
+        "git://hunter2@git.example.com/shop/config.git",
+        "https://git.example.com/shop/config.git?private_token=hunter2",
+        "https://git.example.com?private_token=hunter2",
+    ] {
+        let expected = ["spec.remote", "spec.gitops.repository"].map(|field| vec![format!("{field}: {message}")]);
+        assert_eq!(wrong_address(&world, "ann", "a", address).await, expected, "{address}");
+    }
+    for (i, address) in [
+        "https://git.example.com/shop/con@fig.git",
+        "ssh://git@git.example.com:2222/shop/config.git",
+        "git@git.example.com:shop/config.git",
+        "file:///srv/what?/con@fig.git",
+        "/srv/config.git",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(wrong_address(&world, "ann", &format!("n{i}"), address).await, [[""; 0]; 2], "{address}");
+    }
+}
+
+#[tokio::test]
+async fn address_from_before_a_rule_stays_until_it_is_changed() {
+    let world = World::new().await;
+    let with = |user: &str| format!("https://{user}@git.example.com/shop/config.git");
+    let made = wrong_address(&world, "stoa:git:control", "old", &with("bot")).await;
+    assert_eq!(made, [[""; 0]; 2], "it is made again of its file");
+
+    let sources = world.registry.api::<stoa_types::Source>();
+    let describe = |source: &mut stoa_types::Source| source.spec.description = Some("Of old".to_owned());
+    sources.update_with("shop", "old", describe).await.unwrap();
+    let change = |source: &mut stoa_types::Source| source.spec.remote = with("hunter2");
+    assert_eq!(sources.update_with("shop", "old", change).await.unwrap_err().code(), 422);
+
+    let workspaces = world.registry.api::<stoa_types::Workspace>();
+    let describe = |workspace: &mut stoa_types::Workspace| workspace.spec.description = Some("Of old".to_owned());
+    workspaces.update_with("", "old", describe).await.unwrap();
+    let change = |workspace: &mut stoa_types::Workspace| {
+        workspace.spec.gitops.as_mut().unwrap().repository = with("hunter2");
+    };
+    assert_eq!(workspaces.update_with("", "old", change).await.unwrap_err().code(), 422);
+}
+
 #[tokio::test]
 async fn names_that_make_no_label_are_refused() {
     let world = World::new().await;
