@@ -232,7 +232,6 @@ impl Runtimes {
             remote: gitops.repository.clone(),
             credentials: workspace.credentials.clone(),
             organization: run.owner.organization.clone(),
-            ..Source::default()
         };
         let cache = self.caches.take("gitops", &source::cache_name(&repository));
         let config = GitOpsConfig {

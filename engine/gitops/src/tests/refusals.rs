@@ -197,8 +197,9 @@ impl Connect for Cut {
 
 #[tokio::test]
 async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tried_again() {
-    let cases: [(fn(String) -> Unreached, bool); 2] = [(Unreached::TooLarge, false), (Unreached::Unavailable, true)];
-    for (unreached, may_be_tried) in cases {
+    let too_large: fn(String) -> Unreached = Unreached::TooLarge;
+    let too_long: fn(String) -> Unreached = Unreached::Unavailable;
+    for (unreached, may_be_tried) in [(too_large, false), (too_long, true)] {
         let bed = Bed::remote();
         let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Cut(unreached))).unwrap();
         let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
