@@ -37,6 +37,10 @@ pub(crate) fn tell(plan: &mut Plan, runtime: &dyn Runtime, desired: &Desired<'_>
         let server = clusters.server(clusters.of_wanted(wanted.1));
         let is_its =
             |(cluster, name): &&&(String, String)| clusters.server(cluster) == server && *name == object.namespace;
+        // What is unverified for another reason may be of a kind that is in no namespace.
+        if !why.starts_with(&format!("namespace {} is not ", object.namespace)) {
+            continue;
+        }
         if let Some(namespace) = unmade.iter().find(is_its) {
             why.push_str(", and the Spec does not make it");
             held.entry(*namespace).or_default().push(&wanted.0.0);

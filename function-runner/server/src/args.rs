@@ -179,8 +179,9 @@ impl LimitArgs {
     }
 
     /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
+    /// Half of them are one for each request that one organization may make at once, half of either, rounded up.
     pub(crate) fn gitops_processes(&self) -> usize {
-        2 * self.max_gitops_requests as usize
+        4 * (self.max_gitops_requests as usize).div_ceil(2)
     }
 
     /// What all runs together are bound by.
