@@ -25,7 +25,7 @@ use super::{
 use crate::local::require_room_at;
 
 /// So many packs that are too small for the progression are merged.
-const SMALL: usize = 16;
+const SMALL: usize = 8;
 /// Or so many loose objects.
 const LOOSE: usize = 64;
 /// A loose object that is larger stays as it is: one has to be in memory to become part of a pack.
