@@ -180,7 +180,12 @@ impl Service {
         if let Some(room) = self.room.try_take(organization, mib) {
             return Ok(Some(room));
         }
-        let _waiting = self.waiting.try_take(organization, mib).ok_or_else(busy)?;
+        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free.
+        let waits = match self.waiting.of(organization) {
+            0 => mib.min(self.waiting.free().max(1)),
+            _ => mib,
+        };
+        let _waiting = self.waiting.try_take(organization, waits).ok_or_else(busy)?;
         let turn = tokio::time::timeout(TURN, self.room.take(organization, mib));
         match self.shutdown.run_until_cancelled(turn).await {
             Some(Ok(room)) => Ok(Some(room)),
@@ -529,6 +534,25 @@ mod tests {
         let _other = timeout(short, service.room("b", 4 * MIB)).await.expect("nobody is in its way").unwrap();
         let mut other = Box::pin(service.room("c", 4 * MIB));
         assert!(timeout(short, &mut other).await.is_err(), "it may wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_as_large_as_all_the_room_gets_in_line_where_others_wait() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let limits = LimitArgs { max_calls_mib: 4, ..LimitArgs::default() };
+        let service = service(folder.path(), limits, &CancellationToken::new());
+        let short = TURN / 5;
+        let first = service.room("a", 4 * MIB).await.unwrap();
+        let mut small = Box::pin(service.room("b", MIB));
+        assert!(timeout(short, &mut small).await.is_err(), "it waits");
+        let mut large = Box::pin(service.room("c", 4 * MIB));
+        assert!(timeout(short, &mut large).await.is_err(), "it waits, too");
+        drop(first);
+        let small = small.await.unwrap();
+        assert!(timeout(short, &mut large).await.is_err(), "not all is free");
+        drop(small);
+        let _all = large.await.unwrap();
+        assert_eq!(service.room.of("c"), 4);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Folders {
     in_use: Arc<Mutex<HashMap<PathBuf, Weak<Used>>>>,
     /// How many bytes each had when it was looked at last.
     sizes: Arc<Mutex<HashMap<PathBuf, u64>>>,
-    /// Held by whoever makes room: two would each remove enough.
+    /// Held by whoever removes folders: two would each remove enough.
     making_room: Arc<Mutex<()>>,
 }
 
@@ -78,6 +78,16 @@ struct Candidate {
     bytes: u64,
 }
 
+/// What became of a folder that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Removed,
+    /// Others removed it.
+    Absent,
+    /// Somebody has it, or had it since it was looked at.
+    InUse,
+}
+
 impl Folders {
     /// Those below this one.
     pub fn new(root: PathBuf) -> Self {
@@ -95,6 +105,11 @@ impl Folders {
         self.most
     }
 
+    /// Where a folder is that somebody may [take](Self::take).
+    pub fn path(&self, kind: &str, name: &str) -> PathBuf {
+        self.root.join(kind).join(name)
+    }
+
     /// A folder, whether it is there or not. Several may have one at once.
     pub fn take(&self, kind: &str, name: &str) -> Kept {
         self.take_for(kind, name, "")
@@ -102,7 +117,7 @@ impl Folders {
 
     /// The same for somebody whose use is [counted](Self::used_by): of several who have it at once, the first.
     pub fn take_for(&self, kind: &str, name: &str, user: &str) -> Kept {
-        let path = self.root.join(kind).join(name);
+        let path = self.path(kind, name);
         let mut in_use = self.in_use();
         if let Some(used) = in_use.get(&path).and_then(Weak::upgrade) {
             return Kept(used);
@@ -122,7 +137,9 @@ impl Folders {
     ///
     /// When a folder cannot be read, and then none goes; or cannot be removed, and then the others go all the same.
     pub fn sweep(&self, bounds: Bounds) -> io::Result<usize> {
+        // Nobody who makes room waits until all has been looked at. What goes meanwhile is absent below.
         let candidates = self.candidates()?;
+        let _making = self.making_room();
         self.note(&candidates);
         self.shrink(candidates, bounds).map(|(removed, _)| removed)
     }
@@ -163,7 +180,7 @@ impl Folders {
     ///
     /// As [`sweep`](Self::sweep) has them.
     pub fn make_room(&self) -> io::Result<bool> {
-        let _making = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = self.making_room();
         let noted: Vec<(PathBuf, u64)> = self.sizes().iter().map(|(path, bytes)| (path.clone(), *bytes)).collect();
         let mut candidates = Vec::new();
         for (path, bytes) in noted {
@@ -190,11 +207,12 @@ impl Folders {
                 break;
             }
             match self.remove(&candidate) {
-                Ok(true) => {
-                    (removed, bytes) = (removed + 1, bytes - candidate.bytes);
+                Ok(outcome @ (Outcome::Removed | Outcome::Absent)) => {
+                    removed += usize::from(outcome == Outcome::Removed);
+                    bytes -= candidate.bytes;
                     self.sizes().remove(&candidate.path);
                 }
-                Ok(false) => {}
+                Ok(Outcome::InUse) => {}
                 Err(err) => failed = Some(err),
             }
         }
@@ -216,23 +234,22 @@ impl Folders {
     }
 
     /// Removes a folder, unless somebody has it, or had it since it was looked at.
-    fn remove(&self, candidate: &Candidate) -> io::Result<bool> {
+    fn remove(&self, candidate: &Candidate) -> io::Result<Outcome> {
         let gone = {
             let in_use = self.in_use();
             let is_in_use = in_use.get(&candidate.path).is_some_and(|used| used.strong_count() > 0);
             let used = match fs::metadata(&candidate.path) {
                 Ok(metadata) => metadata.modified()?,
-                // Whoever had it removed it.
-                Err(err) if is_absent(&err) => return Ok(false),
+                Err(err) if is_absent(&err) => return Ok(Outcome::Absent),
                 Err(err) => return Err(err),
             };
             if is_in_use || used != candidate.used {
-                return Ok(false);
+                return Ok(Outcome::InUse);
             }
             // Nobody waits until all of it has gone.
             take_away(&candidate.path)?
         };
-        gone.close().map(|()| true)
+        gone.close().map(|()| Outcome::Removed)
     }
 
     fn candidates(&self) -> io::Result<Vec<Candidate>> {
@@ -251,6 +268,10 @@ impl Folders {
             }
         }
         Ok(candidates)
+    }
+
+    fn making_room(&self) -> MutexGuard<'_, ()> {
+        self.making_room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sizes(&self) -> MutexGuard<'_, HashMap<PathBuf, u64>> {
@@ -410,17 +431,20 @@ mod tests {
         let folders = made(root.path(), &[8]);
         let candidate = folders.candidates().unwrap().remove(0);
         drop(folders.take("git", "8"));
-        assert!(!folders.remove(&candidate).unwrap());
+        assert_eq!(folders.remove(&candidate).unwrap(), Outcome::InUse);
         assert_eq!(left(root.path()), ["8"]);
     }
 
     #[test]
-    fn folder_that_has_gone_since_it_was_looked_at_is_no_failure() {
+    fn folder_that_has_gone_since_it_was_looked_at_leaves_others_their_room() {
         let root = tempfile::tempdir().unwrap();
-        let folders = made(root.path(), &[8]);
-        let candidate = folders.candidates().unwrap().remove(0);
-        fs::remove_dir_all(&candidate.path).unwrap();
-        assert!(!folders.remove(&candidate).unwrap());
+        let folders = made(root.path(), &[0, 1, 2]);
+        let candidates = folders.candidates().unwrap();
+        folders.note(&candidates);
+        fs::remove_dir_all(root.path().join("git/2")).unwrap();
+        let (removed, bytes) = folders.shrink(candidates, Bounds { bytes: 300 << 10, ..WEEK }).unwrap();
+        assert_eq!((removed, left(root.path())), (0, vec!["0".to_owned(), "1".to_owned()]));
+        assert_eq!(folders.sizes().values().sum::<u64>(), bytes);
     }
 
     #[test]

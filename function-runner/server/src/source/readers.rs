@@ -66,6 +66,15 @@ pub(super) struct Reader {
     place: Place,
 }
 
+/// Whose turn it is to have a process for a source.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// One that is idle for it.
+    Idle(Reader),
+    /// A new one, which has its place.
+    New(Place),
+}
+
 /// The device and inode of a folder.
 type Folder = (u64, u64);
 
@@ -97,11 +106,26 @@ impl Readers {
 
     /// A process for the source of a job, whose cache is there: one that is idle for it, or a new one once there is a place.
     pub(super) async fn begin(&self, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
-        let source = job.source.clone().unwrap_or_default();
-        if let Some(reader) = self.places.idle_for(cache.path(), &source.organization) {
-            return Ok(reader);
+        let organization = job.source.as_ref().map_or("", |source| source.organization.as_str());
+        let turn = self.turn(cache.path(), organization).await;
+        self.begin_in(turn, job, cache).await
+    }
+
+    /// Waits for a turn with the source of this cache, which need not be there.
+    pub(super) async fn turn(&self, cache: &Path, organization: &str) -> Turn {
+        match self.places.idle_for(cache, organization) {
+            Some(reader) => Turn::Idle(reader),
+            None => Turn::New(self.places.take(organization).await),
         }
-        let place = self.places.take(&source.organization).await;
+    }
+
+    /// A process for the source of a job, whose cache is there, for whoever has a turn with it.
+    pub(super) async fn begin_in(&self, turn: Turn, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
+        let place = match turn {
+            Turn::Idle(reader) => return Ok(reader),
+            Turn::New(place) => place,
+        };
+        let source = job.source.clone().unwrap_or_default();
         let (begun, folder) = (Instant::now(), folder(cache.path()));
         let remote = stoa_git::without_userinfo(&source.remote);
         let (hand, limits) = match &self.way {

@@ -3,6 +3,7 @@
 //! Nothing of a source is read in this process, and nothing of a Git server heard: [`Readers`] have that done.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,9 @@ pub(crate) struct Sources {
     /// What may be named by path.
     pub(super) local: LocalRepositories,
 }
+
+/// Which folders the caches of sources are among those of the runner.
+const CACHES: &str = "git";
 
 /// The place of a content in memory, until it is dropped.
 pub(crate) type Place = OwnedSemaphorePermit;
@@ -242,17 +246,17 @@ impl Sources {
         }
         let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
         self.local.check(&source.remote).map_err(unauthorized)?;
-        let kept = self.caches.take_for("git", &cache_name(source), &source.organization);
+        let path = self.caches.path(CACHES, &cache_name(source));
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             // One that nobody has, or waits for, is nothing to keep.
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(kept.path().to_owned()).or_default())
+            Arc::clone(locks.entry(path.clone()).or_default())
         };
         let guard = lock.lock_owned().await;
         let job = Job {
             source: Some(source.clone()),
-            cache: kept.path().as_os_str().as_bytes().to_vec(),
+            cache: path.as_os_str().as_bytes().to_vec(),
             most_strays: self.most_strays,
             ..Job::default()
         };
@@ -260,14 +264,17 @@ impl Sources {
         let _asks = gone.clone().drop_guard();
         let visited = async move {
             let _guard = guard;
-            match visit(&job, &kept, &sources, &gone, &work).await {
+            match visit(&job, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
-                    let directory = kept.path().to_owned();
-                    tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
-                    on_files(move || stoa_git::cache::remove(&directory).map_err(|err| Failure::internal(&err)))
-                        .await?;
-                    visit(&job, &kept, &sources, &gone, &work).await
+                    tracing::warn!(directory = %path.display(), "a source that cannot be read here is fetched anew");
+                    on_files(move || match stoa_git::cache::remove(&path) {
+                        // Nobody has it any more, so that it may have made room for others.
+                        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+                        removed => removed.map_err(|err| Failure::internal(&err)),
+                    })
+                    .await?;
+                    visit(&job, &sources, &gone, &work).await
                 }
                 done => done,
             }
@@ -338,15 +345,19 @@ pub(super) struct Visit {
 
 async fn visit<T: Send>(
     job: &Job,
-    cache: &Kept,
     sources: &Sources,
     gone: &CancellationToken,
     work: &(impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Sync),
 ) -> Result<T, Failure> {
+    let source = job.source.clone().unwrap_or_default();
     let path = job.path();
+    let turn = sources.readers.turn(&path, &source.organization);
+    let turn = gone.run_until_cancelled(turn).await.ok_or_else(left)?;
+    // Only now, so that what waits for a process is in nobody's use, and may go.
+    let cache = &sources.caches.take_for(CACHES, &cache_name(&source), &source.organization);
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
-    let reader = gone.run_until_cancelled(sources.readers.begin(job, cache)).await.ok_or_else(left)??;
+    let reader = gone.run_until_cancelled(sources.readers.begin_in(turn, job, cache)).await.ok_or_else(left)??;
     let (of_visit, gone) = (sources.clone(), gone.clone());
     let mut visit = Visit { job: job.clone(), reader, cache: cache.clone(), sources: of_visit, gone, is_cut: false };
     let done = work(&mut visit).await;

@@ -15,6 +15,7 @@ use super::*;
 use crate::local::LocalRepositories;
 
 mod others;
+mod room;
 
 struct Origin {
     directory: TempDir,
@@ -221,31 +222,6 @@ async fn a_folder_is_read_recursively_and_sorted() {
     let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!((path.as_str(), paths), ("s", vec!["s/a/z.json", "s/b.yaml"]));
     assert_eq!((others, warnings), (vec!["README.md".to_owned()], vec![]));
-}
-
-#[tokio::test]
-async fn organization_that_uses_more_than_its_share_fetches_nothing_until_it_uses_less() {
-    let (one, two) = (Origin::new(), Origin::new());
-    one.commit("first", &[("a.yaml", "a: 1")]);
-    let first = two.commit("first", &[("a.yaml", "a: 1")]).to_string();
-    let folders = Folders::new(one.caches.path().to_owned()).of_at_most(1);
-    let sources = Sources { caches: folders.clone(), ..one.sources() };
-    let of = |origin: &Origin, organization: &str| Source { organization: organization.to_owned(), ..origin.source() };
-    sources.resolve(&of(&one, "a"), "", "").await.unwrap();
-    let used = folders.take_for("git", &cache_name(&one.source()), "a");
-    check(sources.resolve(&of(&two, "a"), "", "").await, Code::ResourceExhausted, reason::BUSY);
-    for other in ["b", ""] {
-        assert_eq!(sources.resolve(&of(&two, other), "", "").await.unwrap().commit, first, "{other:?} uses none");
-    }
-    // What is here is told.
-    sources.read(&of(&two, "a"), &first, "a.yaml").await.unwrap();
-    let second = two.commit("second", &[("a.yaml", "a: 2")]).to_string();
-    check(sources.resolve(&of(&two, "a"), "", "").await, Code::ResourceExhausted, reason::BUSY);
-    let path = used.path().to_owned();
-    assert!(path.exists(), "it is in use");
-    drop(used);
-    assert_eq!(sources.resolve(&of(&two, "a"), "", "").await.unwrap().commit, second);
-    assert!(!path.exists(), "it made room");
 }
 
 #[tokio::test]
