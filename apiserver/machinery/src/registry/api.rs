@@ -2,7 +2,15 @@
 //!
 //! It goes through the [`Store`] like every other write: rules, strategy, admission and log.
 
-use std::{fmt::Debug, marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    fmt::Debug,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use serde::{Serialize, de::DeserializeOwned};
@@ -287,7 +295,7 @@ where
         namespace: Option<&str>,
         decode: fn(&Arc<Stored>) -> Result<T, ApiError>,
     ) -> BoxStream<'static, Change<T>> {
-        subscribed(&self.store, namespace, decode)
+        subscribed(&self.store, namespace, Listing::default(), decode)
     }
 }
 
@@ -297,17 +305,48 @@ impl Store {
     ///
     /// What was answered before it is polled is in it by then, but for what a subscription that starts over has yet to list.
     pub fn subscribe(self: &Arc<Self>, namespace: Option<&str>) -> BoxStream<'static, Change<Arc<Stored>>> {
-        subscribed(self, namespace, |stored| Ok(Arc::clone(stored)))
+        self.subscribe_listing(namespace).0
+    }
+
+    /// The same, and whether it has yet to list what there is.
+    pub fn subscribe_listing(
+        self: &Arc<Self>,
+        namespace: Option<&str>,
+    ) -> (BoxStream<'static, Change<Arc<Stored>>>, Listing) {
+        let listing = Listing::default();
+        (subscribed(self, namespace, listing.clone(), |stored| Ok(Arc::clone(stored))), listing)
+    }
+}
+
+/// Whether a subscription has yet to list what there is, at the beginning and after it missed history.
+#[derive(Clone, Debug)]
+pub struct Listing(Arc<AtomicBool>);
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Listing {
+    /// As of when the subscription was polled last: until then it tells nothing of what it missed.
+    pub fn is_due(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn set_due(&self, is_due: bool) {
+        self.0.store(is_due, Ordering::SeqCst);
     }
 }
 
 fn subscribed<T: Send + 'static>(
     store: &Arc<Store>,
     namespace: Option<&str>,
+    listing: Listing,
     decode: fn(&Arc<Stored>) -> Result<T, ApiError>,
 ) -> BoxStream<'static, Change<T>> {
-    let subscriber =
-        Subscriber { store: store.clone(), namespace: namespace.map(str::to_owned), since: None, events: None };
+    let namespace = namespace.map(str::to_owned);
+    let subscriber = Subscriber { store: store.clone(), namespace, since: None, events: None, listing };
     stream::unfold(subscriber, move |mut subscriber| async move {
         subscriber.next(decode).await.map(|change| (change, subscriber))
     })
@@ -321,6 +360,7 @@ struct Subscriber {
     /// Everything up to here has been told; nothing when a list comes next.
     since: Option<Version>,
     events: Option<BoxStream<'static, Event>>,
+    listing: Listing,
 }
 
 impl Subscriber {
@@ -357,6 +397,7 @@ impl Subscriber {
                 Some(Event::Error(error)) => {
                     tracing::info!(%error, "a subscription starts over");
                     (self.since, self.events) = (None, None);
+                    self.listing.set_due(true);
                     continue;
                 }
                 // Its time is up; the next one goes on from here.
@@ -379,6 +420,7 @@ impl Subscriber {
         let Some(since) = self.since else {
             let list = self.store.list(namespace, &ListOptions::default()).await?;
             self.since = Some(list.version);
+            self.listing.set_due(false);
             return Ok(Some(list.items));
         };
         self.events = Some(self.store.watch_after(namespace, since, WATCH_TIMEOUT));

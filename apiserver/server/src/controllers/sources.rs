@@ -207,7 +207,8 @@ async fn look(
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
     let last = memory.looked.lock().get(&key).cloned();
     // As a webhook: but where looks break function-runners nothing but time makes the next one due.
-    let is_told = memory.ahead.take(&key, &source) && last.as_ref().is_none_or(|last| last.broke < MOST_BROKE);
+    let ahead = memory.ahead.of(&key, &source);
+    let is_told = ahead.is_some() && last.as_ref().is_none_or(|last| last.broke < MOST_BROKE);
     if let Some(left) = last.as_ref().and_then(|last| last.left(&of, webhook.as_ref(), &versions)).filter(|_| !is_told)
     {
         return Ok(Some(left));
@@ -260,6 +261,9 @@ async fn look(
         .await?;
     tell(&services, &source, found.as_ref().err());
     // What nobody has heard of is looked for once more.
+    if let Some(commit) = &ahead {
+        memory.ahead.looked(&key, commit);
+    }
     memory.looked.lock().insert(key, look);
     Ok(Some(wait))
 }

@@ -141,7 +141,7 @@ impl Execution {
         let runs = self.services.lookup.api::<Run>()?;
         let runner = &self.runner;
         let mut had_ended = false;
-        self.run = runs
+        let stored = runs
             .update_status_with(&namespace, &name, |run: &mut Run| {
                 had_ended = has_ended(run);
                 if run.uid() == uid && !had_ended {
@@ -152,9 +152,11 @@ impl Execution {
                 }
             })
             .await?;
-        if self.run.uid() != uid {
+        // Whoever ends the run then has to know that its object is gone.
+        if stored.uid() != uid {
             return Err(Halt::Abandoned("the run was replaced by another of its name".to_owned()));
         }
+        self.run = stored;
         if had_ended {
             return Err(Halt::Abandoned("the run has ended already".to_owned()));
         }

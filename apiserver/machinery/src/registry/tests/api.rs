@@ -66,3 +66,22 @@ async fn subscription_tells_everything_and_starts_over_when_it_missed_something(
     fixture.end.cancel();
     assert!(changes.next().await.is_none());
 }
+
+#[tokio::test]
+async fn subscription_says_that_it_has_yet_to_list_what_there_is() {
+    let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
+    let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
+    let api = fixture.registry.api::<Gadget>();
+    let (mut changes, listing) = fixture.gadgets.subscribe_listing(None);
+    assert!(listing.is_due());
+    for _ in 0..2 {
+        let next = tokio::time::timeout(Duration::from_secs(20), changes.next()).await.expect("a change in time");
+        assert!(matches!(next, Some(api::Change::Restarted(_))), "{next:?}");
+        assert!(!listing.is_due());
+        let name = format!("of-{}", api.list(None, "").await.expect("listed").len());
+        api.create(&typed(&name, 1)).await.expect("created");
+        for size in 2..20 {
+            api.update_with("shop", &name, |gadget| gadget.spec.size = size).await.expect("updated");
+        }
+    }
+}

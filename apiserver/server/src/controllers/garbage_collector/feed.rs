@@ -1,7 +1,7 @@
 //! Keeps the graph in step with the watch caches of all resources.
 
 use std::{
-    future::{poll_fn, ready},
+    future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -10,7 +10,10 @@ use futures_util::{StreamExt as _, stream::BoxStream};
 use parking_lot::Mutex;
 use stoa_machinery::{
     ApiError,
-    registry::{Store, Stored, api::Change},
+    registry::{
+        Store, Stored,
+        api::{Change, Listing},
+    },
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +56,7 @@ impl Seen {
 struct Changes {
     store: Arc<Store>,
     changes: BoxStream<'static, Change<Arc<Stored>>>,
+    listing: Listing,
     /// Whether what there was at the beginning was told.
     has_begun: bool,
 }
@@ -70,10 +74,9 @@ impl Feed {
     pub(super) fn new(objects: &Objects, due: mpsc::UnboundedSender<Vec<ObjectKey>>) -> (Self, Seen) {
         let (asks, asked) = mpsc::unbounded_channel();
         let graph: Arc<Mutex<Graph>> = Arc::default();
-        let resources = objects.collected().map(|store| Changes {
-            changes: store.subscribe(None).fuse().boxed(),
-            store: Arc::clone(store),
-            has_begun: false,
+        let resources = objects.collected().map(|store| {
+            let (changes, listing) = store.subscribe_listing(None);
+            Changes { store: Arc::clone(store), changes: changes.fuse().boxed(), listing, has_begun: false }
         });
         let feed = Self { graph: Arc::clone(&graph), resources: resources.collect(), asks: asked, due };
         (feed, Seen { graph, asks })
@@ -84,6 +87,7 @@ impl Feed {
     pub(super) async fn run(mut self, end: CancellationToken) {
         let mut is_whole = false;
         let mut asked = Vec::new();
+        let listings: Vec<Listing> = self.resources.iter().map(|of| of.listing.clone()).collect();
         loop {
             tokio::select! {
                 biased;
@@ -103,7 +107,7 @@ impl Feed {
                 }
                 Some(ask) = self.asks.recv() => asked.push(ask),
                 // Nothing has changed since all of them asked.
-                () = ready(()), if is_whole && !asked.is_empty() => {
+                () = poll_fn(|_| unless_due(&listings)), if is_whole && !asked.is_empty() => {
                     for ask in asked.drain(..) {
                         // Whoever does not listen any more needs no answer.
                         let _ = ask.send(());
@@ -133,6 +137,11 @@ impl Feed {
             let _ = self.due.send(due);
         }
     }
+}
+
+/// Ready unless a resource is listed anew: what was missed of it is in no change. That it is listed is one, which wakes.
+fn unless_due(listings: &[Listing]) -> Poll<()> {
+    if listings.iter().any(Listing::is_due) { Poll::Pending } else { Poll::Ready(()) }
 }
 
 /// The next change, and of which of the resources it is. All are asked, also those that have not called, so that none is

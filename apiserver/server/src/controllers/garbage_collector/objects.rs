@@ -23,6 +23,9 @@ const USER: &str = "system:serviceaccount:kube-system:generic-garbage-collector"
 /// What is collected can be found and deleted.
 const VERBS: [&str; 3] = ["delete", "list", "watch"];
 
+/// How often an object is deleted that changes meanwhile, before it is looked at anew.
+const TRIES: usize = 5;
+
 /// What a deletion does with dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Propagation {
@@ -260,37 +263,41 @@ impl Objects {
         unless_gone(object.store.update(&self.context, namespace, name, Target::Main, source).await).map(drop)
     }
 
-    /// Deletes an object as it was read, or as it is by now if it belongs to the same as then: what changes all the time
-    /// goes, too. One that is gone, or another by now, needs nothing.
+    /// Deletes an object as it was read, or as it is by now if it belongs to the same as then and nobody has said otherwise
+    /// what its deletion does: what changes often goes, too. One that is gone, or another by now, needs nothing.
     ///
     /// # Errors
     ///
-    /// When it cannot be deleted; 409 when it belongs to others by now.
+    /// When it cannot be deleted; 409 when it belongs to others by now, is being deleted, has finalizers that say otherwise
+    /// what is done with its dependents, or changes all the time.
     pub(super) async fn delete(&self, object: &Found, propagation: Propagation) -> Result<(), ApiError> {
-        let Found { store, stored, .. } = object;
-        let changed = match self.delete_at(object, propagation, Some(stored.version.to_string())).await {
-            Err(error) if error.code() == 409 => error,
-            deleted => return deleted,
-        };
-        let found = unless_gone(store.get(stored.namespace(), stored.name(), None).await)?;
-        let Some(now) = found.filter(|now| now.uid() == stored.uid()).map(|now| Found::new(store, now)) else {
-            return Ok(());
-        };
-        if now.stored.version == stored.version || now.owners != object.owners {
-            return Err(changed);
+        let mut now = object.clone();
+        for _ in 1..TRIES {
+            let changed = match self.delete_as_read(&now, propagation).await {
+                Err(error) if error.code() == 409 => error,
+                deleted => return deleted,
+            };
+            let (store, before) = (&object.store, &now.stored);
+            let found = unless_gone(store.get(before.namespace(), before.name(), None).await)?;
+            let Some(found) = found.filter(|found| found.uid() == object.uid()) else { return Ok(()) };
+            let found = Found::new(store, found);
+            if found.stored.version == before.version
+                || found.stored.is_deleting()
+                || found.owners != object.owners
+                || found.propagation() != object.propagation()
+            {
+                return Err(changed);
+            }
+            now = found;
         }
-        self.delete_at(object, propagation, None).await
+        self.delete_as_read(&now, propagation).await
     }
 
-    async fn delete_at(
-        &self,
-        object: &Found,
-        propagation: Propagation,
-        resource_version: Option<String>,
-    ) -> Result<(), ApiError> {
+    async fn delete_as_read(&self, object: &Found, propagation: Propagation) -> Result<(), ApiError> {
         let Found { store, stored, .. } = object;
+        let (uid, resource_version) = (Some(stored.uid().to_owned()), Some(stored.version.to_string()));
         let options = DeleteOptions {
-            preconditions: Some(Preconditions { uid: Some(stored.uid().to_owned()), resource_version }),
+            preconditions: Some(Preconditions { uid, resource_version }),
             propagation_policy: Some(propagation.as_str().to_owned()),
             ..DeleteOptions::default()
         };

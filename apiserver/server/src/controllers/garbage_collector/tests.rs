@@ -389,6 +389,25 @@ async fn what_changed_since_it_was_read_goes_unless_it_belongs_to_others() {
 }
 
 #[tokio::test]
+async fn what_somebody_says_of_dependents_since_it_was_read_is_not_overridden() {
+    let mut place = Place::new().await;
+    let mut read = Vec::new();
+    for name in ["orphans", "to-orphan"] {
+        let uid = place.make(name, &[config_map("gone", "1")]).await;
+        place.make(&format!("of-{name}"), &[config_map(name, &uid)]).await;
+        read.push(Found::new(store(&place.registry, "configmaps"), get(&place.registry, name).await.unwrap()));
+    }
+    place.delete("orphans", "Orphan").await;
+    place.change("to-orphan", |metadata| drop(metadata.insert("finalizers".to_owned(), json!(["orphan"])))).await;
+    for object in &read {
+        let refused = place.collector.objects.delete(object, Propagation::Background).await.unwrap_err();
+        assert_eq!(refused.code(), 409, "{refused:?}");
+    }
+    place.settle().await;
+    assert_eq!(place.left().await, ["of-orphans", "of-to-orphan"]);
+}
+
+#[tokio::test]
 async fn what_another_began_is_finished_after_a_restart() {
     let log: Arc<MemoryLog> = Arc::new(MemoryLog::new());
     let mut place = Place::over(log.clone()).await;

@@ -52,16 +52,28 @@ impl Ahead {
         Some(source)
     }
 
-    /// Whether a run has found something of a source since this was asked last, and the source does not say so yet.
-    pub(super) fn take(&self, key: &ObjectKey, source: &Source) -> bool {
-        let commit = self.0.lock().remove(key);
+    /// The commit that a run has found of a source and that the source does not say yet. It stays until the source was
+    /// [looked](Self::looked) at.
+    pub(super) fn of(&self, key: &ObjectKey, source: &Source) -> Option<String> {
+        let mut all = self.0.lock();
+        let commit = all.get(key)?.clone();
         let status = source.status.as_ref();
-        let says = |commit: &String| {
-            let observed = status.and_then(|status| status.observed_commit.as_ref());
-            let versions = status.into_iter().flat_map(|status| &status.versions);
-            observed.into_iter().chain(versions.filter_map(|of| of.commit.as_ref())).any(|said| said == commit)
-        };
-        commit.is_some_and(|commit| !says(&commit))
+        let observed = status.and_then(|status| status.observed_commit.as_ref());
+        let versions = status.into_iter().flat_map(|status| &status.versions);
+        let mut said = observed.into_iter().chain(versions.filter_map(|of| of.commit.as_ref()));
+        if said.any(|said| *said == commit) {
+            all.remove(key);
+            return None;
+        }
+        Some(commit)
+    }
+
+    /// Forgets a commit once its source was looked at for it, unless a run has found another one since.
+    pub(super) fn looked(&self, key: &ObjectKey, commit: &str) {
+        let mut all = self.0.lock();
+        if all.get(key).is_some_and(|last| last == commit) {
+            all.remove(key);
+        }
     }
 
     /// Forgets what was found of a source that is gone.
@@ -111,7 +123,14 @@ mod tests {
             let run = json!({"metadata": {"name": "one", "namespace": "shop"}, "spec": spec, "status": status});
             let noted = ahead.note(&world.services.lookup, &serde_json::from_value(run).unwrap());
             assert!(noted.is_none_or(|noted| noted == key));
-            (ahead.take(&key, &source), ahead.take(&key, &source))
+            let found = ahead.of(&key, &source);
+            assert_eq!(ahead.of(&key, &source), found, "it stays until the look");
+            ahead.looked(&key, "another");
+            assert_eq!(ahead.of(&key, &source), found, "what was found since stays");
+            if let Some(commit) = &found {
+                ahead.looked(&key, commit);
+            }
+            (found.is_some(), ahead.of(&key, &source).is_some())
         };
         let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
         let with = |field: &str, value: &str| {

@@ -59,3 +59,23 @@ async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
     last.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
 }
+
+#[tokio::test]
+async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
+    let world = World::new().await;
+    let runs = world.registry.api::<Run>();
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let seen = runs.get("shop", "one").await.unwrap();
+    let deployed = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]));
+    world.registry.api::<Stack>().update_status_with("shop", "web", deployed).await.unwrap();
+    vanish(&world, "one").await;
+    world.apply("one").await;
+    let other = runs.get("shop", "one").await.unwrap();
+    let mut gone = unexecuted(world.services.clone(), seen);
+    let entered = gone.enter(RunPhase::Applying).await;
+    assert!(matches!(entered, Err(Halt::Abandoned(_))), "{entered:?}");
+    gone.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
+    assert_eq!(runs.get("shop", "one").await.unwrap(), other);
+}
