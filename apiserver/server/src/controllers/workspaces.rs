@@ -141,6 +141,21 @@ mod tests {
         let conditions = described.status.unwrap_or_default().conditions;
         let kept = condition(&conditions, reason::READY).unwrap();
         assert_eq!(kept.reason, reason::SECRET_NOT_FOUND, "a write that is of something else keeps what was found");
+        let rename = |to: &'static str| {
+            move |workspace: &mut Workspace| {
+                let clusters = workspace.spec.kubernetes.iter_mut().flat_map(|kubernetes| &mut kubernetes.clusters);
+                for secret in clusters.filter_map(|cluster| cluster.kubeconfig_secret_ref.as_mut()) {
+                    secret.name = to.to_owned();
+                }
+            }
+        };
+        for name in ["elsewhere", "edge"] {
+            let renamed = workspaces.update_with("", "edge", rename(name)).await.unwrap();
+            let conditions = renamed.status.unwrap_or_default().conditions;
+            let kept = condition(&conditions, reason::READY).unwrap();
+            assert_eq!((kept.status.as_str(), kept.reason.as_str()), ("False", reason::PROGRESSING), "it is not ready");
+        }
+        until(missing).await;
         let secrets = world.registry.api::<Secret>();
         secrets.create(&secret("other")).await.unwrap();
         until("False SecretNotFound: secret shop/edge has no key \"kubeconfig\"").await;

@@ -61,12 +61,16 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secr
         let status = found.status.unwrap_or_default();
         condition(&status.conditions, reason::READY).is_some_and(|ready| ready.status == "True")
     };
+    let conditions = workspace.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+    let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
     let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
         (None, _) => ("False", reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
         (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
         (Some(true), Secrets::Missing(what)) => ("False", reason::SECRET_NOT_FOUND, what.clone()),
         (Some(true), Secrets::Unseen) => {
-            ("Unknown", reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
+            // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
+            let ready = if was_unready { "False" } else { "Unknown" };
+            (ready, reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
         }
         (Some(true), Secrets::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };
