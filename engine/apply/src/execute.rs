@@ -24,7 +24,7 @@ use crate::{
     permits::Permits,
     planning::said,
     results::left,
-    retry::finish,
+    retry::{Unfinished, finish},
     values::Values,
     verify::verify,
     walk::Walk,
@@ -248,8 +248,8 @@ pub async fn execute(
                 }
                 outcome.proposal = finished.proposal;
             }
-            Err(error) => {
-                written = if error.is_unanswered() { Written::Perhaps } else { Written::Nothing };
+            Err(Unfinished { error, is_unanswered }) => {
+                written = if is_unanswered { Written::Perhaps } else { Written::Nothing };
                 problems.push(said(&error, &Sensitive::default()));
             }
         }

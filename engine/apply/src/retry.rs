@@ -70,23 +70,35 @@ pub(crate) fn late(message: String, told: &Told) -> String {
     }
 }
 
+/// Why something could not be finished.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    /// That of the last try.
+    pub(crate) error: RuntimeError,
+    /// Whether any of the tries may have been carried out.
+    pub(crate) is_unanswered: bool,
+}
+
+impl Unfinished {
+    /// By the error of the last try: if that did nothing, an earlier one may have been carried out.
+    fn of(error: RuntimeError, told: &Told) -> Self {
+        // Whoever finds one of these has looked at what is there by then.
+        let has_looked =
+            matches!(error, RuntimeError::Stale(_) | RuntimeError::Owned(_) | RuntimeError::HoldsOthers(_));
+        let is_unanswered = error.is_unanswered() || (told.is_unanswered() && !has_looked);
+        Self { error, is_unanswered }
+    }
+}
+
 /// Finishes, tried again while that may help and the grant is not over.
 pub(crate) async fn finish(
     runtime: &dyn Runtime,
     stop: &CancellationToken,
     grant: &Grant,
-) -> Result<Finished, RuntimeError> {
+) -> Result<Finished, Unfinished> {
     let (sensitive, told) = (Sensitive::default(), Told::default());
-    let finished = grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?;
-    finished.map_err(|error| of_all(error, &told))
-}
-
-/// The error of all tries, by that of the last: if it did nothing, an earlier one may have been carried out.
-fn of_all(last: RuntimeError, told: &Told) -> RuntimeError {
-    match last {
-        RuntimeError::Unread { message } if told.is_unanswered() => RuntimeError::Unavailable { message },
-        other => other,
-    }
+    let finished = grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await;
+    finished.unwrap_or_else(|lapsed| Err(lapsed.into())).map_err(|error| Unfinished::of(error, &told))
 }
 
 /// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
@@ -141,11 +153,11 @@ mod tests {
         let unread = || RuntimeError::Unread { message: "too late".to_owned() };
         let told = Told::default();
         told.note(&unread(), &Sensitive::default());
-        assert!(!of_all(unread(), &told).is_unanswered());
+        assert!(!Unfinished::of(unread(), &told).is_unanswered);
         told.note(&RuntimeError::Unavailable { message: "no answer".to_owned() }, &Sensitive::default());
-        assert!(of_all(unread(), &told).is_unanswered());
-        let stale = of_all(RuntimeError::Stale("it moved".to_owned()), &told);
-        assert!(!stale.is_unanswered(), "where it is by then was looked at: {stale:?}");
+        assert!(Unfinished::of(unread(), &told).is_unanswered);
+        let stale = Unfinished::of(RuntimeError::Stale("it moved".to_owned()), &told);
+        assert!(!stale.is_unanswered, "where it is by then was looked at: {stale:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,6 +46,8 @@ pub enum Operation {
     WaitGone,
     /// [`Runtime::wait_healthy`](crate::Runtime::wait_healthy)
     WaitHealthy,
+    /// [`Runtime::finish`](crate::Runtime::finish) of a deferred runtime, with the id [`FINISH`].
+    Finish,
 }
 
 /// The infrastructure behind fake runtimes: it outlives the runtime of one run.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoa_apply::Outcome;
 use stoa_engine::Spec;
 use stoa_runtime::RuntimeError;
-use stoa_runtime::fake::{FakeRuntime, Operation};
+use stoa_runtime::fake::{FINISH, FakeRuntime, Operation};
 
 use crate::support::{Stack, id, maps, options};
 
@@ -43,6 +43,26 @@ async fn half_of_a_change_is_not_made() {
     assert!(!outcome.succeeded);
     assert!(stack.cloud.ids().is_empty() && stack.keeper.state().resources.is_empty());
     assert_eq!(stack.keeper.results(), [format!("Failed {}", id("b")), format!("Skipped {}", id("a"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_try_may_have_written_is_not_told_to_be_unwritten() {
+    let lost = || RuntimeError::Unavailable { message: "connection reset".to_owned() };
+    let rejected = || RuntimeError::Rejected { message: "unauthorized".to_owned(), field: None, by_definition: false };
+    for (errors, told) in [
+        (vec![rejected()], "Skipped"),
+        (vec![lost(), rejected()], "Unknown"),
+        // Whoever finds this has looked at what is there.
+        (vec![lost(), RuntimeError::Stale("it moved".to_owned())], "Skipped"),
+    ] {
+        let stack = Stack::default();
+        let last = errors.last().unwrap().to_string();
+        errors.into_iter().for_each(|error| stack.cloud.fail(Operation::Finish, FINISH, error));
+        let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[])])).await;
+        let messages: Vec<_> = outcome.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert!(!outcome.succeeded && messages == [last.as_str()], "{outcome:?}");
+        assert_eq!(stack.keeper.results(), [format!("{told} {}", id("a"))], "{last}");
+    }
 }
 
 #[tokio::test]

@@ -324,6 +324,7 @@ impl Runtime for FakeRuntime {
 
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
+        self.cloud.begin(Operation::Finish, &FINISH.into())?;
         let _guard = self.cloud.enter(&FINISH.into()).await;
         grant.check()?;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,8 +54,10 @@ impl Repository {
         let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
         let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
         let tell = || Deadline::of(grant, monotonic()).encode_to_vec();
-        match reader.work_told(&job, Some(&tell)).await {
-            Ok(answer) => {
+        // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
+        let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
+        let why = match worked {
+            Ok(Ok(answer)) => {
                 let reached = match answer.into_result() {
                     Ok(Reply::Reached(told)) => told.into_result(),
                     Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
@@ -66,18 +68,22 @@ impl Repository {
                 } else {
                     reader.end().await;
                 }
-                reached
+                return reached;
             }
-            Err(Unanswered { failure, .. }) => {
-                let longest = reader.longest();
-                reader.end().await;
-                // Others may be at work in the copy, and none of them for longer than a job may be.
-                if let Some(Err(error)) = longest.map(|longest| remove_abandoned(copy, longest)) {
-                    tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
-                }
-                Err(unreached(failure))
+            Ok(Err(Unanswered { failure, .. })) => unreached(failure),
+            // Nobody knows whether something was pushed by then.
+            Err(lapsed) => {
+                let remote = stoa_git::without_userinfo(&self.source.remote);
+                Unreached::Unavailable(format!("{remote} was not done with: {lapsed}"))
             }
+        };
+        let longest = reader.longest();
+        reader.end().await;
+        // Others may be at work in the copy, and none of them for longer than a job may be.
+        if let Some(Err(error)) = longest.map(|longest| remove_abandoned(copy, longest)) {
+            tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
         }
+        Err(why)
     }
 }
 
@@ -372,6 +378,9 @@ const CLASSES: [ErrorClass; 21] = [
 
 #[cfg(test)]
 mod tests {
+    use stoa_git::cache::Folders;
+    use tempfile::TempDir;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -413,6 +422,28 @@ mod tests {
         let (_, there) = asked.into_request("", clock).unwrap();
         sent(&Deadline::of(&grant, clock())).extend(&there, clock);
         assert_eq!(there.remaining(), Some(30 * second));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_is_ended_when_the_grant_is_over() {
+        let (second, directory) = (Duration::from_secs(1), TempDir::new().unwrap());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}/a.git", listener.local_addr().unwrap());
+        let cache = Folders::new(directory.path().to_owned()).take("gitops", "a");
+        let copy = cache.path().join("copy");
+        git2::Repository::init_bare(&copy).unwrap();
+        let source = Source { remote: url.clone(), ..Source::default() };
+        let repository = Repository::new(source, cache, Readers::here());
+        let request = Request { url, branch: "refs/heads/main".to_owned(), task: Task::List };
+        let grant = Grant::until(Instant::now() + second);
+        let (reached, ()) = tokio::join!(repository.ask(&copy, &request, &grant), async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::time::advance(2 * second).await;
+            // Without an end by then this is what would be heard of.
+            drop((stream, listener));
+        });
+        let is_over = |why: &str| why.ends_with(&Lapsed.to_string());
+        assert!(matches!(&reached, Err(Unreached::Unavailable(why)) if is_over(why)), "{reached:?}");
     }
 
     #[test]
