@@ -1,9 +1,10 @@
 //! Room in memory for the large documents that clients ask for.
 //!
 //! Once it is decoded, compared and written anew a document takes some 15 times as many bytes as it has. So room for all that a
-//! request needs is taken before any of it is read ([`take`]), and held until the answer is made, and for the answer's own
-//! bytes until they are sent. A namespace has half of it at most, and so does what waits of it among all: no tenant keeps the
-//! others from reading, and no few have the server run out of memory.
+//! request needs is taken before any of it is read ([`take`]), and held until the answer is made. Answers have room apart from
+//! that until they are sent, so that no slow client keeps a large document from being read. A namespace has half of each at
+//! most, and so does what waits of it among all: no tenant keeps the others from reading, and no few have the server run out of
+//! memory.
 //!
 //! What runs read and write has places of its own (`aside`).
 
@@ -41,8 +42,8 @@ const IN_LINE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the answer is in memory for a client that does not take it, as long as any request may take.
 const SENDING: Duration = Duration::from_secs(60);
-/// What a document takes while it is worked on, in its own bytes.
-const TIMES: usize = 15;
+/// How much there is for answers that are being sent, in their own bytes, for each byte of documents that may be read.
+const ANSWERS: u32 = 4;
 /// An answer is sent in pieces of so many bytes: what a connection has been handed it keeps, whatever becomes of the answer.
 const PIECE: usize = 64 << 10;
 const MIB: usize = 1 << 20;
@@ -63,6 +64,8 @@ struct Rooms {
     all: u32,
     least: u32,
     free: Arc<Semaphore>,
+    /// For answers that are being sent, in MiB of their own.
+    answers: Arc<Semaphore>,
     /// Of the namespaces that have some or wait for it.
     shares: Mutex<HashMap<String, Weak<Share>>>,
 }
@@ -71,6 +74,9 @@ struct Rooms {
 #[derive(Debug)]
 struct Share {
     free: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
+    /// So much there is for its answers, in MiB.
+    most: u32,
     line: Semaphore,
 }
 
@@ -80,23 +86,35 @@ pub(crate) struct Room(Option<Held>);
 
 #[derive(Debug)]
 struct Held {
-    own: OwnedSemaphorePermit,
-    all: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+    /// For answers, of all namespaces.
+    answers: Arc<Semaphore>,
     /// It is the namespace's as long as anything of it is held.
+    share: Arc<Share>,
+}
+
+/// Room for an answer that is being sent.
+#[derive(Debug)]
+struct Kept {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
     _share: Arc<Share>,
 }
 
 impl Rooms {
     fn new(all: u32, least: u32) -> Self {
-        Self { all, least, free: Arc::new(Semaphore::new(all as usize)), shares: Mutex::default() }
+        let [free, answers] = [all, all * ANSWERS].map(|most| Arc::new(Semaphore::new(most as usize)));
+        Self { all, least, free, answers, shares: Mutex::default() }
     }
 
     fn share(&self, namespace: &str) -> Arc<Share> {
         let mut shares = self.shares.lock();
         shares.retain(|_, share| share.strong_count() > 0);
         shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let free = Arc::new(Semaphore::new((self.all / 2) as usize));
-            let share = Arc::new(Share { free, line: Semaphore::new(IN_LINE) });
+            let most = self.all * ANSWERS / 2;
+            let [free, answers] = [self.all / 2, most].map(|most| Arc::new(Semaphore::new(most as usize)));
+            let share = Arc::new(Share { free, answers, most, line: Semaphore::new(IN_LINE) });
             shares.insert(namespace.to_owned(), Arc::downgrade(&share));
             share
         })
@@ -106,7 +124,6 @@ impl Rooms {
         if bytes < SMALL {
             return Ok(Room(None));
         }
-        let full = || ApiError::too_many_requests("too many large documents are being read; try again", 1);
         let weight = u32::try_from(bytes.div_ceil(MIB)).unwrap_or(u32::MAX).clamp(self.least, self.all);
         let share = self.share(namespace);
         let _in_line = share.line.try_acquire().map_err(|_| full())?;
@@ -116,20 +133,28 @@ impl Rooms {
             let own = Arc::clone(&share.free).acquire_many_owned(weight.min(self.all / 2)).await;
             let own = own.expect("nobody closes it");
             let all = Arc::clone(&self.free).acquire_many_owned(weight).await.expect("nobody closes it");
-            Held { own, all, _share: share.clone() }
+            Held { _own: own, _all: all, answers: self.answers.clone(), share: share.clone() }
         };
         timeout(PATIENCE, waiting).await.map(|held| Room(Some(held))).map_err(|_| full())
     }
 }
 
 impl Held {
-    /// Gives back what so many bytes do not take that are only kept.
-    fn keep(&mut self, bytes: usize) {
-        let kept = bytes.div_ceil(TIMES * MIB);
-        for permit in [&mut self.own, &mut self.all] {
-            drop(permit.split(permit.num_permits().saturating_sub(kept)));
-        }
+    /// Gives all back for room in which an answer of so many bytes is until it is sent. One that is larger than all that a
+    /// namespace may have takes that.
+    ///
+    /// # Errors
+    ///
+    /// 429 where there is none: those that wait to read are not to wait for clients as well.
+    fn keep(self, bytes: usize) -> Result<Kept, ApiError> {
+        let weight = u32::try_from(bytes.div_ceil(MIB)).unwrap_or(u32::MAX).min(self.share.most);
+        let acquire = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_many_owned(weight).map_err(|_| full());
+        Ok(Kept { _own: acquire(&self.share.answers)?, _all: acquire(&self.answers)?, _share: self.share })
     }
+}
+
+fn full() -> ApiError {
+    ApiError::too_many_requests("too many large documents are being read; try again", 1)
 }
 
 impl Room {
@@ -156,12 +181,16 @@ impl Room {
     }
 
     /// The answer, which holds what it takes itself until it is sent. One that is not sent within a minute breaks off.
+    ///
+    /// # Errors
+    ///
+    /// 429 where too many answers are being sent.
     pub(crate) async fn until_sent(self, answer: SubresourceResponse) -> Result<SubresourceResponse, ApiError> {
-        let Some(mut held) = self.0 else { return Ok(answer) };
+        let Some(held) = self.0 else { return Ok(answer) };
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await.map_err(|error| ApiError::internal(error.to_string()))?.to_bytes();
-        held.keep(bytes.len());
-        Ok(SubresourceResponse::from_parts(parts, Sending::new(bytes, held).boxed_unsync()))
+        let kept = held.keep(bytes.len())?;
+        Ok(SubresourceResponse::from_parts(parts, Sending::new(bytes, kept).boxed_unsync()))
     }
 }
 
@@ -175,13 +204,13 @@ struct Sending {
 
 struct Left {
     bytes: Bytes,
-    _held: Held,
+    _kept: Kept,
 }
 
 impl Sending {
-    fn new(bytes: Bytes, held: Held) -> Self {
+    fn new(bytes: Bytes, kept: Kept) -> Self {
         let length = bytes.len();
-        let left = Arc::new(Mutex::new((length > 0).then_some(Left { bytes, _held: held })));
+        let left = Arc::new(Mutex::new((length > 0).then_some(Left { bytes, _kept: kept })));
         // Nobody asks this for more on behalf of a client that takes nothing.
         let ending = left.clone();
         let end = tokio::spawn(async move {

@@ -1,12 +1,14 @@
 //! Workspace: counts the stacks that are deployed to it and looks for its Backend and its Secrets.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
 use stoa_types::{Backend, Stack, Workspace, config::Deployment};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -28,6 +30,45 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(60);
 /// The same as long as one is missing, or nobody knows.
 const SOON: Duration = Duration::from_secs(10);
+
+/// What was last found of the Secrets of each workspace, by its name: there are more looks, as for each stack that is deployed,
+/// than Secrets are read. Of these nothing is kept.
+#[derive(Clone, Debug, Default)]
+struct Looks(Arc<Mutex<HashMap<String, Look>>>);
+
+#[derive(Debug)]
+struct Look {
+    uid: Option<String>,
+    generation: Option<i64>,
+    at: Instant,
+    found: Secrets,
+}
+
+impl Looks {
+    /// What was found of this workspace as it is, unless it is time to look again, and how long until then.
+    fn get(&self, workspace: &Workspace) -> Option<(Secrets, Duration)> {
+        let looks = self.0.lock();
+        let look = looks.get(&workspace.name_any())?;
+        let is_of_it = look.uid == workspace.uid() && look.generation == workspace.metadata.generation;
+        let left = term(&look.found).saturating_sub(look.at.elapsed());
+        (is_of_it && !left.is_zero()).then(|| (look.found.clone(), left))
+    }
+
+    fn insert(&self, workspace: &Workspace, found: Secrets) {
+        let (uid, generation) = (workspace.uid(), workspace.metadata.generation);
+        let look = Look { uid, generation, at: Instant::now(), found };
+        self.0.lock().insert(workspace.name_any(), look);
+    }
+
+    fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}
+
+/// How long that counts which was found.
+fn term(found: &Secrets) -> Duration {
+    if matches!(found, Secrets::Found) { LOOK } else { SOON }
+}
 
 /// What of a stack says where it is live.
 #[derive(Deserialize)]
@@ -55,8 +96,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
     ];
+    let looks = Looks::default();
     queue::drive(services.queues.of("workspaces"), triggers, end, |key| {
-        look(services.clone(), by_workspace.clone(), key)
+        look(services.clone(), by_workspace.clone(), looks.clone(), key)
     })
     .await;
 }
@@ -64,15 +106,26 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 async fn look(
     services: Services,
     stacks: Groups<ObjectKey>,
+    looks: Looks,
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
-    let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
+    let Some(workspace) = workspaces.get_opt("", &name).await? else {
+        looks.remove(&name);
+        return Ok(None);
+    };
     let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
-    let found = secrets::look(&*services.cluster, &workspace.spec).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, workspace = name, "it is not known whether the Secrets of a workspace are there");
-        workspace::known_secrets(&workspace, Some(&workspace))
-    });
+    let (found, again) = if let Some(known) = looks.get(&workspace) {
+        known
+    } else {
+        let found = secrets::look(&*services.cluster, &workspace.spec).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, workspace = name, "it is not known whether the Secrets of a workspace are there");
+            workspace::known_secrets(&workspace, Some(&workspace))
+        });
+        looks.insert(&workspace, found.clone());
+        let again = term(&found);
+        (found, again)
+    };
     workspaces
         .update_status_with("", &name, |w: &mut Workspace| {
             w.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
@@ -82,7 +135,6 @@ async fn look(
             }
         })
         .await?;
-    let again = if matches!(found, Secrets::Found) { LOOK } else { SOON };
     Ok(secrets::are_named(&workspace.spec).then_some(again))
 }
 
@@ -100,6 +152,37 @@ mod tests {
         let data = json!({key: "a2V5"});
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}))
             .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_found_counts_for_a_while_and_for_the_workspace_as_it_was() {
+        let metadata = json!({"name": "edge", "uid": "u1", "generation": 1});
+        let spec = json!({"backend": {"name": "default"}});
+        let workspace: Workspace = serde_json::from_value(json!({
+            "apiVersion": "platform.stoa.dev/v1alpha1", "kind": "Workspace", "metadata": metadata, "spec": spec,
+        }))
+        .unwrap();
+        let looks = Looks::default();
+        let left = |of: &Workspace| looks.get(of).map(|(_, left)| left);
+        assert_eq!(left(&workspace), None);
+        looks.insert(&workspace, Secrets::Found);
+        tokio::time::advance(SOON).await;
+        assert_eq!(left(&workspace), Some(LOOK - SOON));
+        let mut another = workspace.clone();
+        another.metadata.uid = Some("u2".to_owned());
+        assert_eq!(left(&another), None);
+        let mut changed = workspace.clone();
+        changed.metadata.generation = Some(2);
+        assert_eq!(left(&changed), None);
+        tokio::time::advance(LOOK - SOON).await;
+        assert_eq!(left(&workspace), None);
+        looks.insert(&workspace, Secrets::Missing("it is gone".to_owned()));
+        assert_eq!(left(&workspace), Some(SOON));
+        tokio::time::advance(SOON).await;
+        assert_eq!(left(&workspace), None, "it may be there by now");
+        looks.insert(&workspace, Secrets::Found);
+        looks.remove("edge");
+        assert_eq!(left(&workspace), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,16 @@ fn answer(length: usize) -> SubresourceResponse {
     Response::new(body.map_err(|never| match never {}).boxed_unsync())
 }
 
+/// Takes a whole answer; how many bytes it has.
+async fn sent(answer: SubresourceResponse) -> usize {
+    let mut body = answer.into_body();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        length += frame.unwrap().into_data().unwrap().len();
+    }
+    length
+}
+
 #[tokio::test(start_paused = true)]
 async fn namespace_has_half_of_the_room_and_keeps_no_other_from_having_some() {
     let rooms = Rooms::new(64, 16);
@@ -99,14 +109,35 @@ async fn answer_holds_what_it_takes_until_it_is_sent() {
     let room = free(&rooms, "slow", LARGE).unwrap();
     let mut body = room.until_sent(answer(length)).await.unwrap().into_body();
     assert_eq!(body.size_hint().exact(), Some(length as u64));
-    assert_eq!(rooms.free.available_permits(), 31, "it is not worked on any more");
+    assert_eq!(rooms.free.available_permits(), 32, "it is not worked on any more");
     let mut sent = body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec();
-    assert_eq!((sent.len(), rooms.free.available_permits()), (PIECE, 31));
+    assert_eq!((sent.len(), rooms.answers.available_permits()), (PIECE, 127));
     sent.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
     assert_eq!(sent, vec![b'x'; length]);
     assert!(body.is_end_stream());
-    assert_eq!(rooms.free.available_permits(), 32, "though the body is there yet");
+    assert_eq!(rooms.answers.available_permits(), 128, "though the body is there yet");
     assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn answers_that_are_being_sent_keep_nothing_from_being_read_until_there_are_too_many() {
+    let rooms = Rooms::new(32, 16);
+    let room = free(&rooms, "slow", LARGE).unwrap();
+    let sending = room.until_sent(answer(1)).await.unwrap();
+    let room = free(&rooms, "slow", 2 * LARGE).expect("all of it is free");
+    let share = rooms.share("slow");
+    let others = Arc::clone(&share.answers).try_acquire_many_owned(63).expect("one answer is being sent");
+    let refused = room.until_sent(answer(1)).await.err().expect("the namespace has half of the room for answers");
+    assert_eq!(refused.code(), 429);
+    assert_eq!(sent(sending).await, 1);
+    let room = free(&rooms, "slow", LARGE).expect("what was refused holds nothing");
+    assert_eq!(sent(room.until_sent(answer(1)).await.unwrap()).await, 1);
+    drop(others);
+    let room = free(&rooms, "slow", LARGE).unwrap();
+    let largest = room.until_sent(answer(65 * MIB)).await.unwrap();
+    assert_eq!(share.answers.available_permits(), 0, "it takes all that its namespace may have");
+    assert_eq!(sent(largest).await, 65 * MIB);
+    assert_eq!(rooms.answers.available_permits(), 128);
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,6 +147,6 @@ async fn answer_that_its_client_does_not_take_breaks_off() {
     let mut body = room.until_sent(answer(2 * PIECE)).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok());
     sleep(2 * SENDING).await;
-    assert_eq!(rooms.free.available_permits(), 32);
+    assert_eq!(rooms.answers.available_permits(), 128);
     assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
 }

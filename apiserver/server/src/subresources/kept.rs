@@ -92,6 +92,15 @@ impl Kept {
         self.read_into(room).await
     }
 
+    /// Reads it for what the server does by itself, of which there is never much at once: without room.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_into`](Self::read_into).
+    pub(super) async fn read_for_server(self) -> Result<Bytes, ApiError> {
+        found(self.store.get(&self.scope, &self.digest).await, &self.absent)
+    }
+
     /// Reads it into room that was taken for it.
     ///
     /// # Errors
@@ -139,6 +148,7 @@ mod tests {
         // All that a namespace may have.
         let held = rooms::take("kept", 64 * MIB).await.unwrap();
         assert_eq!(kept().read().await.unwrap_err().code(), 429);
+        assert_eq!(kept().read_for_server().await.unwrap().len(), MIB, "the server itself takes none of it");
         store.delete("shop/uid", &digest).await.unwrap();
         let gone = kept();
         let (read, ()) = tokio::join!(gone.read(), async move { drop(held) });

@@ -18,7 +18,10 @@ use super::{
     format::{Format, PLAIN, colour},
     kept::{Kept, Place},
 };
-use crate::runs::{Halt, Services, status};
+use crate::{
+    aside::aside,
+    runs::{Halt, Services, status},
+};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -61,17 +64,16 @@ impl SubresourceHandler for RunPlan {
     }
 }
 
-/// The plan of a run as people read it.
+/// The plan of a run as people read it, for the server itself: it waits for the place that runs have, and not for the room of
+/// clients.
 ///
 /// # Errors
 ///
-/// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 429 when there is no room for it, 503
-/// when the Backend cannot be read.
+/// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 503 when the Backend cannot be read.
 pub(crate) async fn plan_text(services: &Services, run: &Run) -> Result<String, ApiError> {
-    let (kept, room) = find(services, run).await?.read().await?;
+    let kept = find(services, run).await?.read_for_server().await?;
     let name = run.name_any();
-    let (text, _) = room.work(move || decoded(&kept, &name).map(|plan| render(&plan, Colour::Never))).await;
-    text
+    aside(kept.len(), move || decoded(&kept, &name).map(|plan| render(&plan, Colour::Never))).await
 }
 
 /// The document that the plan of a run is in.

@@ -15,7 +15,7 @@ struct Needed<'s> {
 }
 
 /// What is known of the Secrets that a workspace names.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Secrets {
     /// They are there, or it names none.
     Found,

@@ -217,7 +217,8 @@ impl Conversation {
                 () = &mut deadline => return Err(Halt::Canceled),
                 _ = ticks.tick() => {
                     self.show(execution).await?;
-                    self.verifying.tell(execution, target, state).await?;
+                    let Progress { total, done, failed } = self.progress;
+                    self.verifying.tell(execution, target, state, done + failed >= total).await?;
                 }
                 said = awaited.next() => match said.is_empty() && is_canceled {
                     true => execution.show_waiting(STOPPING).await,

@@ -14,6 +14,10 @@ use crate::{
 
 /// How soon it is told first, and how often from then on: much is healthy before.
 const EVERY: Duration = Duration::from_secs(3);
+/// How long after what was changed could not be recorded that is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// With more resources on record they are written at the end of the run alone: the runner is not heard meanwhile.
+const MOST: usize = 300;
 /// So many are named.
 const NAMED: usize = 3;
 
@@ -25,6 +29,8 @@ pub(super) struct Verifying {
     /// When it is to be told; never before anything was heard.
     next: Option<Instant>,
     is_recorded: bool,
+    /// When that is tried again, where it failed.
+    again: Option<Instant>,
 }
 
 impl Verifying {
@@ -39,22 +45,31 @@ impl Verifying {
         self.unhealthy.insert(id.0.clone(), message);
     }
 
-    /// Tells what is waited for, if it is time for that.
+    /// Tells what is waited for, if it is time for that. `is_applied`: nothing is left to change.
     ///
     /// # Errors
     ///
     /// Whatever keeps the run's status from being written.
-    pub(super) async fn tell(&mut self, execution: &mut Execution, target: &Target, state: &State) -> Result<(), Halt> {
+    pub(super) async fn tell(
+        &mut self,
+        execution: &mut Execution,
+        target: &Target,
+        state: &State,
+        is_applied: bool,
+    ) -> Result<(), Halt> {
         let now = Instant::now();
         if self.next.is_none_or(|next| next > now) {
             return Ok(());
         }
         self.next = Some(now + EVERY);
-        if !self.is_recorded {
+        if is_applied && self.records(state.entries().count()) {
             match Box::pin(record(execution, target, state)).await {
                 Ok(()) => self.is_recorded = true,
                 // They are written at the end of the run in any case.
-                Err(halt) => tracing::warn!(?halt, "what a run changed cannot be looked at before it has ended"),
+                Err(halt) => {
+                    tracing::warn!(?halt, "what a run changed cannot be looked at before it has ended");
+                    self.again = Some(Instant::now() + AGAIN);
+                }
             }
         }
         // What is out of reach counts for more.
@@ -77,6 +92,11 @@ impl Verifying {
                 None => status.conditions.retain(|condition| condition.type_ != reason::WAITING),
             })
             .await
+    }
+
+    /// Whether it is time to record so many resources.
+    fn records(&self, resources: usize) -> bool {
+        !self.is_recorded && resources <= MOST && self.again.is_none_or(|again| again <= Instant::now())
     }
 
     /// What is waited for, in a sentence.
@@ -117,5 +137,19 @@ mod tests {
             verifying.hear(&id(name), Health::Current, "");
         }
         assert_eq!(verifying.message(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_resources_are_recorded_once_and_again_only_a_while_after_that_failed() {
+        let mut verifying = Verifying::default();
+        assert!(verifying.records(MOST));
+        assert!(!verifying.records(MOST + 1), "the runner would wait for that");
+        verifying.again = Some(Instant::now() + AGAIN);
+        tokio::time::advance(EVERY).await;
+        assert!(!verifying.records(1));
+        tokio::time::advance(AGAIN).await;
+        assert!(verifying.records(1));
+        verifying.is_recorded = true;
+        assert!(!verifying.records(1));
     }
 }
