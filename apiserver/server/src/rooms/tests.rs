@@ -127,7 +127,7 @@ async fn answers_that_are_being_sent_keep_nothing_from_being_read_until_there_ar
     let room = free(&rooms, "slow", 2 * LARGE).expect("all of it is free");
     let share = rooms.share("slow");
     let others = Arc::clone(&share.answers).try_acquire_many_owned(63).expect("one answer is being sent");
-    let refused = room.until_sent(answer(1)).await.err().expect("the namespace has half of the room for answers");
+    let refused = room.until_sent(answer(1)).await.expect_err("the namespace has half of the room for answers");
     assert_eq!(refused.code(), 429);
     assert_eq!(sent(sending).await, 1);
     let room = free(&rooms, "slow", LARGE).expect("what was refused holds nothing");
