@@ -86,7 +86,13 @@ impl Kubectl {
 
     /// Whether kubectl succeeds.
     pub fn succeeds(&self, args: &[&str]) -> bool {
-        self.command(args).stdin(Stdio::null()).output().unwrap().status.success()
+        self.try_to_run(args).is_some()
+    }
+
+    /// Runs kubectl and returns what it printed, if it succeeds.
+    pub fn try_to_run(&self, args: &[&str]) -> Option<String> {
+        let output = self.command(args).stdin(Stdio::null()).output().unwrap();
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Reads a path.
