@@ -35,6 +35,16 @@ async fn proposing() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>)
     (world, proposed, conversations)
 }
 
+/// The same, where the run `one` waits for its pull request to be merged.
+async fn awaiting_merge() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    (world, proposed, conversations)
+}
+
 fn pull(state: &str, commit: &str) -> Proposal {
     Proposal {
         number: 7,
@@ -129,11 +139,7 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
 
 #[tokio::test(flavor = "multi_thread")]
 async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
-    let (world, proposed, mut conversations) = proposing().await;
-    let world = world.controlled();
-    world.destroy("one").await;
-    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
-    world.awaits_merge("one").await;
+    let (world, proposed, mut conversations) = awaiting_merge().await;
     world.destroy("two").await;
     let second = next(&mut conversations).await;
     assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
@@ -151,11 +157,7 @@ async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn next_run_has_its_turn_before_the_one_before_is_looked_at() {
-    let (world, proposed, mut conversations) = proposing().await;
-    let world = world.controlled();
-    world.destroy("one").await;
-    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
-    world.awaits_merge("one").await;
+    let (world, proposed, mut conversations) = awaiting_merge().await;
     world.is_looked_at_late("one", &proposed).await;
     world.destroy("two").await;
     let second = next(&mut conversations).await;
@@ -164,11 +166,7 @@ async fn next_run_has_its_turn_before_the_one_before_is_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pull_request_that_is_closed_is_no_success() {
-    let (world, proposed, mut conversations) = proposing().await;
-    let world = world.controlled();
-    world.destroy("one").await;
-    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
-    world.awaits_merge("one").await;
+    let (world, proposed, mut conversations) = awaiting_merge().await;
     proposed.set(Ok(pull("Closed", "c1")));
     next(&mut conversations).await.propose(A, pull("Closed", "c1")).await;
     let ended = world.ended("one").await;
@@ -178,11 +176,7 @@ async fn pull_request_that_is_closed_is_no_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
-    let (world, proposed, mut conversations) = proposing().await;
-    let world = world.controlled();
-    world.destroy("one").await;
-    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
-    world.awaits_merge("one").await;
+    let (world, proposed, _conversations) = awaiting_merge().await;
     world.is_looked_at_late("one", &proposed).await;
     world.change("one", |run| run.spec.cancel = true).await;
     let ended = world.ended("one").await;
@@ -233,11 +227,7 @@ async fn run_that_is_cancelled_while_it_waits_for_a_merge_leaves_the_deployment_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these() {
-    let (world, proposed, mut conversations) = proposing().await;
-    let world = world.controlled();
-    world.destroy("one").await;
-    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
-    world.awaits_merge("one").await;
+    let (world, proposed, mut conversations) = awaiting_merge().await;
     let conflict = |commit: &str, base: &str| {
         Ok(Proposal { in_conflict: true, base_commit: base.to_owned(), ..pull("Open", commit) })
     };
