@@ -184,6 +184,7 @@ impl RegistryBuilder {
                 scaling: Scaling::new(&definition),
                 history: self.history.clone().filter(|history| history.keeps(&definition)),
                 definition,
+                zero: Arc::new(strategy.zero()),
                 strategy,
                 log: self.log.clone(),
                 cache,
