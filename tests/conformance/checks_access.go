@@ -181,13 +181,8 @@ func (s *session) socket(path string, count int, change func(http.Header)) {
 			s.say("  end: %v", closing(err))
 			return
 		}
-		s.say("  frame of kind %d, a line's end %t: %s", kind, strings.HasSuffix(string(frame), "\n"), s.frame(frame))
+		s.say("  frame of kind %d, a line's end %t: %s", kind, strings.HasSuffix(string(frame), "\n"), s.body("application/json", frame))
 	}
-}
-
-// frame is an event as the transcript has it.
-func (s *session) frame(text []byte) string {
-	return strings.ReplaceAll(s.body("application/json", text), `,"spec":{},"status":{}},"type":"BOOKMARK"`, `},"type":"BOOKMARK"`)
 }
 
 func closing(err error) string {

@@ -331,15 +331,10 @@ func (s *session) watch(path string, live func(), enough func([]event) bool, opt
 			s.say("  no frame: %s", lines.Text())
 			continue
 		}
-		if frame.Type == "BOOKMARK" {
-			// A typed object has empty parts; reference and subject agree on what counts.
-			delete(frame.Object, "spec")
-			delete(frame.Object, "status")
-			if !bytes.Contains(lines.Bytes(), []byte("k8s.io/initial-events-end")) {
-				// How many come, and when, is up to the server.
-				s.bookmarks++
-				continue
-			}
+		if frame.Type == "BOOKMARK" && !bytes.Contains(lines.Bytes(), []byte("k8s.io/initial-events-end")) {
+			// How many come, and when, is up to the server.
+			s.bookmarks++
+			continue
 		}
 		events = append(events, event{frame.Type, frame.Object})
 		s.say("  %s", s.body("application/json", encode(map[string]any{"type": frame.Type, "object": frame.Object})))

@@ -3,32 +3,62 @@
 //! A value may hold another many times over, so whatever walks through values pays for each one it comes to, before it
 //! does: what takes a few steps to make may be a tree that no memory has room for.
 
-use std::fmt;
+use std::{fmt, mem};
 
-use super::{LARGEST_STRING, eval::Error};
+use super::{LARGEST_STRING, Limits, eval::Error};
 
 /// The steps that are left.
 #[derive(Debug)]
-pub(super) struct Budget(u64);
+pub(super) struct Budget {
+    /// To all expressions.
+    all: u64,
+    /// To the one that is evaluated.
+    each: u64,
+    /// On this thread.
+    here: u64,
+}
 
 impl Budget {
-    /// So many steps.
+    /// So many steps, whatever they are for.
     pub(super) fn new(steps: u64) -> Self {
-        Self(steps)
+        Self { all: steps, each: steps, here: steps }
     }
 
-    /// How many steps are left.
+    /// As many steps as an evaluation may take, none of them granted to an expression yet.
+    pub(super) fn of(limits: Limits) -> Self {
+        Self { all: limits.budget, each: 0, here: limits.here }
+    }
+
+    /// How many steps are left to all expressions.
     pub(super) fn left(&self) -> u64 {
-        self.0
+        self.all
+    }
+
+    /// Grants so many steps to the expression that is evaluated next; how many the one before had left.
+    pub(super) fn grant(&mut self, each: u64) -> u64 {
+        mem::replace(&mut self.each, each)
     }
 
     /// Takes so many steps.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBudget`].
+    /// [`Error::OutOfBudget`]; [`Error::OverLimit`].
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
-        self.0 = self.0.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
+        let steps = steps as u64;
+        self.here = self.here.checked_sub(steps).ok_or(Error::OutOfBudget)?;
+        self.charge(steps)
+    }
+
+    /// Takes so many steps for what is not done on this thread.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spend`](Self::spend).
+    pub(super) fn charge(&mut self, steps: u64) -> Result<(), Error> {
+        // What takes an expression over its limit is spent: the others have that much less.
+        self.all = self.all.checked_sub(steps).ok_or(Error::OutOfBudget)?;
+        self.each = self.each.checked_sub(steps).ok_or(Error::OverLimit)?;
         Ok(())
     }
 }

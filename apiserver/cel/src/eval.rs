@@ -14,7 +14,7 @@ use cel::common::ast::{
 
 use super::{
     Inputs, Limits, Variable,
-    authorizer::{Answers, Check, Inquiry},
+    authorizer::{self, Answers, Check, Inquiry},
     budget::Budget,
     check,
     functions::{self, Invocation, Patterns},
@@ -24,6 +24,8 @@ use super::{
 
 /// The longest sentence that says what is wrong, in bytes.
 const LONGEST_ERROR: usize = 4 << 10;
+/// What is said of an expression that took more steps than one may.
+pub(super) const OVER_LIMIT: &str = "operation cancelled: actual cost limit exceeded";
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +34,8 @@ pub(super) enum Error {
     Message(String),
     /// The budget is spent.
     OutOfBudget,
+    /// The expression took more steps than one may. To those that refer to it, it is wrong as others are.
+    OverLimit,
     /// The evaluation is nested too deeply for the thread that it runs on.
     TooDeep,
     /// The authorizer has to be asked this first.
@@ -46,7 +50,7 @@ impl Error {
         Self::Message(text)
     }
 
-    /// Whether it ends the whole evaluation: no other part of it can decide in spite of it.
+    /// Whether it ends the expression: no other part of it can decide in spite of it.
     pub(super) fn is_fatal(&self) -> bool {
         !matches!(self, Self::Message(_))
     }
@@ -63,7 +67,7 @@ impl Error {
 pub(super) type Outcome<'a> = Result<Value<'a>, Error>;
 
 /// What a loop goes through: items or keys; where it has two variables, indices or keys with what is there.
-type Items<'r, 'a> = Box<dyn Iterator<Item = (Value<'a>, Option<Value<'a>>)> + 'r>;
+pub(super) type Items<'r, 'a> = Box<dyn Iterator<Item = (Value<'a>, Option<Value<'a>>)> + 'r>;
 
 /// The indices of a list, or the keys of a map, with what is there.
 pub(super) fn pairs<'r, 'a>(range: &'r Value<'a>) -> Option<Box<dyn Iterator<Item = (Value<'a>, Value<'a>)> + 'r>> {
@@ -87,6 +91,8 @@ pub(super) struct Evaluation<'a> {
     known: HashMap<&'a str, (Outcome<'a>, usize)>,
     bindings: Vec<(&'a str, Outcome<'a>)>,
     budget: Budget,
+    /// How many steps an expression may take.
+    each: u64,
     patterns: Patterns,
     /// How many expressions may be evaluated, one for the other.
     most: usize,
@@ -100,9 +106,22 @@ impl<'a> Evaluation<'a> {
     pub(super) fn new(inputs: &'a dyn Inputs, answers: &'a Answers, variables: &'a [Variable], limits: Limits) -> Self {
         let visible = variables.len();
         let (known, bindings) = (HashMap::new(), Vec::new());
-        let (budget, most) = (Budget::new(limits.budget), limits.depth);
+        let (budget, each, most) = (Budget::of(limits), limits.each, limits.depth);
         let patterns = Patterns::default();
-        Self { inputs, answers, variables, visible, known, bindings, budget, patterns, most, depth: 0, deepest: 0 }
+        Self {
+            inputs,
+            answers,
+            variables,
+            visible,
+            known,
+            bindings,
+            budget,
+            each,
+            patterns,
+            most,
+            depth: 0,
+            deepest: 0,
+        }
     }
 
     /// What is left of the budget.
@@ -110,16 +129,27 @@ impl<'a> Evaluation<'a> {
         &mut self.budget
     }
 
-    /// The value of an expression.
+    /// The value of a whole expression, which may take as many steps as one may.
+    pub(super) fn whole(&mut self, expr: &'a Expr) -> Outcome<'a> {
+        let before = self.budget.grant(self.each);
+        let outcome = self.value(expr);
+        self.budget.grant(before);
+        outcome
+    }
+
+    /// The value of an expression, or a part of one.
     pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
         self.budget.spend(1)?;
         self.reach(1)?;
         self.depth += 1;
         let outcome = self.evaluate(expr);
         self.depth -= 1;
-        // What is large costs wherever it comes from, a variable too: else a few steps could have it many times.
+        // What is large and was made costs wherever it comes from, a variable too: else a few steps could have it many
+        // times. What an object holds is there already.
         if let Ok(value) = &outcome {
-            self.budget.spend(value.size())?;
+            if !value.is_borrowed() {
+                self.budget.spend(value.size())?;
+            }
             // It may be the copy of one that is there.
             held::room(0)?;
         }
@@ -261,14 +291,16 @@ impl<'a> Evaluation<'a> {
         self.visible = position;
         let deepest = std::mem::replace(&mut self.deepest, self.depth);
         let value = match &variables[position].expression {
-            Ok(expression) => self.value(&expression.expr),
+            Ok(expression) => self.whole(&expression.expr),
             Err(error) => Err(Error::new(format!("composited variable {name:?} fails to compile: {error}"))),
         };
         (self.visible, self.bindings) = (visible, bindings);
         let height = self.deepest - self.depth;
         self.deepest = self.deepest.max(deepest);
+        let failed = |text: &str| Error::Message(format!("composited variable {name:?} fails to evaluate: {text}"));
         let value = value.map_err(|error| match error {
-            Error::Message(text) => Error::Message(format!("composited variable {name:?} fails to evaluate: {text}")),
+            Error::Message(text) => failed(&text),
+            Error::OverLimit => failed(OVER_LIMIT),
             other => other,
         });
         if !value.as_ref().is_err_and(Error::is_fatal) {
@@ -292,7 +324,10 @@ impl<'a> Evaluation<'a> {
         let depth = self.bindings.len();
         let initial = self.value(&loops.accu_init.expr);
         self.bindings.push((&loops.accu_var, initial));
-        let outcome = self.iterate(loops, depth, items);
+        let outcome = match loops::collecting(loops) {
+            Some(collecting) => loops::collect(self, collecting, items),
+            None => self.iterate(loops, depth, items),
+        };
         self.bindings.truncate(depth);
         outcome
     }
@@ -338,7 +373,7 @@ impl<'a> Evaluation<'a> {
         for arg in &call.args {
             args.push(self.value(&arg.expr)?);
         }
-        self.budget.spend(args.iter().map(Value::size).sum())?;
+        self.budget.spend(operators::looked_through(&call.func_name, &args).iter().map(Value::size).sum())?;
         if call.target.is_none()
             && let Some(outcome) = operators::apply(&call.func_name, &args, &mut self.budget)
         {
@@ -348,6 +383,9 @@ impl<'a> Evaluation<'a> {
             && call.target.is_some()
         {
             let Value::Authorizer(check) = args.remove(0) else { return Err(Error::no_such_overload()) };
+            if call.func_name == authorizer::CHECK {
+                self.budget.charge(authorizer::CHECKING)?;
+            }
             let outcome = Arc::unwrap_or_clone(check).call(&call.func_name, &args, self.answers);
             return outcome.unwrap_or_else(|| Err(Error::no_such_overload()));
         }

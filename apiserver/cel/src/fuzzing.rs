@@ -111,11 +111,16 @@ static READ: LazyLock<Vec<[Batch; 2]>> = LazyLock::new(|| {
     OF_TEXTS.iter().map(|(before, holds)| [batch(before), batch(holds)]).collect()
 });
 
+/// So many steps for whatever there is.
+fn limits(budget: u64) -> Limits {
+    Limits { budget, each: budget, here: budget, depth: SHALLOW }
+}
+
 /// A text: what the library reads of it fits together.
 pub fn cel_texts(data: &[u8]) {
     let object = Json::from(String::from_utf8_lossy(data));
     let inputs = Policy { object, ..Policy::default() };
-    let limits = Limits { budget: 40 * BUDGET, depth: SHALLOW };
+    let limits = limits(40 * BUDGET);
     let evaluate = |batch: &Batch| run(batch, &inputs, &Answers::new(), limits).map(|mut made| made.results.remove(0));
     for ([before, batch], (_, source)) in READ.iter().zip(OF_TEXTS) {
         if evaluate(before) != Ok(Some(Ok(Evaluated::Bool(true)))) {
@@ -154,7 +159,7 @@ pub fn cel(data: &[u8]) {
         variables: Arc::new(vec![Variable::compile("v", first, &DECLARED)]),
         programs: Arc::new(vec![program(first), None, program(second)]),
     };
-    let outcome = || match run(&batch, &*INPUTS, &Answers::new(), Limits { budget: BUDGET, depth: SHALLOW }) {
+    let outcome = || match run(&batch, &*INPUTS, &Answers::new(), limits(BUDGET)) {
         Ok(outcomes) => {
             assert!(outcomes.results.len() == 3 && outcomes.budget <= BUDGET);
             format!("{outcomes:?}")

@@ -27,7 +27,7 @@ use cel::{
 use serde_json::Value as Json;
 
 pub use self::authorizer::{Answer, Answers, Inquiry, Question, ServiceAccount};
-use self::eval::{Error, Evaluation};
+use self::eval::{Error, Evaluation, OVER_LIMIT};
 pub use self::outcome::Evaluated;
 pub use self::stack::{STACK, on_the_calling_thread, on_threads};
 
@@ -52,6 +52,9 @@ mod structs;
 mod tests;
 mod value;
 
+/// How many steps an expression may take of those that all have, and a variable besides what refers to it; upstream's
+/// `PerCallLimit`.
+const EACH: u64 = 1_000_000;
 /// How many steps, some milliseconds, an evaluation may take on a thread that serves others as well.
 const QUICK: u64 = 20_000;
 /// How many expressions may be evaluated one for the other on a thread as they usually are. An expression is not that
@@ -162,6 +165,10 @@ pub struct Outcomes {
 struct Limits {
     /// How many steps it may take.
     budget: u64,
+    /// How many steps each expression may take.
+    each: u64,
+    /// How many steps it may take on this thread. What others do for it takes none.
+    here: u64,
     /// How many expressions may be evaluated one for the other.
     depth: usize,
 }
@@ -179,8 +186,8 @@ pub enum Interrupted {
     Unexpected,
 }
 
-/// Evaluates a batch within so many steps. What takes long or goes deep runs on a thread of its own. May be dropped at any
-/// time; a thread then ends by itself.
+/// Evaluates a batch within so many steps, of which none of its expressions may take more than a million. What takes
+/// long or goes deep runs on a thread of its own. May be dropped at any time; a thread then ends by itself.
 ///
 /// # Errors
 ///
@@ -191,20 +198,16 @@ pub async fn evaluate<I: Inputs>(
     answers: &Answers,
     budget: u64,
 ) -> Result<Outcomes, Interrupted> {
-    let quick = Limits { budget: budget.min(QUICK), depth: SHALLOW };
-    let mut outcome = run(batch, &**inputs, answers, quick);
-    if let Ok(outcomes) = &mut outcome {
-        // Whatever was left of the quick budget, the whole one was granted.
-        outcomes.budget += budget - quick.budget;
-    }
+    let limits = Limits { budget, each: EACH, here: u64::MAX, depth: SHALLOW };
+    let mut outcome = run(batch, &**inputs, answers, Limits { here: QUICK, ..limits });
     if matches!(outcome, Err(Interrupted::OutOfBudget)) && budget > QUICK {
         let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
-        let slow = move || run(&batch, &*inputs, &known, Limits { budget, depth: SHALLOW });
+        let slow = move || run(&batch, &*inputs, &known, limits);
         outcome = tokio::task::spawn_blocking(slow).await.unwrap_or(Err(Interrupted::Unexpected));
     }
     if matches!(outcome, Err(Interrupted::TooDeep)) {
         let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
-        let deep = move || stack::with(STACK, || run(&batch, &*inputs, &known, Limits { budget, depth: DEEP }));
+        let deep = move || stack::with(STACK, || run(&batch, &*inputs, &known, Limits { depth: DEEP, ..limits }));
         let deep = tokio::task::spawn_blocking(deep).await.ok().flatten();
         outcome = deep.unwrap_or(Err(Interrupted::Unexpected));
     }
@@ -219,11 +222,13 @@ fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) ->
             results.push(None);
             continue;
         };
+        let failed = |text: &str| Err(format!("expression '{}' resulted in error: {text}", program.source));
         let outcome = match &program.expression {
             Err(error) => Err(format!("compilation error: {error}")),
             Ok(expression) => match outcome(&mut evaluation, expression) {
                 Ok(evaluated) => Ok(evaluated),
-                Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
+                Err(Error::Message(text)) => failed(&text),
+                Err(Error::OverLimit) => failed(OVER_LIMIT),
                 Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
                 Err(Error::TooDeep) => return Err(Interrupted::TooDeep),
                 Err(Error::Unanswered(inquiry)) => return Err(Interrupted::Unanswered(inquiry)),
@@ -235,6 +240,8 @@ fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) ->
 }
 
 fn outcome<'a>(evaluation: &mut Evaluation<'a>, expression: &'a IdedExpr) -> Result<Evaluated, Error> {
-    let value = evaluation.value(&expression.expr)?;
+    let value = evaluation.whole(&expression.expr)?;
+    // To go through what comes out is no part of the expression.
+    evaluation.budget().grant(u64::MAX);
     Evaluated::of(value, evaluation.budget())
 }

@@ -1,5 +1,6 @@
 //! Loops with two variables, an index or key and what is there: `list.all(i, v, i < v)`, `map.transformMap(k, v, v + 1)`.
-//! And the one loop with one variable that the parser does not know: `list.sortBy(item, item.name)`.
+//! The one loop with one variable that the parser does not know: `list.sortBy(item, item.name)`. And those whose list
+//! would be copied for each item if they were evaluated as the parser writes them: `list.map(item, item.name)`.
 //!
 //! Follows `TwoVarComprehensions` and `Lists` in `github.com/google/cel-go/ext`.
 
@@ -7,11 +8,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cel::{
     IdedExpr,
-    common::ast::{CallExpr, Expr},
+    common::ast::{CallExpr, ComprehensionExpr, Expr, operators as op},
 };
 
 use super::{
-    eval::{Error, Evaluation, Outcome, pairs},
+    eval::{Error, Evaluation, Items, Outcome, pairs},
     functions,
     held::{self, Held},
     value::{Key, List, Value},
@@ -98,6 +99,74 @@ pub(super) fn run<'a>(evaluation: &mut Evaluation<'a>, call: &'a CallExpr, range
         Gathered::List(items) => Ok(Value::list(items)),
         Gathered::Map(entries) => Ok(Value::map(entries)),
     }
+}
+
+/// How many steps it takes to put a value into a list, as upstream counts them: it makes one of that, and joins both.
+const PUT: usize = 12;
+
+/// A loop that makes a list of what it comes to.
+pub(super) struct Collecting<'a> {
+    name: &'a str,
+    filter: Option<&'a Expr>,
+    item: &'a Expr,
+}
+
+/// What `map` and `filter` collect, of which the parser makes `filter ? list + [item] : list`; nothing for other loops.
+pub(super) fn collecting(loops: &ComprehensionExpr) -> Option<Collecting<'_>> {
+    let is_list = |expr: &Expr| matches!(expr, Expr::Ident(name) if *name == loops.accu_var);
+    let (filter, step) = match &loops.loop_step.expr {
+        Expr::Call(call) if call.func_name == op::CONDITIONAL => match call.args.as_slice() {
+            [filter, step, list] if is_list(&list.expr) => (Some(&filter.expr), &step.expr),
+            _ => return None,
+        },
+        step => (None, step),
+    };
+    let Expr::Call(step) = step else { return None };
+    let [list, IdedExpr { expr: Expr::List(one), .. }] = step.args.as_slice() else { return None };
+    let [item] = one.elements.as_slice() else { return None };
+    let is_collected = step.func_name == op::ADD && is_list(&list.expr) && one.optional_indices.is_empty();
+    let is_whole = matches!(&loops.loop_cond.expr, Expr::Literal(_))
+        && matches!(&loops.accu_init.expr, Expr::List(none) if none.elements.is_empty())
+        && is_list(&loops.result.expr)
+        && loops.iter_var2.is_none();
+    (is_collected && is_whole).then_some(Collecting { name: &loops.iter_var, filter, item: &item.expr })
+}
+
+/// Evaluates such a loop.
+pub(super) fn collect<'a>(
+    evaluation: &mut Evaluation<'a>,
+    collecting: Collecting<'a>,
+    items: Items<'_, 'a>,
+) -> Outcome<'a> {
+    let Collecting { name, filter, item } = collecting;
+    let mut collected = Vec::new();
+    let mut failure = None;
+    for (value, _) in items {
+        let binding = || [(name, value.clone())];
+        evaluation.budget().spend(1)?;
+        let passes = match filter.map(|filter| evaluation.with(binding(), filter)) {
+            None => Ok(true),
+            Some(Ok(Value::Bool(passes))) => Ok(passes),
+            Some(Ok(_)) => Err(Error::no_such_overload()),
+            Some(Err(error)) => Err(error),
+        };
+        let put = match passes {
+            // Nothing is put into an error.
+            Ok(passes) if !passes || failure.is_some() => continue,
+            Ok(_) => evaluation.budget().spend(PUT).and_then(|()| evaluation.with(binding(), item)),
+            Err(error) => Err(error),
+        };
+        match put {
+            Ok(value) => {
+                held::room(collected.len() + 1)?;
+                collected.push(value);
+            }
+            Err(error) if error.is_fatal() => return Err(error),
+            // One of a later item is told in its place.
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or_else(|| Ok(Value::list(collected)), Err)
 }
 
 /// Sorts a list by what an expression makes of its items.

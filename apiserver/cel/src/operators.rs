@@ -1,6 +1,6 @@
 //! The operators that look at all their operands: arithmetic, comparison, membership and indexing.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, slice};
 
 use cel::common::ast::operators as op;
 use jiff::SignedDuration;
@@ -12,6 +12,16 @@ use super::{
     held,
     value::{List, Value},
 };
+
+/// Those of a call's arguments that it goes through without paying for what it comes to: where something is looked up,
+/// not all that is there besides.
+pub(super) fn looked_through<'r, 'a>(name: &str, args: &'r [Value<'a>]) -> &'r [Value<'a>] {
+    match (name, args) {
+        (op::INDEX, [_, key]) | (op::IN, [key, Value::Map(_)]) => slice::from_ref(key),
+        (op::EQUALS | op::NOT_EQUALS, [_, _]) => &[],
+        _ => args,
+    }
+}
 
 /// Applies an operator; nothing when the name is none.
 pub(super) fn apply<'a>(name: &str, args: &[Value<'a>], budget: &mut Budget) -> Option<Outcome<'a>> {

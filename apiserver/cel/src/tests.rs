@@ -35,7 +35,20 @@ fn inputs() -> Policy {
     }
 }
 
-const WHOLE: Limits = Limits { budget: BUDGET, depth: SHALLOW };
+/// The limits of an evaluation, of which one expression may take all.
+const WHOLE: Limits = Limits { budget: BUDGET, each: BUDGET, here: BUDGET, depth: SHALLOW };
+
+/// An expression of loops in loops: ten times as many steps with each.
+fn nested(loops: usize) -> String {
+    let ten = "[0,1,2,3,4,5,6,7,8,9]";
+    (0..loops).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"))
+}
+
+/// The outcome, once it is known, of an expression that took more steps than one may.
+fn over_limit(source: &str) -> Option<Result<Evaluated, String>> {
+    let limit = "operation cancelled: actual cost limit exceeded";
+    Some(Err(format!("expression '{source}' resulted in error: {limit}")))
+}
 
 fn outcome_of(source: &str) -> Result<Evaluated, String> {
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
@@ -358,10 +371,10 @@ async fn what_is_made_is_nested_no_deeper_than_objects_are() {
     }
 }
 
-#[tokio::test]
-async fn each_item_with_each_is_paid_for() {
+#[test]
+fn each_item_with_each_is_paid_for() {
     let object = json!({ "many": (0..1_000).collect::<Vec<_>>() });
-    let inputs = Arc::new(Policy { object, ..Policy::default() });
+    let inputs = Policy { object, ..Policy::default() };
     for (source, least) in [
         ("sets.contains(object.many, object.many)", 1_000_000),
         ("sets.intersects([1], object.many)", 1_000),
@@ -369,11 +382,11 @@ async fn each_item_with_each_is_paid_for() {
         ("object.many.distinct() == object.many", 1_000_000),
     ] {
         let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
-        let outcomes = evaluate(&batch, &inputs, &Answers::new(), BUDGET).await.unwrap();
+        let outcomes = run(&batch, &inputs, &Answers::new(), WHOLE).unwrap();
         assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
         let cost = BUDGET - outcomes.budget;
         assert!((least..least + 2_000).contains(&cost), "{source} costs {cost}");
-        let spent = evaluate(&batch, &inputs, &Answers::new(), least - 1).await;
+        let spent = run(&batch, &inputs, &Answers::new(), Limits { budget: least - 1, ..WHOLE });
         assert_eq!(spent.unwrap_err(), Interrupted::OutOfBudget, "{source}");
     }
 }
@@ -394,11 +407,71 @@ fn what_is_put_in_order_is_paid_for_by_its_length() {
 
 #[tokio::test]
 async fn an_evaluation_ends_when_its_budget_is_spent() {
-    let ten = "[0,1,2,3,4,5,6,7,8,9]";
-    let nested = (0..8).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
-    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&nested))]) };
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&nested(8)))]) };
     let outcome = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), 200_000).await;
     assert_eq!(outcome.unwrap_err(), Interrupted::OutOfBudget);
+}
+
+#[tokio::test]
+async fn an_expression_that_takes_too_many_steps_ends_and_others_go_on() {
+    let long = nested(6);
+    let variables = vec![variable("long", &long), variable("short", &nested(2))];
+    // To what refers to it a variable is an error like another; the expression itself decides nothing any more.
+    let either = format!("{long} || true");
+    let sources = [long.as_str(), &either, "variables.long || true", "variables.long", "variables.short"];
+    let programs = Vec::from(sources.map(|source| Some(compile(source))));
+    let batch = Batch { variables: Arc::new(variables), programs: Arc::new(programs) };
+    let outcomes = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), BUDGET).await.unwrap();
+    let [first, second, third, fourth, fifth] = outcomes.results.try_into().unwrap();
+    assert_eq!((first, second), (over_limit(&long), over_limit(&either)));
+    assert_eq!(third, Some(Ok(Evaluated::Bool(true))));
+    let error = fourth.unwrap().unwrap_err();
+    let told = "composited variable \"long\" fails to evaluate: operation cancelled: actual cost limit exceeded";
+    assert_eq!(error, format!("expression 'variables.long' resulted in error: {told}"));
+    assert_eq!(fifth, Some(Ok(Evaluated::Bool(true))));
+    // Three times as many steps as one may take are gone.
+    let cost = BUDGET - outcomes.budget;
+    assert!((3 * EACH..3 * EACH + 5_000).contains(&cost), "{cost}");
+}
+
+#[tokio::test]
+async fn an_expression_may_put_two_questions() {
+    let question = "authorizer.path('/x').check('get').allowed()";
+    let asked = Question { verb: "get".to_owned(), path: "/x".to_owned(), ..Question::default() };
+    let inquiry = Inquiry { question: asked, service_account: None };
+    let answers = Answers::from([(inquiry, Answer::Allowed(String::new()))]);
+    let sources = [2, 3].map(|times| vec![question; times].join(" && "));
+    let programs = sources.iter().map(|source| Some(compile(source))).collect();
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(programs) };
+    let outcomes = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap();
+    assert_eq!(outcomes.results, [Some(Ok(Evaluated::Bool(true))), over_limit(&sources[1])]);
+    // They are as many steps as upstream counts, but take no time here.
+    let cost = BUDGET - outcomes.budget;
+    assert!((5 * 350_000..5 * 350_000 + 100).contains(&cost), "{cost}");
+    let quick = run(&batch, &inputs(), &answers, Limits { each: EACH, here: 100, ..WHOLE }).unwrap();
+    assert_eq!(quick.budget, outcomes.budget);
+}
+
+#[tokio::test]
+async fn an_expression_is_not_over_its_limit_for_what_upstream_does_in_few_steps() {
+    let object = json!({ "many": (0..20_000).collect::<Vec<_>>(), "map": { "key": "x".repeat(10_000) } });
+    let inputs = Arc::new(Policy { object, ..Policy::default() });
+    for source in [
+        "object.many.map(i, i + 1).size() == 20000",
+        "object.many.map(i, i % 2 == 0, i / 2)[9999] == 9999",
+        "object.many.filter(i, i % 2 == 1).size() == 10000",
+        "object.many.all(i, object.many[i] == i)",
+        "object.many.all(i, 'key' in object.map && object.map.key != '')",
+    ] {
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+        let outcomes = evaluate(&batch, &inputs, &Answers::new(), BUDGET).await.unwrap();
+        assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
+    }
+    // Each item put into a list is paid for all the same.
+    fails("[0].map(i, 1 / i)", "division by zero");
+    fails("[0, 1].filter(i, i == 0 ? 1 / i > 0 : object.missing)", "no such key: missing");
+    fails("[1].filter(i, i)", "no such overload");
+    is_held_up("lists.range(1000).map(i, lists.range(1000).map(j, i * j)).size() == 1000", 1_000_000);
 }
 
 #[tokio::test]
@@ -417,7 +490,7 @@ const TOO_MANY: &str = "there are too many values in lists and maps";
 #[track_caller]
 fn is_held_up(source: &str, budget: u64) {
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
-    match run(&batch, &inputs(), &Answers::new(), Limits { budget, depth: SHALLOW }) {
+    match run(&batch, &inputs(), &Answers::new(), Limits { budget, ..WHOLE }) {
         Err(interrupted) => assert_eq!(interrupted, Interrupted::OutOfBudget, "{source}"),
         Ok(outcomes) => {
             let error = outcomes.results[0].as_ref().unwrap().as_ref().expect_err(source);
@@ -577,10 +650,13 @@ fn a_pattern_costs_what_it_takes_to_compile() {
 
 #[tokio::test]
 async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
-    let source = "authorizer.group('apps').resource('deployments').check('create').allowed() || \
-                  authorizer.path('/x').check('get').reason() == 'no' && \
-                  authorizer.path('/y').check('put').reason() == 'RBAC'";
-    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+    let sources = [
+        "authorizer.group('apps').resource('deployments').check('create').allowed() || \
+         authorizer.path('/x').check('get').reason() == 'no'",
+        "authorizer.path('/y').check('put').reason() == 'RBAC'",
+    ];
+    let programs = Vec::from(sources.map(|source| Some(compile(source))));
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(programs) };
     let mut answers = Answers::new();
     let answers_to = [
         ("create", Answer::Errored("away".to_owned())),
@@ -594,7 +670,7 @@ async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
         answers.insert(*inquiry, answer);
     }
     let outcomes = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap();
-    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+    assert!(outcomes.results.iter().all(|result| *result == Some(Ok(Evaluated::Bool(true)))), "{outcomes:?}");
 }
 
 #[tokio::test]

@@ -132,6 +132,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether it is something in an object, or in an expression's source.
+    pub(super) fn is_borrowed(&self) -> bool {
+        matches!(self, Self::String(Text::Borrowed(_)) | Self::List(List::Json(_)) | Self::Map(Map::Json(_)))
+    }
+
     /// What it costs to go through it, in steps.
     pub(super) fn size(&self) -> usize {
         match self {

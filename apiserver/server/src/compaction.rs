@@ -65,7 +65,10 @@ impl Heads {
         while let Some((_, version)) = self.0.pop_front_if(|(at, _)| now.duration_since(*at) > history.age()) {
             old = version;
         }
-        old.min(Version(head.0.saturating_sub(history.records())))
+        if old == Version::default() {
+            return old;
+        }
+        log.before_last(history.records()).await.map_or(Version::default(), |kept| old.min(kept))
     }
 }
 

@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use prometheus::{Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use stoa_process::ProcessCollector;
 use stoa_workers::PoolMetrics;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,7 @@ impl Metrics {
         registry.register(Box::new(duration.clone()))?;
         registry.register(Box::new(applied.clone()))?;
         registry.register(Box::new(active.clone()))?;
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         let workers = PoolMetrics::new(&registry)?;
         Ok(Self { registry, calls, duration, applied, active, workers })
     }
@@ -116,5 +117,6 @@ mod tests {
         let text = String::from_utf8(metrics.render()).unwrap();
         assert!(text.contains(r#"runner_calls_total{code="NotFound",method="Plan"} 1"#), "{text}");
         assert!(text.contains(r#"runner_calls_total{code="Ok",method="Plan"} 1"#), "{text}");
+        assert!(text.contains("process_resident_memory_bytes "), "{text}");
     }
 }

@@ -36,7 +36,7 @@ impl Patterns {
         budget.spend((1 + text.len() / 10) * (1 + pattern.len() / 4))?;
         if !self.0.contains_key(pattern) {
             let compiled = match compile(pattern, budget) {
-                Err(Error::OutOfBudget) => return Err(Error::OutOfBudget),
+                Err(fatal) if fatal.is_fatal() => return Err(fatal),
                 compiled => compiled,
             };
             if self.0.len() == MOST_PATTERNS {

@@ -55,7 +55,7 @@ fn outcome(source: &str) -> String {
     };
     let answers = Answers::new();
     let mut evaluation = Evaluation::new(&inputs, &answers, &[], WHOLE);
-    match evaluation.value(&expression.expr) {
+    match evaluation.whole(&expression.expr) {
         Ok(value) => shown(&value),
         Err(Error::Message(text)) => format!("error: {}", text.replace('\n', "\\n")),
         Err(other) => format!("{other:?}"),

@@ -23,8 +23,6 @@ use crate::{
 pub(super) const BUDGET: u64 = 10_000_000;
 /// How many steps all match conditions may take together; upstream's `RuntimeCELCostBudgetMatchConditions`.
 const CONDITIONS_BUDGET: u64 = 2_500_000;
-/// How many questions one evaluation may put to the authorizer.
-const MOST_QUESTIONS: usize = 64;
 
 /// What an expression may use that tells something of a write.
 const TELLING: Declarations = Declarations {
@@ -118,11 +116,11 @@ impl stoa_cel::Inputs for Inputs {
     }
 }
 
-/// Evaluates a batch, and asks the authorizer what it has to know.
+/// Evaluates a batch, and asks the authorizer what it has to know, of which each question is paid from the budget.
 ///
 /// # Errors
 ///
-/// When the budget is spent, when it goes too deep, or the authorizer is asked too much; the text is for the client.
+/// When the budget is spent, or when it goes too deep; the text is for the client.
 pub(super) async fn evaluate(
     batch: &Batch,
     inputs: &Arc<Inputs>,
@@ -136,9 +134,6 @@ pub(super) async fn evaluate(
             Err(Interrupted::OutOfBudget) => return Err(OUT_OF_BUDGET.to_owned()),
             Err(Interrupted::TooDeep) => return Err(TOO_DEEP.to_owned()),
             Err(Interrupted::Unexpected) => return Err(UNEXPECTED.to_owned()),
-            Err(Interrupted::Unanswered(_)) if answers.len() >= MOST_QUESTIONS => {
-                return Err("the authorizer was asked too many questions".to_owned());
-            }
             Err(Interrupted::Unanswered(inquiry)) => {
                 let account = inquiry.service_account.as_ref().map(user_of);
                 let user = account.as_ref().unwrap_or(&context.user);
@@ -233,32 +228,44 @@ impl Conditions {
 mod tests {
     use super::*;
 
-    async fn outcome(inputs: Inputs, source: &str) -> Result<Outcomes, String> {
-        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(program(source))]) };
-        evaluate(&batch, &Arc::new(inputs), &RequestContext::internal("test"), BUDGET).await
+    async fn outcomes(sources: &[&str], budget: u64) -> Result<Outcomes, String> {
+        let programs = sources.iter().map(|source| Some(program(source))).collect();
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(programs) };
+        evaluate(&batch, &Arc::new(Inputs::default()), &RequestContext::internal("test"), budget).await
     }
 
     #[tokio::test]
     async fn the_authorizer_is_asked_and_the_evaluation_goes_on() {
-        let source = "authorizer.group('apps').resource('deployments').namespace('shop').check('create').allowed() && \
-                      authorizer.requestResource.check('custom').allowed() && authorizer.path('/x').check('get').reason() == ''";
-        let outcomes = outcome(Inputs::default(), source).await.unwrap();
-        assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+        let sources = [
+            "authorizer.group('apps').resource('deployments').namespace('shop').check('create').allowed() && \
+             authorizer.requestResource.check('custom').allowed()",
+            "authorizer.path('/x').check('get').reason() == ''",
+        ];
+        let outcomes = outcomes(&sources, BUDGET).await.unwrap();
+        assert!(outcomes.results.iter().all(|result| *result == Some(Ok(Evaluated::Bool(true)))), "{outcomes:?}");
         assert!(outcomes.budget < BUDGET);
     }
 
     #[tokio::test]
     async fn every_variable_is_there_and_null_where_there_is_none() {
         let source = "[object, oldObject, request, params, namespaceObject].all(value, value == null)";
-        let outcomes = outcome(Inputs::default(), source).await.unwrap();
+        let outcomes = outcomes(&[source], BUDGET).await.unwrap();
         assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
         assert!(program("status.ready").compile_error().is_some_and(|error| error.contains("'status'")));
     }
 
     #[tokio::test]
     async fn a_budget_that_is_spent_is_told_in_the_words_of_policies() {
-        let ten = "[0,1,2,3,4,5,6,7,8,9]";
-        let nested = (0..8).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
-        assert_eq!(outcome(Inputs::default(), &nested).await.unwrap_err(), OUT_OF_BUDGET);
+        // As many as a policy and match conditions may ask upstream.
+        let question = "authorizer.requestResource.check('get').allowed()";
+        for (budget, most) in [(BUDGET, 28), (CONDITIONS_BUDGET, 7)] {
+            assert!(outcomes(&vec![question; most], budget).await.is_ok(), "{budget}");
+            assert_eq!(outcomes(&vec![question; most + 1], budget).await.unwrap_err(), OUT_OF_BUDGET, "{budget}");
+        }
+        // Of one expression it is another sentence, and the others are evaluated all the same.
+        let three = [question; 3].join(" && ");
+        let results = outcomes(&[three.as_str(), question], CONDITIONS_BUDGET).await.unwrap().results;
+        let told = format!("expression '{three}' resulted in error: operation cancelled: actual cost limit exceeded");
+        assert_eq!(results, [Some(Err(told)), Some(Ok(Evaluated::Bool(true)))]);
     }
 }

@@ -106,8 +106,8 @@ impl Call<'_> {
         };
         let form = Form::of(accepted, &self.query, (self.now)())?;
         negotiate::check_streamed(accepted)?;
-        let definition = self.resource.definition.clone();
-        let encoder = Encoder::new(definition, form, self.now);
+        let (definition, zero) = (self.resource.definition.clone(), self.resource.store.zero().clone());
+        let encoder = Encoder::new(definition, zero, form, self.now);
         if let Some(upgrade) = self.upgrade.clone().filter(|_| websocket::is_requested(self.headers)) {
             let frames = Frames {
                 events,

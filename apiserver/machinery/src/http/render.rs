@@ -10,7 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     body::{self, Pieces},
@@ -143,22 +143,35 @@ fn write_table(
     out.extend_from_slice(table::TAIL.as_bytes());
 }
 
-/// The object of a bookmark in a form: type and version, and the mark that ends initial events.
+/// What a bookmark says.
+pub(crate) struct Bookmark<'a> {
+    pub(crate) version: Version,
+    /// Whether initial events end here.
+    pub(crate) initial_events_end: bool,
+    /// What its object has besides the metadata: what any has of which nothing was said, as in Go, where it is of a type.
+    pub(crate) zero: &'a Map<String, Value>,
+}
+
+/// The object of a bookmark in a form: type and version, the mark that ends initial events, and what its type has anyway.
 pub(crate) fn write_bookmark(
     out: &mut Vec<u8>,
     definition: &ResourceDefinition,
     form: Form,
-    version: Version,
-    initial_events_end: bool,
+    bookmark: &Bookmark<'_>,
     headers: bool,
 ) {
+    let &Bookmark { version, initial_events_end, zero } = bookmark;
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial_events_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let metadata_json = metadata.to_string();
-    let value = json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": metadata});
-    let json = value.to_string();
+    let mut object = zero.clone();
+    object.insert("kind".to_owned(), definition.kind.as_str().into());
+    object.insert("apiVersion".to_owned(), definition.api_version().into());
+    object.insert("metadata".to_owned(), metadata);
+    let object = Object(object);
+    let json = crate::json::text(&object.0);
     match form {
         Form::Object => out.extend_from_slice(json.as_bytes()),
         Form::Partial(version) | Form::PartialList(version) => {
@@ -169,8 +182,7 @@ pub(crate) fn write_bookmark(
             if initial_events_end && style.include == IncludeObject::None {
                 style.include = IncludeObject::Metadata;
             }
-            let Value::Object(map) = value else { unreachable!("made as an object above") };
-            let row = Row::new(&definition.columns, &Object(map));
+            let row = Row::new(&definition.columns, &object);
             write_table(out, definition, style, version, headers, |out| {
                 table::write_row(out, style, &row, metadata_json.as_str().into(), json.as_str().into());
             });

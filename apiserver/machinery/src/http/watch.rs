@@ -14,10 +14,11 @@ use futures_util::stream::BoxStream;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::{
     body::Body,
-    render::{self, Form},
+    render::{self, Bookmark, Form},
 };
 use crate::{
     definition::ResourceDefinition,
@@ -161,6 +162,8 @@ struct Said {
 /// Turns events into frames.
 pub(crate) struct Encoder {
     definition: Arc<ResourceDefinition>,
+    /// What a bookmark's object has besides its metadata.
+    zero: Arc<Map<String, Value>>,
     form: Form,
     /// Tells what ages are counted to. A watch lasts, so each event is told its own time.
     now: fn() -> Timestamp,
@@ -169,9 +172,14 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a watch in a form.
-    pub(crate) fn new(definition: Arc<ResourceDefinition>, form: Form, now: fn() -> Timestamp) -> Self {
-        Self { definition, form, now, headers: true }
+    /// Begins a watch in a form. Bookmarks have `zero` besides their metadata.
+    pub(crate) fn new(
+        definition: Arc<ResourceDefinition>,
+        zero: Arc<Map<String, Value>>,
+        form: Form,
+        now: fn() -> Timestamp,
+    ) -> Self {
+        Self { definition, zero, form, now, headers: true }
     }
 
     /// Whether there is a way to tell of an event. One object is no list, and upstream ends a watch that asks for one with its
@@ -226,8 +234,9 @@ impl Encoder {
                 let form = self.form.at(self.now);
                 render::write_object(out, &self.definition, form, stored, headers);
             }
-            Event::Bookmark { version, initial_events_end } => {
-                render::write_bookmark(out, &self.definition, self.form, *version, *initial_events_end, headers);
+            &Event::Bookmark { version, initial_events_end } => {
+                let bookmark = Bookmark { version, initial_events_end, zero: &self.zero };
+                render::write_bookmark(out, &self.definition, self.form, &bookmark, headers);
             }
             Event::Error(error) => write_status(out, error),
         }

@@ -217,7 +217,7 @@ mod tests {
         let definition = Arc::new(ResourceDefinition::from_crd(&Rack::crd()));
         Frames {
             events: futures_util::stream::repeat_with(bookmark).boxed(),
-            encoder: Encoder::new(definition, Form::Object, jiff::Timestamp::now),
+            encoder: Encoder::new(definition, Arc::default(), Form::Object, jiff::Timestamp::now),
             end,
             outlasting: outlasting.clone(),
         }

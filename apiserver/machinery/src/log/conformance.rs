@@ -31,6 +31,7 @@ macro_rules! log_conformance_tests {
         $crate::log_conformance_tests!(@each $fresh:
             versions_order_all_keys
             head_is_the_version_of_the_last_record
+            the_last_records_come_after_the_version_before_them
             absent_wants_nothing_there
             at_wants_the_last_write
             at_a_deleted_version_conflicts
@@ -167,6 +168,23 @@ pub async fn head_is_the_version_of_the_last_record(log: Arc<dyn Log>) {
     assert_eq!(log.head().await.expect("head"), last);
     let last = delete(&*log, "/a").await;
     assert_eq!(log.head().await.expect("head"), last);
+}
+
+/// What comes after the version before the last so many records are those, or all when there are no more.
+pub async fn the_last_records_come_after_the_version_before_them(log: Arc<dyn Log>) {
+    assert_eq!(log.before_last(2).await.expect("before the first"), Version(0));
+    let versions = [
+        put(&*log, "/a", "1").await,
+        put(&*log, "/b", "1").await,
+        put(&*log, "/a", "2").await,
+        delete(&*log, "/b").await,
+    ];
+    assert_eq!(log.before_last(0).await.expect("the head"), versions[3]);
+    for (records, first) in [(1, 3), (2, 2), (4, 0), (9, 0)] {
+        let since = log.before_last(records).await.expect("a version");
+        let mut stream = log.follow(since).await.expect("followed");
+        assert_eq!(next(&mut stream).await.expect("a record").version, versions[first], "the last {records}");
+    }
 }
 
 /// `Expect::Absent`: nothing is there, never written or deleted.

@@ -196,6 +196,13 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     /// The version of the last durable record.
     async fn head(&self) -> Result<Version, LogError>;
 
+    /// The version after which come the last so many records, or all that ever were when there are no more; also where the
+    /// history does not reach back as far. Where versions grow by more than one, as when others write, too, it is not that
+    /// many versions before the head.
+    async fn before_last(&self, records: u64) -> Result<Version, LogError> {
+        Ok(Version(self.head().await?.0.saturating_sub(records)))
+    }
+
     /// Reads one key as of now.
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError>;
 

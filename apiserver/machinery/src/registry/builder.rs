@@ -184,6 +184,7 @@ impl RegistryBuilder {
                 scaling: Scaling::new(&definition),
                 history: self.history.clone().filter(|history| history.keeps(&definition)),
                 definition,
+                zero: Arc::new(strategy.zero()),
                 strategy,
                 log: self.log.clone(),
                 cache,
@@ -251,7 +252,7 @@ impl Follower {
     async fn load(&self, with_history: bool) -> Result<Version, LogError> {
         let mut at = None;
         if with_history {
-            at = Some(Version(self.log.head().await?.0.saturating_sub(self.replay)));
+            at = Some(self.log.before_last(self.replay).await?);
         }
         let (snapshot, observed) = loop {
             match self.scan(at).await {

@@ -3,6 +3,7 @@
 use std::{any::Any, sync::Arc};
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
 
 use super::Target;
 use crate::{
@@ -34,6 +35,10 @@ pub(super) struct Draft {
 pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
     /// The object as its type has it, with defaults: what the type leaves out when it is empty is gone.
     fn typed(&self, object: &Object) -> Result<Object, ApiError>;
+
+    /// What an object of the type has besides its metadata when nothing was said of it. Nothing where something has to be
+    /// said, such as what a required field is.
+    fn zero(&self) -> Map<String, Value>;
 
     /// Whether an encoded object is of the type.
     fn check_stored(&self, bytes: &[u8]) -> Result<(), serde_json::Error>;
@@ -99,6 +104,18 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         let mut typed = self.decode(object)?;
         self.strategy.set_defaults(&mut typed);
         self.encode(&typed)
+    }
+
+    fn zero(&self) -> Map<String, Value> {
+        let ResourceDefinition { kind, .. } = &*self.definition;
+        let mut bare = Object::default();
+        bare.metadata_mut();
+        bare.0.insert("apiVersion".to_owned(), self.definition.api_version().into());
+        bare.0.insert("kind".to_owned(), kind.as_str().into());
+        let typed = bare.to_typed::<S::Object>().and_then(|typed| Object::from_typed(&typed));
+        let Object(mut fields) = typed.unwrap_or_default();
+        fields.retain(|name, value| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") && !value.is_null());
+        fields
     }
 
     fn check_stored(&self, bytes: &[u8]) -> Result<(), serde_json::Error> {

@@ -53,6 +53,7 @@ pub use options::{
 pub(crate) use options::{check_delete, is_dry_run};
 pub use past::{History, HistoryError, Past};
 pub(crate) use scale::{Scaling, definition as scale_definition};
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 pub use undecodable::is_undecodable;
 pub(crate) use update::check_name;
@@ -121,6 +122,8 @@ impl Registry {
 #[derive(Debug)]
 pub struct Store {
     definition: Arc<ResourceDefinition>,
+    /// What an object has besides its metadata when nothing was said of it.
+    zero: Arc<Map<String, Value>>,
     strategy: Box<dyn ErasedStrategy>,
     /// Reads the objects.
     decoder: Arc<Decoder>,
@@ -149,6 +152,11 @@ impl Store {
     /// What the resource looks like.
     pub fn definition(&self) -> &Arc<ResourceDefinition> {
         &self.definition
+    }
+
+    /// What an object has besides its metadata when nothing was said of it, by its type.
+    pub(crate) fn zero(&self) -> &Arc<Map<String, Value>> {
+        &self.zero
     }
 
     /// What all stores of the registry count in.

@@ -393,7 +393,8 @@ impl Chain {
             match info.path.as_str() {
                 "/metrics" | "/metrics/slis" => return self.metrics(&info.path, &request),
                 "/statusz" => {
-                    let status = Statusz { version: &self.version, started: self.metrics.started, paths: self.paths() };
+                    let status =
+                        Statusz { version: &self.version, started: self.metrics.started_at(), paths: self.paths() };
                     return or_failure(status.respond(request.headers()), request.headers());
                 }
                 "/" | "/index.html" => return self.index(StatusCode::OK),

@@ -53,8 +53,11 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many requests one HTTP/2 connection may have at once: kube-apiserver's default, as the aggregation layer sends
 /// the watches of all its clients over few connections.
 const MAX_STREAMS: u32 = 1000;
-/// The most bytes of request headers, as in Go: a front proxy may send many groups and extras.
-const MAX_HEADER_BYTES: u32 = 1024 * 1024;
+/// The most bytes of an HTTP/1.1 request before its body, as in Go, which reads so much more than a MiB at once. A front
+/// proxy may send many groups and extras.
+const MAX_HEAD_BYTES: usize = (1 << 20) + 4096;
+/// The most bytes of an HTTP/2 request's headers, each of which counts as 32 more: in Go there are those of ten besides.
+const MAX_HEADER_LIST: u32 = (1 << 20) + 10 * 32;
 /// How many headers an HTTP/1.1 request may have: each group of a front proxy's user is one, and it switches protocols
 /// by HTTP/1.1 alone. In Go their bytes alone count. Here as many take 256 kB while a head is read, however few it has.
 const MAX_HEADERS: usize = 4_000;
@@ -214,7 +217,7 @@ fn http1() -> http1::Builder {
         // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
         .title_case_headers(true)
         .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEADER_BYTES as usize);
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
 }
 
@@ -225,7 +228,7 @@ fn http2(opened: Opened) -> http2::Builder<Opened> {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL)
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_header_list_size(MAX_HEADER_LIST)
         .initial_stream_window_size(UPLOAD_WINDOW)
         .initial_connection_window_size(UPLOAD_WINDOW * 16);
     builder

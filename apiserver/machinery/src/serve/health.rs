@@ -250,7 +250,7 @@ mod tests {
         for target in ["/readyz", "/readyz?exclude=caches", "/livez", "/livez/log"] {
             get(&health, target).await.unwrap();
         }
-        health.slis().started(jiff::Timestamp::from_second(7).unwrap());
+        health.slis().started(7.25);
         let families = health.slis().families();
         let text = || prometheus::TextEncoder::new().encode_to_string(&families.gather()).unwrap();
         let told = text();
@@ -258,7 +258,7 @@ mod tests {
             "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.",
             "# HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.",
             "# HELP process_start_time_seconds [ALPHA] Start time of the process since unix epoch in seconds.",
-            "process_start_time_seconds 7",
+            "process_start_time_seconds 7.25",
             "kubernetes_healthcheck{name=\"caches\",type=\"readyz\"} 0",
             "kubernetes_healthcheck{name=\"log\",type=\"readyz\"} 1",
             "kubernetes_healthchecks_total{name=\"caches\",status=\"error\",type=\"readyz\"} 1",

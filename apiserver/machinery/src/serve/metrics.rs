@@ -9,10 +9,8 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use prometheus::{
-    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, core::Collector,
-    process_collector::ProcessCollector, proto::MetricFamily,
-};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, proto::MetricFamily};
+use stoa_process::ProcessCollector;
 
 use super::exposition::Format;
 use crate::{
@@ -40,8 +38,8 @@ const MOST_RESOURCES: usize = 2000;
 #[derive(Debug)]
 pub struct Metrics {
     pub(super) families: Families,
-    /// When the process started.
-    pub(super) started: Timestamp,
+    /// When the process started, in seconds since 1970.
+    pub(super) started: f64,
     pub(super) requests: IntCounterVec,
     pub(super) durations: HistogramVec,
     pub(super) sli_durations: HistogramVec,
@@ -107,9 +105,8 @@ impl Metrics {
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         let with = |extra: &[&'static str]| LABELS.iter().chain(extra).copied().collect::<Vec<_>>();
         let short = prometheus::exponential_buckets(0.001, 2.0, 15)?;
-        let process = ProcessCollector::for_self();
-        let started = start_of(&process);
-        families.registry().register(Box::new(process))?;
+        let started = stoa_process::started().unwrap_or_else(|| Timestamp::now().as_second() as f64);
+        families.registry().register(Box::new(ProcessCollector::for_self()))?;
         let filters = families.histograms(
             "apiserver_request_filter_duration_seconds",
             alpha("Request filter latency distribution in seconds, for each filter type"),
@@ -255,6 +252,11 @@ impl Metrics {
         })
     }
 
+    /// When the process started, in whole seconds.
+    pub(super) fn started_at(&self) -> Timestamp {
+        Timestamp::from_second(self.started as i64).unwrap_or_default()
+    }
+
     /// Metrics in the format that is asked for.
     pub(super) fn written(&self, families: &[MetricFamily], request: &HeaderMap) -> Response<Body> {
         let format = Format::wanted(request);
@@ -263,7 +265,7 @@ impl Metrics {
         let mut response = Response::new(body::full(if gzip { encoding::gzip(&plain) } else { plain.into() }));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, format.content_type());
-        headers.insert(PROCESS_START_TIME, self.started.as_second().into());
+        headers.insert(PROCESS_START_TIME, self.started_at().as_second().into());
         if gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
@@ -329,12 +331,4 @@ impl Metrics {
         known.insert(resource.clone());
         true
     }
-}
-
-/// When the process started: what its metric says too.
-fn start_of(process: &ProcessCollector) -> Timestamp {
-    let families = process.collect();
-    let family = families.iter().find(|family| family.name() == "process_start_time_seconds");
-    let seconds = family.and_then(|family| family.get_metric().first()).map(|metric| metric.get_gauge().get_value());
-    seconds.and_then(|seconds| Timestamp::from_second(seconds as i64).ok()).unwrap_or_else(Timestamp::now)
 }

@@ -3,8 +3,7 @@
 //! As `k8s.io/component-base/metrics/prometheus/slis`: families of their own, so that they can be scraped more often than
 //! everything else.
 
-use jiff::Timestamp;
-use prometheus::{IntCounterVec, IntGaugeVec};
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::metrics::{Families, alpha, stable};
 
@@ -14,13 +13,17 @@ pub(super) struct Slis {
     families: Families,
     last: IntGaugeVec,
     total: IntCounterVec,
-    started: IntGaugeVec,
+    started: GaugeVec,
 }
 
 impl Default for Slis {
     fn default() -> Self {
         let made = || {
             let families = Families::default();
+            let help = alpha("Start time of the process since unix epoch in seconds.");
+            let started = families.register(GaugeVec::new(Opts::new("process_start_time_seconds", help), &[])?)?;
+            let forgotten = started.clone();
+            families.on_reset(move || forgotten.reset());
             Ok::<_, prometheus::Error>(Self {
                 last: families.gauges(
                     "kubernetes_healthcheck",
@@ -32,11 +35,7 @@ impl Default for Slis {
                     stable("This metric records the results of all healthcheck."),
                     &["name", "type", "status"],
                 )?,
-                started: families.gauges(
-                    "process_start_time_seconds",
-                    alpha("Start time of the process since unix epoch in seconds."),
-                    &[],
-                )?,
+                started,
                 families,
             })
         };
@@ -45,9 +44,9 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Tells when the process started, until the next reset, as upstream.
-    pub(super) fn started(&self, at: Timestamp) {
-        self.started.with_label_values::<&str>(&[]).set(at.as_second());
+    /// Tells when the process started, in seconds since 1970, until the next reset, as upstream.
+    pub(super) fn started(&self, at: f64) {
+        self.started.with_label_values::<&str>(&[]).set(at);
     }
 
     /// Notes what a check of `/healthz`, `/livez` or `/readyz` found.

@@ -186,6 +186,42 @@ impl Shared {
         self.client.read(operation, call).await
     }
 
+    /// The revision after which come the last so many records. Every write puts the head, so that etcd counts them; of
+    /// revisions others take some, and the guard and leases. Where as much is not there any more, it is one that is gone.
+    async fn revision_before_last(&self, records: u64) -> Result<i64, LogError> {
+        let range = RangeRequest::only_key(self.keys.head.clone());
+        let head = self.range(Operation { name: "head", key: "" }, range).await?.map_err(unavailable)?;
+        let Some(head) = head.kvs.into_iter().next() else { return Ok(0) };
+        let wanted = i64::try_from(records).unwrap_or(i64::MAX);
+        if wanted == 0 {
+            return Ok(head.mod_revision);
+        }
+        let mut before = head.create_revision - 1;
+        if wanted >= head.version {
+            return Ok(before);
+        }
+        // As many come after `before`, or nobody knows any more, and fewer after `behind`.
+        let mut behind = head.mod_revision - wanted + 1;
+        while behind - before > 1 {
+            let middle = before + (behind - before) / 2;
+            match self.records_at(middle).await? {
+                Some(written) if head.version - written < wanted => behind = middle,
+                Some(_) | None => before = middle,
+            }
+        }
+        Ok(before)
+    }
+
+    /// How many records there were at a revision; `None` when that is gone.
+    async fn records_at(&self, revision: i64) -> Result<Option<i64>, LogError> {
+        let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
+        match self.range(Operation { name: "head", key: "" }, range).await? {
+            Ok(found) => Ok(Some(found.kvs.first().map_or(0, |head| head.version))),
+            Err(status) if is_compacted(&status) => Ok(None),
+            Err(status) => Err(unavailable(status)),
+        }
+    }
+
     /// Whether the history at a revision is gone.
     async fn is_compacted_at(&self, revision: i64) -> Result<bool, LogError> {
         let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
@@ -238,6 +274,10 @@ impl Log for EtcdLog {
             async move { Ok(shared.read_head().await?.0) }
         };
         self.shared.head.get(read).await
+    }
+
+    async fn before_last(&self, records: u64) -> Result<Version, LogError> {
+        Ok(version(self.shared.revision_before_last(records).await?))
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {

@@ -73,6 +73,34 @@ async fn what_others_compact_while_nothing_happens_here_is_not_missed() {
 }
 
 #[tokio::test]
+async fn the_last_records_are_counted_and_not_what_others_write() {
+    let etcd = Etcd::start();
+    let ours = etcd.open().await;
+    let theirs = open(EtcdOptions { prefix: "/others".to_owned(), ..etcd.options() }).await;
+    let mut versions = Vec::new();
+    for n in 0..6 {
+        versions.push(ours.append(put("/a", Expect::Any, n.to_string())).await.unwrap());
+        for _ in 0..7 {
+            theirs.append(put("/b", Expect::Any, n.to_string())).await.unwrap();
+        }
+    }
+    for (records, first) in [(1, 5), (3, 3), (5, 1), (6, 0), (100, 0)] {
+        let since = ours.before_last(records).await.unwrap();
+        let mut followed = ours.follow(since).await.unwrap();
+        let record = timeout(PATIENCE, followed.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(record.version, versions[first], "the last {records}");
+    }
+    ours.compact(versions[4]).await.unwrap();
+    let last = ours.before_last(1).await.unwrap();
+    assert!((versions[4]..versions[5]).contains(&last), "{last}");
+    for records in [3, 100] {
+        let since = ours.before_last(records).await.unwrap();
+        let gone = ours.scan("/", Some(since)).await;
+        assert!(matches!(gone, Err(LogError::Expired { oldest, .. }) if oldest == versions[4]), "{gone:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_follower_that_was_overtaken_by_a_compaction_is_told() {
     let mut etcd = Etcd::start();
     let log = etcd.open().await;

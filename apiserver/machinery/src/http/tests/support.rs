@@ -232,6 +232,14 @@ impl Server {
         Self { handler: ApiHandler::new(&registry).with_clock(now), end }
     }
 
+    /// A server of one other kind, over a log in memory.
+    pub(super) async fn of(definition: ResourceDefinition, strategy: impl Strategy) -> Self {
+        let end = CancellationToken::new();
+        let builder = Registry::builder(Arc::new(MemoryLog::new())).register(definition, strategy);
+        let registry = builder.end_with(end.clone()).build().await.unwrap();
+        Self { handler: ApiHandler::new(&registry), end }
+    }
+
     /// Sends a request and returns the answer as it begins.
     pub(super) async fn open(
         &self,

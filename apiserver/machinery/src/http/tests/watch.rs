@@ -21,11 +21,14 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::support::{Server, TABLE, gadget};
-use crate::http::Body;
+use crate::{definition::ResourceDefinition, http::Body, strategy::DefaultStrategy};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
 const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
@@ -38,8 +41,12 @@ struct Watch {
 
 impl Watch {
     async fn open(server: &Server, query: &str, accept: &str) -> Self {
+        Self::of(server, GADGETS, query, accept).await
+    }
+
+    async fn of(server: &Server, objects: &str, query: &str, accept: &str) -> Self {
         let headers = [("accept", accept)];
-        let response = server.open("GET", &format!("{GADGETS}?watch=true&{query}"), &headers, "").await;
+        let response = server.open("GET", &format!("{objects}?watch=true&{query}"), &headers, "").await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "application/json");
         Self { body: response.into_body(), read: Vec::new() }
@@ -88,6 +95,42 @@ async fn watch_from_a_version_tells_what_came_after() {
     let version = a["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = Watch::open(&server, &format!("resourceVersion={version}"), "*/*").await;
     assert_eq!(watch.next().await, Some(json!({"type": "ADDED", "object": b})));
+}
+
+/// As Go's types are: whatever was not said of it is empty, and there.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "test.dev", version = "v1", kind = "Parcel", namespaced, no_spec)]
+struct ParcelFields {
+    #[serde(default)]
+    spec: ParcelSpec,
+    #[serde(default, rename = "status")]
+    observed: ParcelStatus,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct ParcelSpec {
+    #[serde(default)]
+    weight: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct ParcelStatus {}
+
+#[tokio::test]
+async fn a_bookmark_has_what_a_type_has_of_which_nothing_was_said() {
+    let server = Server::of(ResourceDefinition::of::<Parcel>(), DefaultStrategy::<Parcel>::default()).await;
+    let parcels = "/apis/test.dev/v1/namespaces/shop/parcels";
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let bookmark = Watch::of(&server, parcels, query, "*/*").await.next().await.unwrap();
+    let object = &bookmark["object"];
+    assert_eq!((&bookmark["type"], &object["kind"]), (&json!("BOOKMARK"), &json!("Parcel")));
+    assert_eq!((&object["spec"], &object["status"]), (&json!({"weight": 0}), &json!({})));
+    assert_eq!(object["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
+    let table =
+        Watch::of(&server, parcels, &format!("{query}&includeObject=Object"), TABLE).await.next().await.unwrap();
+    assert_eq!(&table["object"]["rows"][0]["object"], object);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::log::{Entry, Lease, LogError, Record, RecordStream, Snapshot};
 
-/// A log in memory whose first follower fails after one record.
+/// A log in memory whose first follower fails after one record. Of its versions it says that but the first are others'.
 #[derive(Debug)]
 struct Interrupted {
     log: MemoryLog,
@@ -20,6 +20,10 @@ impl Log for Interrupted {
 
     async fn head(&self) -> Result<Version, LogError> {
         self.log.head().await
+    }
+
+    async fn before_last(&self, _records: u64) -> Result<Version, LogError> {
+        Ok(Version(0))
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
@@ -89,6 +93,22 @@ async fn log_that_lost_history_is_read_anew_and_watches_are_cut_off() {
     assert!(error.starts_with("error 410 too old resource version: 0 ("), "{error}");
     let mut events = fixture.gadgets.watch(None, &WatchOptions::default()).await.expect("a watch");
     assert_eq!(lines(&mut events, 2).await, ["added a size 1 at 1", "added b size 1 at 2"]);
+}
+
+#[tokio::test]
+async fn history_is_read_at_the_start_from_where_the_log_has_so_many_records() {
+    let log = Arc::new(Interrupted { log: MemoryLog::new(), expires: false, done: AtomicBool::new(true) });
+    let window = Window { events: 2, ..Window::default() };
+    let before = Fixture::over(log.clone(), window).await;
+    before.gadget("a", 1).await;
+    for size in 2..=5 {
+        before.resize("a", size).await;
+    }
+    before.end.cancel();
+    let fixture = Fixture::over(log, window).await;
+    let options = WatchOptions { resource_version: Some("2".to_owned()), ..WatchOptions::default() };
+    let mut events = fixture.gadgets.watch(None, &options).await.expect("a watch");
+    assert_eq!(lines(&mut events, 2).await, ["modified a size 3 at 3", "modified a size 4 at 4"]);
 }
 
 #[tokio::test]

@@ -194,3 +194,26 @@ async fn many_headers_are_taken_as_long_as_they_are_short() {
     assert_eq!(client.get_with(STACKS, &many).await.code, StatusCode::OK);
     server.end().await;
 }
+
+#[tokio::test]
+async fn too_many_headers_are_refused_in_order_and_too_long_ones_from_where_go_refuses_them() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    // What else is in the request has less than a thousand bytes.
+    let [fits, too_long] = [3_000, 4_096].map(|more| "x".repeat((1 << 20) + more));
+    let too_large = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    for (headers, code) in [
+        (vec![("x-long", fits.as_str())], StatusCode::OK),
+        (vec![("x-long", too_long.as_str())], too_large),
+        (vec![("x-many", "x"); 4_100], too_large),
+    ] {
+        let identity = Identity::Certificate(&ann);
+        let (mut client, ended) = server.try_connect(identity, false, &rustls::version::TLS13).await.unwrap();
+        assert_eq!(client.get_with(STACKS, &headers).await.code, code, "{} headers", headers.len());
+        if code == too_large {
+            timeout(LONG, ended).await.expect("the connection is closed").unwrap();
+        }
+    }
+    server.end().await;
+}

@@ -1,5 +1,7 @@
 //! The garbage collector over a log in memory: with its looks one after the other, and as it runs.
 
+mod listing;
+
 use std::collections::{BTreeSet, HashSet};
 
 use futures_util::stream;
