@@ -22,7 +22,7 @@ use stoa_types::{
 };
 
 use super::{approval, check, import, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
-use crate::subresources::Subresources;
+use crate::{runs::state, subresources::Subresources};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -137,6 +137,9 @@ pub(super) async fn refusal(
     if let Some(error) = forgets_present(run, &workspace) {
         return Ok(Some(error));
     }
+    if let Some(error) = retries_settled(lookup, run, &stack, &name).await? {
+        return Ok(Some(error));
+    }
     if run.spec.planned() == Operation::Rollback
         && let Some(number) = run.spec.release
     {
@@ -173,6 +176,23 @@ fn forgets_present(run: &Run, workspace: &Workspace) -> Option<FieldError> {
     let (position, name) = run.spec.forget_clusters.iter().enumerate().find(|(_, name)| has(name))?;
     let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
     Some(FieldError::invalid(format!("spec.forgetClusters[{position}]"), name, why))
+}
+
+/// A resource that a run is to call for once more, and of which it is known what became of the last call, or there was none. What
+/// cannot be read now the run looks at itself, as it does at what is settled before its turn.
+async fn retries_settled(
+    lookup: &Lookup,
+    run: &Run,
+    stack: &Stack,
+    workspace: &str,
+) -> Result<Option<FieldError>, ApiError> {
+    if run.spec.retry.is_empty() {
+        return Ok(None);
+    }
+    let (log, uid) = (lookup.log()?, stack.uid().unwrap_or_default());
+    let found = state::first_settled(&*log, &uid, workspace, &run.spec.retry).await.ok().flatten();
+    let why = format!("there is no call for it in workspace {workspace} of which it is not known what became");
+    Ok(found.map(|(position, id)| FieldError::invalid(format!("spec.retry[{position}]"), id, why)))
 }
 
 /// Somebody, as it is recorded.
