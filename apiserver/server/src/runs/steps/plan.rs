@@ -119,7 +119,10 @@ async fn planned(
     };
     let runner = execution.runners();
     let response = awaited::during(execution, runner.plan(request)).await?;
-    let response = response.map_err(|e| execution.refused(&e, reason::PLAN_FAILED))?;
+    let response = response.map_err(|e| match execution.refused(&e, reason::PLAN_FAILED) {
+        Halt::Failed { reason, message } if runner::is_mistaken(&e) => Halt::refused(reason, message),
+        halt => halt,
+    })?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();
     let plan = documents::plan(&response.plan).await.map_err(|e| unreadable(&execution.run.name_any(), &e))?;
@@ -133,8 +136,8 @@ async fn planned(
 ///
 /// # Errors
 ///
-/// Failed with the ids of which no call is open.
-fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
+/// Refused with the ids of which no call is open.
+pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
     let open: BTreeSet<&str> = state.open().map(|id| id.0.as_str()).collect();
     let settled: Vec<&String> = retry.iter().filter(|id| !open.contains(id.as_str())).collect();
     if settled.is_empty() {
@@ -144,7 +147,7 @@ fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
     let more = settled.len() - named.len();
     let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
     let message = format!("spec.retry: what became of the last call is known of {}{more}", named.join(", "));
-    Err(Halt::failed(reason::PLAN_FAILED, message))
+    Err(Halt::refused(reason::PLAN_FAILED, message))
 }
 
 /// Refuses to go on with a plan whose premises changed since it was made and kept: the same Spec has to give the same
@@ -192,8 +195,12 @@ pub(super) struct Previewed {
 }
 
 /// The Preview whose plan is to be carried out: the one that had the name when the run was made.
+///
+/// # Errors
+///
+/// Refused when there is none, or it is of something else.
 pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, Halt> {
-    let stale = |what: &str| Err(Halt::failed(reason::PLAN_STALE, format!("run {name:?} {what}")));
+    let stale = |what: &str| Err(Halt::refused(reason::PLAN_STALE, format!("run {name:?} {what}")));
     let runs = execution.services.lookup.api::<Run>()?;
     let Some(preview) = runs.get_opt(&target.namespace(), name).await? else {
         return stale("does not exist");

@@ -120,6 +120,25 @@ async fn another_preview_of_the_same_name_is_not_carried_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.preview("look", json!({})).await;
+    world.destroy("one").await;
+    let mut one = conversations.recv().await.unwrap();
+    one.begin("only").await;
+    one.carry_out(&[A]).await;
+    world.ended("one").await;
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "look"});
+    world.create("Run", "two", spec).await;
+    let ended = world.ended("two").await;
+    let (_, why, message) = super::approval::told(&ended, reason::FAILED);
+    assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE), "{message}");
+    assert!(message.contains("is a Preview of a Destroy, and this is an Apply"), "{message}");
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Succeeded)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn preview_whose_plan_waits_to_be_carried_out_outlives_its_time() {
     let (address, _conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await;

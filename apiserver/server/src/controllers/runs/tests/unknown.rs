@@ -109,6 +109,7 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
     talk.carry_out(&[A]).await;
     assert_eq!(world.ended("four").await.phase, RunPhase::Succeeded);
     assert_eq!(world.message("five").await, format!("spec.retry: what became of the last call is known of {A:?}"));
+    assert_eq!(world.deployment().await, (Some("four".to_owned()), Some(RunPhase::Succeeded)), "it was never let in");
 }
 
 #[tokio::test(flavor = "multi_thread")]
