@@ -21,7 +21,7 @@ use stoa_types::{
     labels,
 };
 
-use super::{approval, check, import, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
+use super::{approval, check, import, lookup, lookup::Lookup, previewed, release, stack::live_workspaces, workspace};
 use crate::{runs::state, subresources::Subresources};
 
 /// The subresource through which plans are approved and rejected.
@@ -157,6 +157,12 @@ pub(super) async fn refusal(
         };
         if preview.metadata.deletion_timestamp.is_some() {
             return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
+        }
+        // What the run keeps of it was taken from the watch cache.
+        let kept = run.status.as_ref().and_then(|status| status.preview_uid.as_ref());
+        if kept.is_some() && kept != preview.metadata.uid.as_ref() {
+            let message = format!("this server has not heard yet that another run has the name {plan}");
+            return Err(ApiError::service_unavailable(message).with_retry_after(1));
         }
         if let Some(import) = &run.spec.import
             && preview.spec.planned() == Operation::Import
@@ -328,7 +334,7 @@ impl Strategy for RunStrategy {
         let preview = object.spec.plan.as_ref().and_then(|name| self.lookup.cached::<Run>(&namespace, name));
         object.status = Some(RunStatus {
             requester: identity(&context.user),
-            preview_uid: preview.and_then(|preview| preview.metadata.uid),
+            preview_uid: preview.as_ref().and_then(|preview| preview.metadata.uid.clone()),
             queued_time: Some(MicroTime(Timestamp::now())),
             ..RunStatus::default()
         });
@@ -337,6 +343,9 @@ impl Strategy for RunStrategy {
         if let Some(name) = stack.as_ref().and_then(|stack| target_workspace(object, stack).ok()) {
             object.spec.workspace = name;
         }
+        // Nothing binds two objects in one write: whatever removes the Preview from now on, the run has what it carries out.
+        let previewed = preview.and_then(|preview| previewed::plan_of(&preview, &object.spec).ok());
+        object.status.get_or_insert_default().previewed = previewed;
         let (name, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
         let labels = object.labels_mut();
         labels.insert(labels::STACK.to_owned(), name);

@@ -47,7 +47,7 @@ pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Res
 async fn wanted(execution: &Execution, target: &Target) -> Result<Import, Halt> {
     let own = execution.run.spec.import.clone();
     let wanted = match (own, &execution.run.spec.plan) {
-        (None, Some(name)) => plan::previewed(execution, target, name).await?.import,
+        (None, Some(name)) => plan::previewed(execution, target, name).await?.plan.import,
         (own, _) => own,
     };
     Ok(wanted.unwrap_or_default())

@@ -35,11 +35,11 @@ use crate::lease::Held;
 /// Looks before a run begins for what it names of what is here: with nothing to go back to, or to carry out, it says nothing about
 /// what is deployed.
 async fn refuse_mistaken(execution: &Execution, target: &Target) -> Result<(), Halt> {
-    if resolve::is_of_release(execution) {
-        resolve::release(execution, target).await?;
-    }
-    if let Some(plan) = &execution.run.spec.plan {
-        plan::previewed(execution, target, plan).await?;
+    match &execution.run.spec.plan {
+        // What it goes back to was planned already.
+        Some(plan) => drop(plan::previewed(execution, target, plan).await?),
+        None if resolve::is_of_release(execution) => drop(resolve::release(execution, target).await?),
+        None => {}
     }
     let retry = &execution.run.spec.retry;
     if !retry.is_empty() {

@@ -22,7 +22,7 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
         (_, Some(plan)) => {
             let previewed = plan::previewed(execution, target, &plan).await?;
             preview_uid = Some(previewed.uid);
-            previewed.source.commit
+            previewed.plan.commit
         }
         (Operation::Destroy, None) => String::new(),
         (Operation::Rollback | Operation::Refresh, None) => release(execution, target).await?.spec.commit,
