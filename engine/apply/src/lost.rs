@@ -5,7 +5,7 @@
 //! where its resource is to be now may be elsewhere. What was kept of a call before it said where it went is looked for as
 //! its record or the Spec say.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use stoa_engine::{
     Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
@@ -76,23 +76,48 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     let looks = sought.iter().flat_map(|it| it.own.iter().chain(&it.others).map(|resource| (resource, it.call)));
     let calls: Vec<LostCall<'_>> = looks.map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
     let mut found = runtime.look_for(&calls).await.map_err(Undecided::Runtime)?.into_iter();
-    let mut problems = Vec::new();
+    let (mut problems, mut empty) = (Vec::new(), BTreeMap::new());
     for sought in &sought {
         let own = sought.own.as_ref().and_then(|_| found.next());
         let looked = Looked { own, others: found.by_ref().take(sought.others.len()).collect() };
+        empty.insert(&sought.call.id, looked.empty(runtime.clusters(), sought));
         problems.extend(take(runtime, spec, &mut known, sought, looked)?);
     }
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
     }
-    let open = state.open.iter().cloned().map(|mut call| {
+    let left = |mut call: OpenCall| {
         if call.retry {
             // Where nobody else can look, somebody did: the next call is not to be looked for there.
             call.place.clusters.retain(|cluster| runtime.clusters().has(cluster));
         }
+        // Nor is it where nothing is by now, if it says itself where it goes. Of what goes nowhere nothing else would tell that.
+        let is_placed = spec.resources.iter().any(|it| it.id == call.id) || known.resources.contains_key(&call.id);
+        if let Some(empty) = empty.get(&call.id).filter(|_| is_placed) {
+            call.place.clusters.retain(|cluster| !empty.contains(cluster));
+        }
         call
-    });
-    Ok((State { resources: known.resources.into_values().collect(), open: open.collect() }, known.ours))
+    };
+    let open = state.open.iter().cloned().map(left).collect();
+    Ok((State { resources: known.resources.into_values().collect(), open }, known.ours))
+}
+
+impl Looked {
+    /// The clusters in which nothing of a call is, wherever it was looked for there: whatever it left, an object that is elsewhere
+    /// by now among it, is gone from there.
+    fn empty(&self, clusters: &Clusters, sought: &Sought<'_>) -> BTreeSet<String> {
+        let (mut empty, mut others) = (BTreeSet::new(), BTreeSet::new());
+        let places = sought.own.iter().zip(&self.own).chain(sought.others.iter().zip(&self.others));
+        for (place, found) in places {
+            let told = match found {
+                Ok(Found::Absent | Found::Foreign) => &mut empty,
+                Ok(Found::Ours(_) | Found::Unknowable) | Err(_) => &mut others,
+            };
+            told.insert(clusters.of_recorded(place).to_owned());
+        }
+        empty.retain(|cluster| !others.contains(cluster));
+        empty
+    }
 }
 
 /// Where a call is looked for; nowhere when it may have left nothing that anybody could decide about.
@@ -385,7 +410,9 @@ pub(crate) fn place(
     let objects =
         [prior.map(|it| (it.kind, clusters.of_recorded(it))), wanted.map(|it| (it.kind, clusters.of_wanted(it)))];
     for (kind, cluster) in objects.into_iter().flatten() {
-        if kind == ResourceType::Kubernetes && !cluster.is_empty() && !place.clusters.iter().any(|it| it == cluster) {
+        if kind == ResourceType::Kubernetes && !cluster.is_empty() {
+            // Who tells people of the call tells the last of them.
+            place.clusters.retain(|it| it != cluster);
             place.clusters.push(cluster.to_owned());
         }
     }

@@ -9,7 +9,7 @@ use crate::spec::ResourceId;
 use crate::state::State;
 
 /// The field of a Run that names them.
-const FIELD: &str = "spec.forgetClusters";
+pub const FIELD: &str = "spec.forgetClusters";
 
 /// What of a state is in clusters that are given up: these clusters by id.
 pub type GivenUp = BTreeMap<ResourceId, Vec<String>>;

@@ -98,8 +98,9 @@ pub struct Intent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// The Kubernetes clusters by their names in the workspace: several where the object goes from one to another, or where
-    /// an earlier call without a result went. None for other runtimes, and from before they were kept.
+    /// The Kubernetes clusters by their names in the workspace: several where the object goes from one to another, the last of
+    /// which is where it is to be, or where an earlier call without a result went, unless somebody has found nothing there since.
+    /// None for other runtimes, and from before they were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
     /// What the resource is called outside, when it says so ([`IMPORT_ID`]): it is not removed.

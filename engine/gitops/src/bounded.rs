@@ -63,6 +63,13 @@ pub(crate) fn entry(
 /// memory now may be read later.
 const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
 
+/// That a question about a history is not answered by so many commits.
+pub(crate) fn too_long(commits: usize) -> git2::Error {
+    let (code, class) = TOO_LARGE;
+    let message = format!("more than {commits} commits would have to be looked at to tell which leads to which");
+    git2::Error::new(code, class, message)
+}
+
 /// Whether something was not read for how large it is.
 pub(crate) fn is_too_large(err: &git2::Error) -> bool {
     (err.code(), err.class()) == TOO_LARGE

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
-use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree, TreeEntry};
+use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree, TreeEntry};
 use serde_json::{Map, Value};
 use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
@@ -14,6 +14,7 @@ use crate::RunInfo;
 use crate::bounded;
 use crate::content::Content;
 use crate::held;
+use crate::history::History;
 use crate::manifest;
 use crate::place::{Advance, Place};
 use crate::premise::{Premise, There};
@@ -464,12 +465,9 @@ pub(crate) fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -
         return Ok(Vec::new());
     }
     let line = format!("{RUN}: {run}");
-    let mut walk = repository.revwalk()?;
-    walk.set_sorting(Sort::TOPOLOGICAL)?;
-    walk.push(head)?;
     let mut commits = Vec::new();
-    for id in walk.take(HISTORY) {
-        let commit = bounded::commit(repository, id?)?;
+    for commit in History::of(repository).newest(head)?.take(HISTORY) {
+        let commit = commit?;
         if String::from_utf8_lossy(commit.message_bytes()).lines().any(|of| of == line) {
             commits.push(commit);
         }

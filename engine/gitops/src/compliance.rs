@@ -10,10 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use git2::{Oid, Repository};
+use git2::Oid;
 use serde_json::{Map, Value};
 use stoa_runtime::RuntimeError;
 
+use crate::history::History;
 use crate::place::Place;
 use crate::{GitOpsRuntime, bounded};
 
@@ -203,13 +204,14 @@ impl Lineage {
 
     fn read(place: &Place, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
         let (repository, head) = place.head()?;
+        let history = History::of(&repository);
         let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| bounded::commit(&repository, *id).is_ok());
         let mut lineage = Self::default();
         let mut look = || {
             for commit in commits {
                 let id = find(commit);
                 let is_there = match (head, id) {
-                    (Some(head), Some(id)) => leads_to(&repository, head, id)?,
+                    (Some(head), Some(id)) => history.leads_to(head, id)?,
                     (None, _) | (_, None) => false,
                 };
                 let Some(id) = id.filter(|_| is_there) else {
@@ -219,7 +221,7 @@ impl Lineage {
                 };
                 for revision in revisions {
                     if let Some(of) = find(revision) {
-                        lineage.has.insert((revision.clone(), commit.clone()), leads_to(&repository, of, id)?);
+                        lineage.has.insert((revision.clone(), commit.clone()), history.leads_to(of, id)?);
                     }
                 }
             }
@@ -228,10 +230,6 @@ impl Lineage {
         look().map_err(|err: git2::Error| place.explain_in(&repository, &err))?;
         Ok(lineage)
     }
-}
-
-fn leads_to(repository: &Repository, from: Oid, to: Oid) -> Result<bool, git2::Error> {
-    Ok(from == to || repository.graph_descendant_of(from, to)?)
 }
 
 impl GitOpsRuntime {

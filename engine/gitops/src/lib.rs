@@ -4,8 +4,8 @@
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
 //! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it,
-//! `remote` talks to its server, `commit` writes, `premise` says whether what was planned on is still there, `proposal` asks
-//! people to, and `compliance` compares what clusters have with what is committed.
+//! `history` tells which of its commits lead to which, `remote` talks to its server, `commit` writes, `premise` says whether what
+//! was planned on is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
@@ -18,6 +18,7 @@ mod commit;
 mod compliance;
 mod content;
 mod held;
+mod history;
 mod manifest;
 mod place;
 mod premise;

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use git2::{Commit, Oid, Repository, Sort};
+use git2::{Commit, Oid, Repository};
 use stoa_engine::Owner;
 use stoa_failpoint::reached;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
@@ -17,7 +17,8 @@ use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
 use crate::bounded;
 use crate::commit::{self, Draft, FileChange, Gathered};
-use crate::place::{Advance, Place, found};
+use crate::history::History;
+use crate::place::{Advance, Place};
 use crate::{FIELD, GitOpsRuntime, RunInfo, invalid};
 
 /// How many files are named in a description.
@@ -337,7 +338,7 @@ impl Branching {
             return Ok(Decision::Refused(rejected(message)));
         }
         let branch = bounded::commit(repository, branch)?;
-        let parents: Vec<&Commit<'_>> = match found(repository.merge_base(tip, branch.id()))? {
+        let parents: Vec<&Commit<'_>> = match History::of(repository).merge_base(tip, branch.id())? {
             // It was merged and left behind.
             _ if unmerged.is_empty => vec![&base],
             Some(forked) if forked == tip => vec![&branch],
@@ -359,8 +360,10 @@ impl Branching {
             Some(PullState::Merged(None) | PullState::Open | PullState::Closed) | None => None,
         };
         let by_server = by_server.and_then(|commit| bounded::commit(repository, commit).ok());
-        let by_server =
-            by_server.filter(|of| of.id() == tip || repository.graph_descendant_of(tip, of.id()).unwrap_or_default());
+        let by_server = match by_server {
+            Some(of) if History::of(repository).leads_to(tip, of.id())? => Some(of),
+            Some(_) | None => None,
+        };
         let own = commit::commits_of(repository, tip, &self.run.uid)?;
         for commit in by_server.into_iter().chain(own) {
             if self.is_in(repository, &bounded::root(repository, &commit)?, draft)? {
@@ -371,13 +374,9 @@ impl Branching {
     }
 
     fn unmerged(&self, repository: &Repository, tip: Oid, branch: Oid) -> Result<Unmerged, git2::Error> {
-        let mut walk = repository.revwalk()?;
-        walk.set_sorting(Sort::TOPOLOGICAL)?;
-        walk.push(branch)?;
-        walk.hide(tip)?;
         let mut unmerged = Unmerged { is_empty: true, ..Unmerged::default() };
-        for id in walk.take(commit::HISTORY) {
-            let commit = bounded::commit(repository, id?)?;
+        for id in History::of(repository).beyond(tip, branch)?.into_iter().take(commit::HISTORY) {
+            let commit = bounded::commit(repository, id)?;
             unmerged.is_empty = false;
             if !commit::is_of(&commit, &self.run.owner) {
                 let by = String::from_utf8_lossy(commit.author().name_bytes()).into_owned();
@@ -403,7 +402,7 @@ impl Branching {
         draft: &Draft<'_>,
         unmerged: &Unmerged,
     ) -> Result<bool, git2::Error> {
-        let Some(forked) = found(repository.merge_base(base.id(), branch))? else { return Ok(false) };
+        let Some(forked) = History::of(repository).merge_base(base.id(), branch)? else { return Ok(false) };
         let forked = bounded::root(repository, &bounded::commit(repository, forked)?)?;
         let now = bounded::root(repository, base)?;
         for path in draft.files.keys() {

@@ -292,8 +292,21 @@ async fn taken(
             CallError::Status(failure) if failure.is_by_definition() && cluster.is_new(&target.gvk) => {
                 tokio::time::sleep(SETTLE).await;
             }
+            CallError::Status(failure) if failure.is_terminating_namespace() => {
+                return Err(placed(runtime, cluster, explain(CallError::Status(failure), may_have_changed)));
+            }
             err => return Err(explain(err, may_have_changed)),
         }
+    }
+}
+
+/// What a cluster says of a namespace, with its own name where there are several: each may have one of that name.
+fn placed(runtime: &KubernetesRuntime, cluster: &Cluster, error: RuntimeError) -> RuntimeError {
+    match error {
+        RuntimeError::Rejected { message, field, by_definition } if runtime.clusters.len() > 1 => {
+            RuntimeError::Rejected { message: format!("cluster {}: {message}", cluster.name), field, by_definition }
+        }
+        error => error,
     }
 }
 

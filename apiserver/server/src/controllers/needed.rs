@@ -1,8 +1,8 @@
 //! Whether somebody who has not ended needs what is about to be removed.
 //!
 //! It is asked right before that, of so many objects at once ([`BATCH`]), and read from the log rather than from what was listed
-//! before: a run that was let in meanwhile counts. One that comes while they are removed is refused by its strategy, or finds that
-//! what it names is gone, and says so.
+//! before: a run that was let in meanwhile counts. One that comes while they are removed is refused by its strategy; or has kept
+//! what it needs of a Preview (`kinds::previewed`); or, of a release, finds that it is gone, and says so.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -305,7 +305,9 @@ fn kept_of(kept: i64) -> usize {
 /// The runs that a stack's status names: the last ones, and those that are followed.
 fn named_by(stack: &Stack) -> impl Iterator<Item = ObjectKey> {
     let status = stack.status.as_ref();
-    let last = status.into_iter().flat_map(|status| &status.deployments).filter_map(|of| of.last_run.clone());
+    let deployments = status.into_iter().flat_map(|status| &status.deployments);
+    let last = deployments
+        .flat_map(|of| of.last_run.clone().into_iter().chain(of.before.as_ref().map(|before| before.run.clone())));
     let started = status.and_then(|status| status.trigger.as_ref()).into_iter().flat_map(|trigger| &trigger.started);
     let followed = started.filter(|started| started.phase.is_none()).map(|started| started.run.clone());
     let namespace = stack.namespace().unwrap_or_default();

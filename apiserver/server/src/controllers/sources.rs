@@ -295,7 +295,7 @@ async fn resolve(
 ) -> Result<Option<stoa_proto::LookResponse>, Unseen> {
     let failed = |halt: Halt| {
         let (reason, message) = match halt {
-            Halt::Failed { reason, message } => (reason, message),
+            Halt::Failed { reason, message } | Halt::Refused { reason, message } => (reason, message),
             Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
                 (reason::SOURCE_UNREACHABLE, message)
             }

@@ -155,7 +155,9 @@ async fn follow(
     let Some(content) = content(services, memory, &stack, &commit).await else { return Ok((None, Some(AGAIN))) };
     let content = match content {
         Ok(content) => content,
-        Err(Halt::Failed { reason, message }) => return Ok((Some((stack, (false, reason, message))), Some(AGAIN))),
+        Err(Halt::Failed { reason, message } | Halt::Refused { reason, message }) => {
+            return Ok((Some((stack, (false, reason, message))), Some(AGAIN)));
+        }
         Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
             return Ok((Some((stack, (false, reason::NOT_STARTED, message))), Some(AGAIN)));
         }

@@ -308,7 +308,7 @@ fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Res
 fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Time) -> Option<Duration> {
     let generation = workflow.metadata.generation;
     match halt {
-        Halt::Failed { reason, message } => {
+        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
             finish(state, now, WorkflowPhase::Failed, reason, &message, generation);
             None
         }

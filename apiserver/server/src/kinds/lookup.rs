@@ -10,10 +10,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use stoa_machinery::{
     ApiError, RequestContext,
     auth::{self, Attributes},
+    log::Log,
     registry::{Api, ListOptions, Registry, Stored},
 };
 
 use crate::controllers::queue::ObjectKey;
+
+/// Why there is nothing to be had yet.
+const STARTING: &str = "the server is starting";
 
 /// A kind that is served here, as a Rust type.
 pub(crate) trait Kind:
@@ -47,8 +51,18 @@ impl Lookup {
     ///
     /// 503 while the server has not loaded them yet.
     pub(crate) fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
-        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))?;
+        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
         Ok(registry.api::<K>())
+    }
+
+    /// The log under the objects, for what the server keeps for itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`api`](Self::api).
+    pub(crate) fn log(&self) -> Result<Arc<dyn Log>, ApiError> {
+        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
+        Ok(registry.log().clone())
     }
 
     /// Whether there is no cluster around this server, so that it serves namespaces itself.

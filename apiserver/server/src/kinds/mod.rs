@@ -16,6 +16,7 @@ pub(crate) mod live;
 pub(crate) mod lookup;
 pub(crate) mod notification_sink;
 pub(crate) mod organization;
+pub(crate) mod previewed;
 pub(crate) mod project;
 mod ready;
 pub(crate) mod records;

@@ -21,8 +21,8 @@ use stoa_types::{
     labels,
 };
 
-use super::{approval, check, import, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
-use crate::subresources::Subresources;
+use super::{approval, check, import, lookup, lookup::Lookup, previewed, release, stack::live_workspaces, workspace};
+use crate::{runs::state, subresources::Subresources};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -137,6 +137,9 @@ pub(super) async fn refusal(
     if let Some(error) = forgets_present(run, &workspace) {
         return Ok(Some(error));
     }
+    if let Some(error) = retries_settled(lookup, run, &stack, &name).await? {
+        return Ok(Some(error));
+    }
     if run.spec.planned() == Operation::Rollback
         && let Some(number) = run.spec.release
     {
@@ -154,6 +157,12 @@ pub(super) async fn refusal(
         };
         if preview.metadata.deletion_timestamp.is_some() {
             return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
+        }
+        // What the run keeps of it was taken from the watch cache.
+        let kept = run.status.as_ref().and_then(|status| status.preview_uid.as_ref());
+        if kept.is_some() && kept != preview.metadata.uid.as_ref() {
+            let message = format!("this server has not heard yet that another run has the name {plan}");
+            return Err(ApiError::service_unavailable(message).with_retry_after(1));
         }
         if let Some(import) = &run.spec.import
             && preview.spec.planned() == Operation::Import
@@ -173,6 +182,23 @@ fn forgets_present(run: &Run, workspace: &Workspace) -> Option<FieldError> {
     let (position, name) = run.spec.forget_clusters.iter().enumerate().find(|(_, name)| has(name))?;
     let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
     Some(FieldError::invalid(format!("spec.forgetClusters[{position}]"), name, why))
+}
+
+/// A resource that a run is to call for once more, and of which it is known what became of the last call, or there was none. What
+/// cannot be read now the run looks at itself, as it does at what is settled before its turn.
+async fn retries_settled(
+    lookup: &Lookup,
+    run: &Run,
+    stack: &Stack,
+    workspace: &str,
+) -> Result<Option<FieldError>, ApiError> {
+    if run.spec.retry.is_empty() {
+        return Ok(None);
+    }
+    let (log, uid) = (lookup.log()?, stack.uid().unwrap_or_default());
+    let found = state::first_settled(&*log, &uid, workspace, &run.spec.retry).await.ok().flatten();
+    let why = format!("there is no call for it in workspace {workspace} of which it is not known what became");
+    Ok(found.map(|(position, id)| FieldError::invalid(format!("spec.retry[{position}]"), id, why)))
 }
 
 /// Somebody, as it is recorded.
@@ -308,7 +334,7 @@ impl Strategy for RunStrategy {
         let preview = object.spec.plan.as_ref().and_then(|name| self.lookup.cached::<Run>(&namespace, name));
         object.status = Some(RunStatus {
             requester: identity(&context.user),
-            preview_uid: preview.and_then(|preview| preview.metadata.uid),
+            preview_uid: preview.as_ref().and_then(|preview| preview.metadata.uid.clone()),
             queued_time: Some(MicroTime(Timestamp::now())),
             ..RunStatus::default()
         });
@@ -317,6 +343,9 @@ impl Strategy for RunStrategy {
         if let Some(name) = stack.as_ref().and_then(|stack| target_workspace(object, stack).ok()) {
             object.spec.workspace = name;
         }
+        // Nothing binds two objects in one write: whatever removes the Preview from now on, the run has what it carries out.
+        let previewed = preview.and_then(|preview| previewed::plan_of(&preview, &object.spec).ok());
+        object.status.get_or_insert_default().previewed = previewed;
         let (name, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
         let labels = object.labels_mut();
         labels.insert(labels::STACK.to_owned(), name);

@@ -4,11 +4,14 @@ use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{
     Run, Stack,
-    config::Deployment,
+    common::condition,
+    config::{Deployment, EarlierRun},
     delivery::{Operation, RunPhase},
+    reason,
 };
 
 use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
+use crate::kinds::lookup::Lookup;
 
 /// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
 /// while somebody is waited for, which may take weeks.
@@ -24,10 +27,13 @@ pub(super) fn waits(phase: RunPhase) -> bool {
 /// Whether the stack's status says that the run, which is under way, is what changes its deployment.
 pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {
     let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
-    deployments.any(|of| {
-        let is_its = of.workspace == run.spec.workspace && of.last_run.as_ref() == run.metadata.name.as_ref();
-        is_its && of.phase.is_some_and(|phase| !phase.is_terminal())
-    })
+    deployments.any(|deployment| deployment.workspace == run.spec.workspace && is_of(deployment, run))
+}
+
+/// Whether a deployment in a run's workspace says that the run is under way.
+fn is_of(deployment: &Deployment, run: &Run) -> bool {
+    let is_last = deployment.last_run.as_ref() == run.metadata.name.as_ref();
+    is_last && deployment.phase.is_some_and(|phase| !phase.is_terminal())
 }
 
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
@@ -68,10 +74,20 @@ pub(super) async fn note(
             && matches!(phase, RunPhase::Failed | RunPhase::Canceled)
             && deployment.last_run.as_ref().is_some_and(|last| *last != run.name_any())
         {
+            if let Some(before) = deployment.before.as_mut().filter(|before| before.run == run.name_any()) {
+                before.phase = phase;
+            }
             return;
+        }
+        if !is_of(deployment, run) {
+            let last = deployment.last_run.take().zip(deployment.phase);
+            deployment.before = last.map(|(run, phase)| EarlierRun { run, phase });
         }
         deployment.last_run = Some(run.name_any());
         deployment.phase = Some(phase);
+        if phase.is_terminal() {
+            deployment.before = None;
+        }
         if let Some(state) = &state {
             deployment.resources = i64::try_from(state.live()).unwrap_or(i64::MAX);
             if state.head().last_release > 0 {
@@ -101,6 +117,36 @@ pub(super) async fn note(
         );
     };
     written(stacks.update_status_with(&stack.namespace().unwrap_or_default(), &stack.name_any(), update).await)
+}
+
+/// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then.
+pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<(), Halt> {
+    let (run, lookup) = (&execution.run, &execution.services.lookup);
+    let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid());
+    let update = |stack: &mut Stack| {
+        if stack.uid() != uid || !is_noted(stack, run) {
+            return;
+        }
+        let deployments = &mut stack.status.get_or_insert_default().deployments;
+        let Some(position) = deployments.iter().position(|of| of.workspace == run.spec.workspace) else { return };
+        let deployment = &mut deployments[position];
+        let before = deployment.before.take();
+        (deployment.last_run, deployment.phase) = before.clone().map(|before| (before.run, before.phase)).unzip();
+        if *deployment == (Deployment { workspace: run.spec.workspace.clone(), ..Deployment::default() }) {
+            // It would have been the first.
+            deployments.remove(position);
+        }
+        let why = before.and_then(|before| Some((why_failed(lookup, &namespace, &before.run)?, before.run)));
+        readiness::set(lookup, stack, why.as_ref().map(|(why, run)| (run.as_str(), why.as_str())));
+    };
+    let stacks = lookup.api::<Stack>()?;
+    written(stacks.update_status_with(&namespace, &stack.name_any(), update).await)
+}
+
+/// Why a run did not succeed, as long as there is the run.
+fn why_failed(lookup: &Lookup, namespace: &str, run: &str) -> Option<String> {
+    let status = lookup.cached::<Run>(namespace, run)?.status?;
+    condition(&status.conditions, reason::FAILED).map(|failed| failed.message.clone())
 }
 
 /// Notes whether what is live moved away from a release, unless another was made, or a run is at it, meanwhile.

@@ -141,6 +141,7 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
             Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&tries.complaint).await,
             Err(Halt::Canceled) => execution.finish_canceled().await,
             Err(Halt::Failed { reason, message }) => execution.finish(RunPhase::Failed, reason, &message).await,
+            Err(Halt::Refused { reason, message }) => execution.refuse(reason, &message).await,
         };
         if ended.is_ok() {
             return None;
@@ -162,7 +163,11 @@ pub(crate) async fn drive(services: Services, run: Run, stops: Stops, mut tries:
 /// record, whoever cancels it, and however long and for what reason that is refused.
 async fn unless_owed(execution: &Execution, outcome: Result<(), Halt>) -> (Result<(), Halt>, bool) {
     let complaint = match &outcome {
-        Err(Halt::Failed { message: complaint, .. } | Halt::SourceUnreachable(complaint)) => complaint.as_str(),
+        Err(
+            Halt::Failed { message: complaint, .. }
+            | Halt::Refused { message: complaint, .. }
+            | Halt::SourceUnreachable(complaint),
+        ) => complaint.as_str(),
         Err(Halt::Retry(complaint)) if execution.cancel.is_cancelled() => complaint.as_str(),
         Err(Halt::Canceled) => "the run was cancelled",
         _ => return (outcome, true),

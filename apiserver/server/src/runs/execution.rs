@@ -49,6 +49,16 @@ pub(crate) struct Execution {
     pub(crate) unheard_of: Vec<ResourceId>,
 }
 
+/// How a run ends.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    phase: RunPhase,
+    reason: &'a str,
+    message: &'a str,
+    /// Whether it was refused for what it asks for, so that it says nothing about the deployment.
+    is_refused: bool,
+}
+
 /// What became of a run meanwhile.
 enum Now {
     UnderWay,
@@ -323,19 +333,29 @@ impl Execution {
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
     /// and a crash before leaves a run that is taken up again. One that has ended stays as it is, and so does its stack.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        self.end(End { phase, reason, message, is_refused: false }).await
+    }
+
+    /// Ends a run that is refused for what it asks for. The deployment is told as it was before.
+    pub(super) async fn refuse(&mut self, reason: &str, message: &str) -> Result<(), Halt> {
+        self.end(End { phase: RunPhase::Failed, reason, message, is_refused: true }).await
+    }
+
+    async fn end(&mut self, end: End<'_>) -> Result<(), Halt> {
+        let message = with_unheard_of(end.message, &self.unheard_of);
+        let end = End { message: &message, ..end };
         match self.now().await? {
             Now::UnderWay => {}
             Now::Ended => return Ok(()),
-            Now::Gone => return self.finish_gone(phase, reason, message).await,
+            Now::Gone => return self.end_gone(end).await,
         }
-        let message = with_unheard_of(message, &self.unheard_of);
-        let message = message.as_str();
+        let End { phase, reason, message, .. } = end;
         let unheard_of = self.unheard_of.clone();
         self.journal.note(&format!("{phase:?}"), message);
         self.journal.flush().await;
         // Whatever else is missing: what the stack's status says decides about who is deleted.
         if let Some(stack) = self.stack_to_tell(reason).await? {
-            self.tell_stack(&stack, phase, reason, message).await?;
+            self.tell_stack(&stack, end).await?;
         }
         let mut log = None;
         if status(&self.run).start_time.is_some()
@@ -370,10 +390,10 @@ impl Execution {
 
     /// Ends a run whose object is gone, as where somebody took its finalizer away: only what its stack says of it is left.
     /// That stays where it does not say that the run is under way, since another server may have ended it before it went.
-    async fn finish_gone(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
-        let stack = self.stack_to_tell(reason).await?;
+    async fn end_gone(&mut self, end: End<'_>) -> Result<(), Halt> {
+        let stack = self.stack_to_tell(end.reason).await?;
         if let Some(stack) = stack.filter(|stack| deployment::is_noted(stack, &self.run)) {
-            self.tell_stack(&stack, phase, reason, &with_unheard_of(message, &self.unheard_of)).await?;
+            self.tell_stack(&stack, end).await?;
         }
         self.remove_journal().await;
         Ok(())
@@ -390,8 +410,12 @@ impl Execution {
         self.stack().await
     }
 
-    /// Tells the stack how the run ends.
-    async fn tell_stack(&self, stack: &Stack, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+    /// Tells the stack how the run ends; or nothing of it, where it was refused before it may have changed anything.
+    async fn tell_stack(&self, stack: &Stack, end: End<'_>) -> Result<(), Halt> {
+        let End { phase, reason, message, is_refused } = end;
+        if is_refused && status(&self.run).phase < RunPhase::Applying {
+            return deployment::take_back(self, stack).await;
+        }
         deployment::note(self, stack, phase, Some((reason, message))).await?;
         self.services.recorder.record(
             stack,

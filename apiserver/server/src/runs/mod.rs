@@ -96,6 +96,9 @@ pub(crate) fn time_of(clock: &dyn Clock) -> Timestamp {
 pub(crate) enum Halt {
     /// It failed: a reason for machines and a message for people.
     Failed { reason: &'static str, message: String },
+    /// What it asks for is a mistake, such as a plan that it may not carry out: a reason for machines and a message for people.
+    /// It says nothing about the deployment, to which it was never let in.
+    Refused { reason: &'static str, message: String },
     /// The source is out of reach: the run waits for it a little, and then fails.
     SourceUnreachable(String),
     /// Somebody cancelled it.
@@ -115,6 +118,10 @@ pub(crate) enum Halt {
 impl Halt {
     pub(crate) fn failed(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Failed { reason, message: message.into() }
+    }
+
+    pub(crate) fn refused(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Refused { reason, message: message.into() }
     }
 }
 

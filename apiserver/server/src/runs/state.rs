@@ -276,7 +276,7 @@ impl State {
     }
 
     fn entry_key(&self, id: &ResourceId) -> Key {
-        Key::new(format!("{}{RESOURCES}{id}", self.prefix))
+        entry_key(&self.prefix, &id.0)
     }
 
     fn write(&self, key: Key, known: Option<Version>, change: Change, run: &str) -> Write {
@@ -420,6 +420,10 @@ fn prefix(stack_uid: &str, workspace: &str) -> String {
     format!("/stoa/state/{stack_uid}/{workspace}/")
 }
 
+fn entry_key(prefix: &str, id: &str) -> Key {
+    Key::new(format!("{prefix}{RESOURCES}{id}"))
+}
+
 fn head_key(prefix: &str) -> Key {
     Key::new(format!("{prefix}head"))
 }
@@ -437,6 +441,29 @@ pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Res
     let key = head_key(&prefix(stack_uid, workspace));
     let entry = log.read(&key).await.map_err(|e| halt(&e))?;
     entry.map_or_else(|| Ok(Head::default()), |entry| decode_head(&key, &entry.value))
+}
+
+/// The position and the id of the first of some resources of which no call is open: nobody has to decide what became of one. What
+/// cannot be understood is not known to have none.
+///
+/// # Errors
+///
+/// When the log cannot be read.
+pub(crate) async fn first_settled<'a>(
+    log: &dyn Log,
+    stack_uid: &str,
+    workspace: &str,
+    ids: &'a [String],
+) -> Result<Option<(usize, &'a str)>, LogError> {
+    let prefix = prefix(stack_uid, workspace);
+    let keys: Vec<Key> = ids.iter().map(|id| entry_key(&prefix, id)).collect();
+    let entries = try_join_all(keys.iter().map(|key| log.read(key))).await?;
+    let is_settled = |entry: &Option<Entry>| {
+        let record = entry.as_ref().map(|entry| document::decode::<Record>(&entry.value));
+        record.is_none_or(|record| record.is_ok_and(|record| record.intent.is_none()))
+    };
+    let position = entries.iter().position(is_settled);
+    Ok(position.map(|position| (position, ids[position].as_str())))
 }
 
 /// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.

@@ -225,7 +225,7 @@ fn failure(halt: crate::runs::Halt) -> ApiError {
         Halt::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
             ApiError::new(403, "Forbidden", message)
         }
-        Halt::Failed { reason, message } => {
+        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
             ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
         }
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {

@@ -12,6 +12,6 @@ pub use source::{
     SourceStatus, Webhook,
 };
 pub use stack::{
-    ComplianceState, Deployment, DeploymentCompliance, Generator, GeneratorType, ReconcilerCompliance, SeenChanges,
-    Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus,
+    ComplianceState, Deployment, DeploymentCompliance, EarlierRun, Generator, GeneratorType, ReconcilerCompliance,
+    SeenChanges, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus,
 };

@@ -158,6 +158,10 @@ pub struct Deployment {
     /// The phase of that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
+    /// The run that was the last one before that which is under way. It is the last one again where that is refused for what
+    /// it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<EarlierRun>,
     /// How many resources are live, or may be since nobody knows what became of a call.
     #[serde(default)]
     pub resources: i64,
@@ -170,6 +174,15 @@ pub struct Deployment {
     /// Whether clusters have that commit, where the workspace says where to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compliance: Option<DeploymentCompliance>,
+}
+
+/// A run of a deployment, and how it fares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EarlierRun {
+    /// The run.
+    pub run: String,
+    /// Its phase.
+    pub phase: RunPhase,
 }
 
 /// Whether clusters have what a deployment committed.

@@ -11,8 +11,8 @@ pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
     Approval, Decision, Import, ImportResource, KusionRelease, MergedPlan, OnConflict, Operation, PlanStatus,
-    PlanSummary, Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource, RunSpec,
-    RunStatus,
+    PlanSummary, PreviewedPlan, Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource,
+    RunSpec, RunStatus,
 };
 pub use workflow::{
     ApprovalStep, HealthGate, PinnedVersion, ResolvedTemplate, RunCounts, RunStep, SelectedWave, Step, StepApproval,

@@ -320,6 +320,9 @@ pub struct RunStatus {
     /// The uid of the Preview that `spec.plan` names: no other of the same name is carried out.
     #[serde(default, rename = "previewUID", skip_serializing_if = "Option::is_none")]
     pub preview_uid: Option<String>,
+    /// Of a run that names a Preview which had made its plan by then: that plan. The Preview may go since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previewed: Option<PreviewedPlan>,
     /// Of the plan of a pull request: the pull request is known to be merged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
@@ -376,6 +379,26 @@ pub struct PullRequestStatus {
     /// Absent while nothing is known to be in its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmergeable_into: Option<String>,
+}
+
+/// The plan of a Preview that a run carries out, as it was when the run was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewedPlan {
+    /// The digest of the plan, `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// The digest of the document that the plan is kept as.
+    #[serde(default)]
+    pub document: String,
+    /// The commit of the source; empty for a Destroy.
+    #[serde(default)]
+    pub commit: String,
+    /// The digest of the Spec, `sha256:` and 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_digest: Option<String>,
+    /// What the Preview was told to import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<Import>,
 }
 
 /// A plan that a pull request was shown before it was merged.

@@ -121,7 +121,9 @@ async fn nothing_is_planned_to_be_made_in_a_namespace_that_is_being_deleted() {
     // Nor is it where a plan comes before that.
     let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
     assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Failed)]);
-    assert_eq!((outcome.problems.len(), outcome.problems[0].reason.as_str()), (1, reason::REJECTED));
+    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
+    assert_eq!(problem.reason, reason::REJECTED);
+    assert!(problem.message.starts_with("cluster main: "), "{problem:?}");
 }
 
 #[tokio::test(start_paused = true)]

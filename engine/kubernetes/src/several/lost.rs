@@ -124,3 +124,37 @@ async fn nothing_is_decided_of_a_call_to_a_cluster_where_nobody_can_look() {
     deployment.crash(&spec(vec![in_cluster("", "web", "a", false)])).await;
     assert_eq!(deployment.open(), ["main"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_in_which_nothing_was_found_is_not_one_where_the_next_call_may_have_left_something() {
+    let [there, here] = ["east", ""].map(|cluster| spec(vec![in_cluster(cluster, "web", "a", false)]));
+    // It was never made in the first cluster, nor in the second.
+    let deployment = Deployment::new();
+    deployment.crash(&there).await;
+    deployment.east.remove("shop", "web");
+    deployment.crash(&here).await;
+    deployment.main.remove("shop", "web");
+    assert_eq!(deployment.open(), ["main"]);
+    // So that the first may leave the workspace.
+    for call in deployment.keeper.open.lock().unwrap().values_mut() {
+        call.place.clusters.iter_mut().filter(|cluster| *cluster == "east").for_each(|it| *it = "gone".to_owned());
+    }
+    assert_eq!(deployment.brings(&here).await, [("web".to_owned(), Action::Create)]);
+
+    // It has left the one that it is on record in, and is to go back there.
+    deployment.crash(&there).await;
+    assert_eq!(deployment.open(), ["main", "east"]);
+    deployment.crash(&here).await;
+    assert_eq!(
+        (deployment.values("web"), deployment.open()),
+        ([Some(json!("a")), None], vec!["east".into(), "main".into()])
+    );
+    deployment.brings(&spec(Vec::new())).await;
+    assert_eq!(deployment.values("web"), [None, None]);
+
+    // What is nowhere and not wanted either is looked for where it was.
+    deployment.crash(&there).await;
+    deployment.east.remove("shop", "web");
+    deployment.crash(&spec(Vec::new())).await;
+    assert_eq!(deployment.open(), ["east"]);
+}

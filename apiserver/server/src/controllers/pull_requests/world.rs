@@ -218,7 +218,7 @@ fn is_following(source: &Source, stack: &Stack) -> bool {
 /// Why two commits could not be compared.
 fn refusal(halt: Halt) -> Refusal {
     match halt {
-        Halt::Failed { reason, message } => (reason, message),
+        Halt::Failed { reason, message } | Halt::Refused { reason, message } => (reason, message),
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
             (reason::SOURCE_UNREACHABLE, message)
         }

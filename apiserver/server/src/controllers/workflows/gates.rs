@@ -324,7 +324,7 @@ async fn all(turns: &TurnsOf, looks: Vec<LookIn<'_>>) -> Vec<Found> {
             let _turn = turns.take().await;
             let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(Halt::Failed { message, .. })) => Found::Unhealthy(message),
+                Ok(Err(Halt::Failed { message, .. } | Halt::Refused { message, .. })) => Found::Unhealthy(message),
                 // Our own log or Backend: that says nothing of the cluster.
                 Ok(Err(Halt::Retry(message))) => Found::Unseen(message),
                 Ok(Err(Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => Found::Unhealthy(message),

@@ -1,6 +1,10 @@
 //! What Runs and Workflows may say of themselves.
 
-use stoa_machinery::strategy::Strategy as _;
+use stoa_machinery::{
+    Key,
+    log::{Change, Expect, Origin, Write},
+    strategy::Strategy as _,
+};
 use stoa_types::{Run, Workflow};
 
 use super::*;
@@ -71,6 +75,38 @@ async fn a_cluster_that_the_workspace_has_cannot_be_forgotten() {
         assert_eq!(causes(&error), [format!("spec.forgetClusters[1]: Invalid value: \"east\": {why}")], "{operation}");
     }
     world.made("Run", "r", run("Apply", &["old"])).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_what_became_of_no_call_is_retried() {
+    let world = World::with_stack().await;
+    let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid.unwrap();
+    let record = async |workspace: &str, id: &str, value: &str| {
+        let write = Write {
+            key: Key::new(format!("/stoa/state/{uid}/{workspace}/resources/{id}")),
+            expect: Expect::Any,
+            change: Change::Put(value.to_owned().into()),
+            fence: None,
+            origin: Origin::default(),
+        };
+        world.registry.log().append(write).await.unwrap();
+    };
+    let intent = r#"{"action": "Create", "run": "lost"}"#;
+    record("dev", "open", &format!(r#"{{"id": "open", "intent": {intent}}}"#)).await;
+    record("dev", "settled", r#"{"id": "settled"}"#).await;
+    record("prod", "elsewhere", &format!(r#"{{"id": "elsewhere", "intent": {intent}}}"#)).await;
+    // The run says what is wrong with it.
+    record("dev", "later", r#"{"schemaVersion": 1000, "id": "later"}"#).await;
+    let run = |operation: &str, ids: &[&str]| json!({ "stack": "web-dev", "operation": operation, "retry": ids });
+    let why = "there is no call for it in workspace dev of which it is not known what became";
+    for id in ["foo", "settled", "elsewhere"] {
+        for operation in ["Preview", "Apply", "Destroy"] {
+            let error = world.made("Run", "r", run(operation, &["open", id])).await.unwrap_err();
+            let told = format!("spec.retry[1]: Invalid value: \"{id}\": {why}");
+            assert_eq!((error.code(), causes(&error)), (422, vec![told]), "{operation}");
+        }
+    }
+    world.made("Run", "r", run("Apply", &["open", "later"])).await.unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{error::Error as _, sync::Arc};
 
 use prost::Message as _;
+use stoa_engine::given_up;
 use stoa_proto::Problem;
 use stoa_types::reason;
 use tonic::{Code, Status};
@@ -78,6 +79,14 @@ pub(crate) fn lacks_version(status: &Status) -> bool {
     problem(status).is_some_and(|problem| problem.reason == reason::VERSION_NOT_FOUND)
 }
 
+/// Whether what is wrong is what a run asks for, and neither its Spec nor what is live.
+pub(crate) fn is_mistaken(status: &Status) -> bool {
+    problem(status).is_some_and(|problem| {
+        problem.reason == stoa_engine::problem::reason::NOT_IN_SPEC
+            || (problem.resource_id.is_empty() && problem.field == given_up::FIELD)
+    })
+}
+
 /// The problem in the details of a status, if there is one.
 pub(super) fn problem(status: &Status) -> Option<Problem> {
     let problem = Problem::decode(status.details()).ok()?;
@@ -113,6 +122,18 @@ mod tests {
         assert_eq!((of(&said), broken_calls(&said)), (Verdict::Away, 2));
         assert!(!is_unheard(&said) && is_unheard(&Status::unavailable("connection refused")), "it was taken on");
         assert_eq!(broken_calls(&h2_error()), 0, "how often, only whoever called knows");
+    }
+
+    #[test]
+    fn what_a_run_asks_for_is_told_from_what_its_spec_does() {
+        let said = |reason: &str, [resource_id, field]: [&str; 2]| {
+            let [reason, resource_id, field] = [reason, resource_id, field].map(str::to_owned);
+            let problem = Problem { reason, resource_id, field, message: "told".to_owned(), ..Problem::default() };
+            is_mistaken(&Status::with_details(Code::InvalidArgument, "told", problem.encode_to_vec().into()))
+        };
+        assert!(said("NoRuntime", ["", "spec.forgetClusters"]) && said("NotInSpec", ["v1:ConfigMap:shop:a", ""]));
+        assert!(!said("NoRuntime", ["v1:ConfigMap:shop:a", "extensions.cluster"]));
+        assert!(!said("InvalidSpec", ["", "spec.gitops.repository"]) && !is_mistaken(&Status::internal("told")));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const NAMED: usize = 5;
 ///
 /// # Errors
 ///
-/// Failed when a release of Kusion cannot be taken over, and when the Preview is gone whose plan is to be carried out.
+/// Failed when a release of Kusion cannot be taken over, and Refused when the Preview is gone whose plan is to be carried out.
 pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, Halt> {
     let Import { resources, kusion } = wanted(execution, target).await?;
     let selection = match kusion {
@@ -47,7 +47,7 @@ pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Res
 async fn wanted(execution: &Execution, target: &Target) -> Result<Import, Halt> {
     let own = execution.run.spec.import.clone();
     let wanted = match (own, &execution.run.spec.plan) {
-        (None, Some(name)) => plan::previewed(execution, target, name).await?.import,
+        (None, Some(name)) => plan::previewed(execution, target, name).await?.plan.import,
         (own, _) => own,
     };
     Ok(wanted.unwrap_or_default())

@@ -32,15 +32,32 @@ pub(super) use proposal::look as look_at_proposal;
 use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
 use crate::lease::Held;
 
+/// Looks before a run begins for what it names of what is here: with nothing to go back to, or to carry out, it says nothing about
+/// what is deployed.
+async fn refuse_mistaken(execution: &Execution, target: &Target) -> Result<(), Halt> {
+    match &execution.run.spec.plan {
+        // What it goes back to was planned already.
+        Some(plan) => drop(plan::previewed(execution, target, plan).await?),
+        None if resolve::is_of_release(execution) => drop(resolve::release(execution, target).await?),
+        None => {}
+    }
+    let retry = &execution.run.spec.retry;
+    if !retry.is_empty() {
+        let uid = target.stack.uid().unwrap_or_default();
+        let state = State::load(&*execution.services.log, &uid, &target.workspace.name_any(), None).await?;
+        plan::require_open(retry, &state)?;
+    }
+    Ok(())
+}
+
 /// Takes those steps that are left: under a lease of the stack in the workspace, or without if nothing is to be changed.
 ///
 /// # Errors
 ///
 /// Whatever keeps the run from going on.
 pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Option<&Held>) -> Result<(), Halt> {
-    if resolve::is_of_release(execution) && status(&execution.run).start_time.is_none() {
-        // Looked for before it begins: with nothing to go back to, it says nothing about what is deployed.
-        resolve::release(execution, target).await?;
+    if status(&execution.run).start_time.is_none() {
+        refuse_mistaken(execution, target).await?;
     }
     execution.begin(target).await?;
     let commit = resolve::commit(execution, target).await?;

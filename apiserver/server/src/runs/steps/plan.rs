@@ -13,12 +13,12 @@ use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
-    delivery::{Import, Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource, RunSpec},
+    delivery::{Operation, PlanStatus, PlanSummary, PreviewedPlan, RunPhase, RunResource},
     reason,
 };
 
 use super::{awaited, deletion, import, merged};
-use crate::kinds::check::set_condition;
+use crate::kinds::{check::set_condition, previewed};
 use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
@@ -119,7 +119,10 @@ async fn planned(
     };
     let runner = execution.runners();
     let response = awaited::during(execution, runner.plan(request)).await?;
-    let response = response.map_err(|e| execution.refused(&e, reason::PLAN_FAILED))?;
+    let response = response.map_err(|e| match execution.refused(&e, reason::PLAN_FAILED) {
+        Halt::Failed { reason, message } if runner::is_mistaken(&e) => Halt::refused(reason, message),
+        halt => halt,
+    })?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();
     let plan = documents::plan(&response.plan).await.map_err(|e| unreadable(&execution.run.name_any(), &e))?;
@@ -133,8 +136,8 @@ async fn planned(
 ///
 /// # Errors
 ///
-/// Failed with the ids of which no call is open.
-fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
+/// Refused with the ids of which no call is open.
+pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
     let open: BTreeSet<&str> = state.open().map(|id| id.0.as_str()).collect();
     let settled: Vec<&String> = retry.iter().filter(|id| !open.contains(id.as_str())).collect();
     if settled.is_empty() {
@@ -144,7 +147,7 @@ fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
     let more = settled.len() - named.len();
     let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
     let message = format!("spec.retry: what became of the last call is known of {}{more}", named.join(", "));
-    Err(Halt::failed(reason::PLAN_FAILED, message))
+    Err(Halt::refused(reason::PLAN_FAILED, message))
 }
 
 /// Refuses to go on with a plan whose premises changed since it was made and kept: the same Spec has to give the same
@@ -185,43 +188,31 @@ pub(super) fn changed(execution: &mut Execution, then: &Plan, now: &Plan) -> Str
 /// A Preview whose plan is to be carried out.
 pub(super) struct Previewed {
     pub(super) uid: String,
-    /// What it was told to import.
-    pub(super) import: Option<Import>,
-    pub(super) source: RunSource,
-    pub(super) plan: PlanStatus,
+    pub(super) plan: PreviewedPlan,
 }
 
-/// The Preview whose plan is to be carried out: the one that had the name when the run was made.
+/// The Preview whose plan is to be carried out: the one that had the name when the run was made, as that has kept it, or else as
+/// it is.
+///
+/// # Errors
+///
+/// Refused when there is none, or it is of something else.
 pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, Halt> {
-    let stale = |what: &str| Err(Halt::failed(reason::PLAN_STALE, format!("run {name:?} {what}")));
+    let now = status(&execution.run);
+    if let Some(plan) = now.previewed {
+        return Ok(Previewed { uid: now.preview_uid.unwrap_or_default(), plan });
+    }
+    let stale = |what: &str| Halt::refused(reason::PLAN_STALE, format!("run {name:?} {what}"));
     let runs = execution.services.lookup.api::<Run>()?;
     let Some(preview) = runs.get_opt(&target.namespace(), name).await? else {
-        return stale("does not exist");
+        return Err(stale("does not exist"));
     };
     let uid = preview.uid().unwrap_or_default();
-    if status(&execution.run).preview_uid.is_some_and(|named| named != uid) {
-        return stale("is not the Preview any more that was to be carried out: that one was deleted");
+    if now.preview_uid.is_some_and(|named| named != uid) {
+        return Err(stale("is not the Preview any more that was to be carried out: that one was deleted"));
     }
-    let (then, now) = (&preview.spec, &execution.run.spec);
-    let done = status(&preview);
-    if then.operation != Operation::Preview || (&then.stack, &then.workspace) != (&now.stack, &now.workspace) {
-        return stale("is not a Preview of this stack in this workspace");
-    }
-    if (then.planned(), then.release) != (now.planned(), now.release) {
-        return stale(&format!("is a Preview of {}, and this is {}", what(then), what(now)));
-    }
-    match (done.phase, done.source, done.plan) {
-        (RunPhase::Succeeded, Some(source), Some(plan)) => {
-            Ok(Previewed { uid, import: preview.spec.import, source, plan })
-        }
-        _ => stale("has no plan"),
-    }
-}
-
-/// What a run is about, for sentences: `a Rollback to release 3`.
-fn what(spec: &RunSpec) -> String {
-    let release = spec.release.map(|number| format!(" to release {number}")).unwrap_or_default();
-    format!("{}{release}", spec.planned().named())
+    let plan = previewed::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
+    Ok(Previewed { uid, plan })
 }
 
 /// Refuses to apply anything but the plan that was previewed.

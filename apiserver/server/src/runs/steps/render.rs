@@ -23,7 +23,7 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
     let (spec, kept) = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
         (_, Some(plan)) => {
             // The plan names it by this digest.
-            let digest = plan::previewed(execution, target, &plan).await?.source.spec_digest.unwrap_or_default();
+            let digest = plan::previewed(execution, target, &plan).await?.plan.spec_digest.unwrap_or_default();
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (Operation::Destroy, None) => {

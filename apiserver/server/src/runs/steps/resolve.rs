@@ -8,6 +8,7 @@ use stoa_types::{
 };
 
 use super::plan;
+use crate::controllers::triggers;
 use crate::kinds::release;
 use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
 
@@ -21,7 +22,7 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
         (_, Some(plan)) => {
             let previewed = plan::previewed(execution, target, &plan).await?;
             preview_uid = Some(previewed.uid);
-            previewed.source.commit
+            previewed.plan.commit
         }
         (Operation::Destroy, None) => String::new(),
         (Operation::Rollback | Operation::Refresh, None) => release(execution, target).await?.spec.commit,
@@ -50,9 +51,12 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
         if execution.run.spec.version.is_some() { "spec.version" } else { "spec.desiredVersion of the Stack" };
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
+    // What a trigger names is what it found in the source.
+    let is_own = execution.run.spec.version.is_some() && !triggers::is_triggered(&execution.run);
     let refused = |e: tonic::Status| match execution.refused(&e, reason::SOURCE_UNREACHABLE) {
         Halt::Failed { reason, message } if runner::lacks_version(&e) => {
-            Halt::failed(reason, format!("{names_it}: {message}"))
+            let message = format!("{names_it}: {message}");
+            if is_own { Halt::refused(reason, message) } else { Halt::failed(reason, message) }
         }
         halt => halt,
     };

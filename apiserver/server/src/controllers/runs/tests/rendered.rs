@@ -54,6 +54,37 @@ async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
+    let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
+    let stacks = world.registry.api::<Stack>();
+    let applies = async |name: &str, more: Value| {
+        let mut spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        world.create("Run", name, spec).await;
+        let ended = world.ended(name).await;
+        assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::SOURCE_NOT_FOUND));
+        assert!(ended.stack_uid.is_some(), "it has begun: {ended:?}");
+    };
+    let ready = async || {
+        let status = stacks.get("shop", "web").await.unwrap().status.unwrap();
+        let ready = condition(&status.conditions, reason::READY).unwrap();
+        (status.deployments.len(), ready.reason.clone(), ready.message.clone())
+    };
+    applies("first", json!({"version": "latest"})).await;
+    assert_eq!(ready().await, (0, reason::NOT_DEPLOYED.to_owned(), "nothing is deployed".to_owned()));
+    // The version is the Stack's, so that this is what became of the deployment.
+    applies("second", json!({})).await;
+    let told = ready().await;
+    assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
+    applies("third", json!({"version": "latest"})).await;
+    assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
+    assert_eq!(ready().await, told, "it still says why");
+    assert!(told.2.contains("spec.desiredVersion of the Stack"), "{told:?}");
+    let deployment = stacks.get("shop", "web").await.unwrap().status.unwrap().deployments.remove(0);
+    assert_eq!(deployment.before, None, "nothing is under way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn version_that_there_is_not_is_told_by_the_field_that_names_it() {
     let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
     for (name, more, field) in

@@ -101,22 +101,70 @@ async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_preview_of_the_same_name_is_not_carried_out() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
+async fn plan_that_a_run_was_let_in_with_is_carried_out_though_its_preview_is_gone() {
+    let planned = Arc::new(std::sync::Mutex::new(deleting(&[A])));
+    let (address, mut conversations) = Scripted::planning(planned.clone()).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
     world.destroy("one").await;
     let mut one = conversations.recv().await.unwrap();
     one.begin("only").await;
     world.preview("look", json!({})).await;
-    world.carry_out("two", "look").await;
+    for name in ["two", "three"] {
+        world.carry_out(name, "look").await;
+    }
+    // Another has its name by their turns, and planned otherwise.
     world.remove("look").await;
+    *planned.lock().unwrap() = deleting(&[A, B]);
     world.preview("look", json!({})).await;
-    assert!(world.is_pending("two").await);
+    *planned.lock().unwrap() = deleting(&[A]);
+    assert!(world.is_pending("two").await && world.is_pending("three").await);
     one.carry_out(&[A]).await;
+    let mut two = tokio::time::timeout(PATIENCE, conversations.recv()).await.expect("it is carried out").unwrap();
+    two.begin("only").await;
+    *planned.lock().unwrap() = deleting(&[A, B]);
+    two.carry_out(&[A]).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
+    let ended = world.ended("three").await;
+    let (_, why, message) = super::approval::told(&ended, reason::FAILED);
+    assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE), "{message}");
+    assert!(message.contains("the plan of look no longer holds") && message.contains(B), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_preview_of_the_same_name_is_not_carried_out() {
+    let (address, _conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await;
+    let look = || json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": "Destroy"});
+    world.create("Run", "look", look()).await;
+    world.carry_out("two", "look").await;
+    // It is gone before it has made its plan.
+    world.registry.api::<Run>().delete("shop", "look", &DeleteOptions::default()).await.unwrap();
+    world.change("look", |run| run.finalizers_mut().clear()).await;
+    world.create("Run", "look", look()).await;
+    let world = world.controlled();
     let ended = world.ended("two").await;
     let (_, why, message) = super::approval::told(&ended, reason::FAILED);
     assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE), "{message}");
     assert!(message.contains("is not the Preview any more that was to be carried out"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.preview("look", json!({})).await;
+    world.destroy("one").await;
+    let mut one = conversations.recv().await.unwrap();
+    one.begin("only").await;
+    one.carry_out(&[A]).await;
+    world.ended("one").await;
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "look"});
+    world.create("Run", "two", spec).await;
+    let ended = world.ended("two").await;
+    let (_, why, message) = super::approval::told(&ended, reason::FAILED);
+    assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE), "{message}");
+    assert!(message.contains("is a Preview of a Destroy, and this is an Apply"), "{message}");
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Succeeded)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

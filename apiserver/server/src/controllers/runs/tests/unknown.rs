@@ -88,11 +88,6 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
     talk.tell(failed(reason::UNKNOWN_STATE)).await;
     assert_eq!(why(&world.ended("two").await.conditions), reason::UNKNOWN_STATE);
 
-    world.retry("wrong", &[A, "v1:ConfigMap:shop:b"]).await;
-    let ended = world.ended("wrong").await;
-    let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;
-    assert_eq!(message, "spec.retry: what became of the last call is known of \"v1:ConfigMap:shop:b\"");
-
     world.retry("three", &[A]).await;
     let mut talk = conversations.recv().await.unwrap();
     assert!(talk.open().unwrap().retry);
@@ -109,8 +104,12 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
     world.retry("four", &[A]).await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
+    // By its turn it is known.
+    world.retry("five", &[A]).await;
     talk.carry_out(&[A]).await;
     assert_eq!(world.ended("four").await.phase, RunPhase::Succeeded);
+    assert_eq!(world.message("five").await, format!("spec.retry: what became of the last call is known of {A:?}"));
+    assert_eq!(world.deployment().await, (Some("four".to_owned()), Some(RunPhase::Succeeded)), "it was never let in");
 }
 
 #[tokio::test(flavor = "multi_thread")]
