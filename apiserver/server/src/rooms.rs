@@ -1,18 +1,16 @@
 //! Room in memory for the large documents that clients ask for.
 //!
 //! Once it is decoded, compared and written anew a document takes some 15 times as many bytes as it has. So room for all that a
-//! request needs is taken before any of it is read ([`take`]), and held until the answer is made. Answers have room apart from
-//! that until they are sent, so that no slow client keeps a large document from being read. A namespace has half of each at
-//! most, and so does what waits of it among all: no tenant keeps the others from reading, and no few have the server run out of
-//! memory.
+//! request needs is taken before any of it is read ([`take`]), and held until the answer is made, some seconds as a rule. Answers
+//! have room apart from that until they are sent, so that no slow client keeps a large document from being read. Namespaces share
+//! both ([`stoa_shares`]): no tenant keeps the others from reading, and no few have the server run out of memory.
 //!
 //! What runs read and write has places of its own (`aside`).
 
 use std::{
-    collections::HashMap,
     io,
     pin::Pin,
-    sync::{Arc, LazyLock, Weak},
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,20 +20,18 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use stoa_machinery::{ApiError, definition::SubresourceResponse};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
-};
+use stoa_shares::{Most, Taken};
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::aside::{SMALL, apart, joined};
 
 /// How much there is, in MiB of documents: two of the largest Specs, which are compared.
-const ALL: u32 = 128;
+const ALL: usize = 128;
 /// What each request counts at least, in MiB, so that a few threads are at it.
-const LEAST: u32 = 16;
+const LEAST: usize = 16;
 /// The same in bytes: with that a request begins that does not know yet how much there is to be read.
-pub(crate) const FIRST: usize = LEAST as usize * MIB;
+pub(crate) const FIRST: usize = LEAST * MIB;
 /// So many requests of one namespace wait. They are among those that the server works on at once.
 const IN_LINE: usize = 32;
 /// How long a request waits.
@@ -43,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the answer is in memory for a client that does not take it, as long as any request may take.
 const SENDING: Duration = Duration::from_secs(60);
 /// How much there is for answers that are being sent, in their own bytes, for each byte of documents that may be read.
-const ANSWERS: u32 = 4;
+const ANSWERS: usize = 4;
 /// An answer is sent in pieces of so many bytes: what a connection has been handed it keeps, whatever becomes of the answer.
 const PIECE: usize = 64 << 10;
 const MIB: usize = 1 << 20;
@@ -59,25 +55,14 @@ pub(crate) async fn take(namespace: &str, bytes: usize) -> Result<Room, ApiError
     ROOMS.take(namespace, bytes).await
 }
 
-/// The room that there is, in MiB of documents; who comes first gets it first.
+/// The room that there is.
 struct Rooms {
-    all: u32,
-    least: u32,
-    free: Arc<Semaphore>,
-    /// For answers that are being sent, in MiB of their own.
-    answers: Arc<Semaphore>,
-    /// Of the namespaces that have some or wait for it.
-    shares: Mutex<HashMap<String, Weak<Share>>>,
-}
-
-/// What a namespace may have.
-#[derive(Debug)]
-struct Share {
-    free: Arc<Semaphore>,
-    answers: Arc<Semaphore>,
-    /// So much there is for its answers, in MiB.
-    most: u32,
-    line: Semaphore,
+    /// What each request counts at least, in MiB.
+    least: usize,
+    /// In MiB of documents.
+    documents: stoa_shares::Room,
+    /// For answers that are being sent, in MiB of their own. How long that takes is up to clients.
+    answers: stoa_shares::Room,
 }
 
 /// Room for the documents of one request, until it is dropped.
@@ -86,70 +71,42 @@ pub(crate) struct Room(Option<Held>);
 
 #[derive(Debug)]
 struct Held {
-    _own: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
+    _taken: Taken,
+    namespace: String,
     /// For answers, of all namespaces.
-    answers: Arc<Semaphore>,
-    /// It is the namespace's as long as anything of it is held.
-    share: Arc<Share>,
-}
-
-/// Room for an answer that is being sent.
-#[derive(Debug)]
-struct Kept {
-    _own: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
-    _share: Arc<Share>,
+    answers: stoa_shares::Room,
 }
 
 impl Rooms {
-    fn new(all: u32, least: u32) -> Self {
-        let [free, answers] = [all, all * ANSWERS].map(|most| Arc::new(Semaphore::new(most as usize)));
-        Self { all, least, free, answers, shares: Mutex::default() }
+    fn new(all: usize, least: usize) -> Self {
+        let documents = stoa_shares::Room::new(all, Most::ThreeQuarters);
+        Self { least, documents, answers: stoa_shares::Room::new(all * ANSWERS, Most::Half) }
     }
 
-    fn share(&self, namespace: &str) -> Arc<Share> {
-        let mut shares = self.shares.lock();
-        shares.retain(|_, share| share.strong_count() > 0);
-        shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let most = self.all * ANSWERS / 2;
-            let [free, answers] = [self.all / 2, most].map(|most| Arc::new(Semaphore::new(most as usize)));
-            let share = Arc::new(Share { free, answers, most, line: Semaphore::new(IN_LINE) });
-            shares.insert(namespace.to_owned(), Arc::downgrade(&share));
-            share
-        })
-    }
-
+    /// One request may need more than a namespace may have: it is the only one of its namespace then.
     async fn take(&self, namespace: &str, bytes: usize) -> Result<Room, ApiError> {
         if bytes < SMALL {
             return Ok(Room(None));
         }
-        let weight = u32::try_from(bytes.div_ceil(MIB)).unwrap_or(u32::MAX).clamp(self.least, self.all);
-        let share = self.share(namespace);
-        let _in_line = share.line.try_acquire().map_err(|_| full())?;
-        let waiting = async {
-            // Among its own first, so that no more of a namespace waits among all than its share. One request may need more than
-            // that: it is the only one of its namespace then, and waits for the others' room.
-            let own = Arc::clone(&share.free).acquire_many_owned(weight.min(self.all / 2)).await;
-            let own = own.expect("nobody closes it");
-            let all = Arc::clone(&self.free).acquire_many_owned(weight).await.expect("nobody closes it");
-            Held { _own: own, _all: all, answers: self.answers.clone(), share: share.clone() }
-        };
-        timeout(PATIENCE, waiting).await.map(|held| Room(Some(held))).map_err(|_| full())
+        if self.documents.waiting(namespace) >= IN_LINE {
+            return Err(full());
+        }
+        let weight = bytes.div_ceil(MIB).clamp(self.least, self.documents.all());
+        let taken = timeout(PATIENCE, self.documents.take(namespace, weight)).await.map_err(|_| full())?;
+        Ok(Room(Some(Held { _taken: taken, namespace: namespace.to_owned(), answers: self.answers.clone() })))
     }
 }
 
 impl Held {
-    /// Gives all back for room in which an answer of so many bytes is until it is sent. One that is larger than all that a
-    /// namespace may have takes that.
+    /// Gives all back for room in which an answer of so many bytes is until it is sent. One that is larger than all that there
+    /// is takes that.
     ///
     /// # Errors
     ///
     /// 429 where there is none: those that wait to read are not to wait for clients as well.
-    fn keep(self, bytes: usize) -> Result<Kept, ApiError> {
-        let weight = u32::try_from(bytes.div_ceil(MIB)).unwrap_or(u32::MAX).min(self.share.most);
-        let acquire = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_many_owned(weight).map_err(|_| full());
-        Ok(Kept { _own: acquire(&self.share.answers)?, _all: acquire(&self.answers)?, _share: self.share })
+    fn keep(self, bytes: usize) -> Result<Taken, ApiError> {
+        let weight = bytes.div_ceil(MIB).min(self.answers.all());
+        self.answers.try_take(&self.namespace, weight).ok_or_else(full)
     }
 }
 
@@ -204,11 +161,11 @@ struct Sending {
 
 struct Left {
     bytes: Bytes,
-    _kept: Kept,
+    _kept: Taken,
 }
 
 impl Sending {
-    fn new(bytes: Bytes, kept: Kept) -> Self {
+    fn new(bytes: Bytes, kept: Taken) -> Self {
         let length = bytes.len();
         let left = Arc::new(Mutex::new((length > 0).then_some(Left { bytes, _kept: kept })));
         // Nobody asks this for more on behalf of a client that takes nothing.

@@ -10,7 +10,6 @@ pub mod conformance;
 pub mod fake;
 mod grant;
 mod limit;
-mod shares;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +27,7 @@ pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
-pub use shares::Shares;
+pub use stoa_shares::Most;
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]

@@ -1,9 +1,10 @@
 //! How many calls may be under way at once, of all the runs of a process.
 //!
 //! A run has its own bound; this is for the sum of them, so that what many runs call for does not come down on one cluster
-//! at once. Organizations share it ([`Shares`](crate::Shares)), in all and at each cluster, so that what one of them calls for
+//! at once. Organizations share it ([`Shares`](stoa_shares::Shares)), in all and at each cluster, so that what one of them calls for
 //! keeps no other waiting, whatever does not answer. Whoever waits for a place does so behind the calls of its own run alone:
-//! organizations have their turns one after the other, and so have the runs of each, however many calls each has waiting.
+//! organizations have their turns one after the other, those first that have fewest places, and so have the runs of each,
+//! however many calls each has waiting.
 //!
 //! A cluster that does not answer holds its places for long, and a few of them would hold all that an organization may have. So
 //! a call that is under way for a while gives its place among all calls to others, as long as there are not as many such calls
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stoa_shares::Most;
 use tokio::task::AbortHandle;
 
 use self::queue::{Limit, Place, Slow};
@@ -40,14 +42,16 @@ pub struct CallLimits {
     /// For calls that are slow and so none of `all` any more.
     slow: Limit,
     each: usize,
+    most: Most,
     places: Mutex<HashMap<String, Limit>>,
 }
 
 impl CallLimits {
     /// So many in all, slow ones aside, of which there may be as many again; and so many to each place, but of an
-    /// organization a quarter of that where one of its is slow. Of each of these no organization has more than half.
-    pub fn new(all: usize, each: usize) -> Self {
-        Self { all: Limit::new(all), slow: Limit::new(all), each, places: Mutex::default() }
+    /// organization a quarter of that where one of its is slow. Of what is not slow one organization has at most this part, and
+    /// of what is slow half: nobody knows how long that lasts.
+    pub fn new(all: usize, each: usize, most: Most) -> Self {
+        Self { all: Limit::new(all, most), slow: Limit::new(all, Most::Half), each, most, places: Mutex::default() }
     }
 
     /// Lets calls to a place go ahead. Places with the same name are the same.
@@ -55,7 +59,7 @@ impl CallLimits {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // What nobody calls any more is not remembered.
         places.retain(|_, limit| limit.is_shared());
-        let limit = places.entry(place.to_owned()).or_insert_with(|| Limit::new(self.each)).clone();
+        let limit = places.entry(place.to_owned()).or_insert_with(|| Limit::new(self.each, self.most)).clone();
         Turns(Some(Bounds { place: limit, all: self.all.clone(), slow: self.slow.clone(), caller }))
     }
 }
@@ -154,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_calls_are_under_way_than_may_be() {
-        let limits = CallLimits::new(3, 2);
+        let limits = CallLimits::new(3, 2, Most::SevenEighths);
         let under_way = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let calls = (0..40).map(|number| {
@@ -179,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_have_their_turns_however_many_calls_each_has() {
-        let limits = CallLimits::new(10, 1);
+        let limits = CallLimits::new(10, 1, Most::SevenEighths);
         let first = limits.turns("a", run("many")).next().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
@@ -200,7 +204,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn places_that_do_not_answer_keep_no_others_from_being_called() {
-        let limits = CallLimits::new(8, 4);
+        let limits = CallLimits::new(8, 4, Most::SevenEighths);
         let call = async |place: &str| {
             let start = tokio::time::Instant::now();
             let turn = tokio::time::timeout(Duration::from_secs(60), limits.turns(place, run("run")).next()).await;
@@ -253,16 +257,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn organization_whose_clusters_do_not_answer_keeps_no_other_waiting() {
-        let limits = CallLimits::new(8, 4);
-        let mut hang = hanging(&limits, "a", &["1", "2", "3", "4", "5", "6", "7", "8"], 4);
+        let limits = CallLimits::new(32, 4, Most::SevenEighths);
+        let clusters: Vec<String> = (0..40).map(|cluster| cluster.to_string()).collect();
+        let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
+        let mut hang = hanging(&limits, "a", &clusters, 4);
         for _ in 0..10 {
             tokio::time::sleep(SLOW / 2).await;
-            let others = ["b", "c"].map(|other| limits.turns("9", of(other, "run")).next().now_or_never());
+            let others = ["b", "c"].map(|other| limits.turns("another", of(other, "run")).next().now_or_never());
             assert!(others.iter().all(Option::is_some));
         }
-        assert_eq!((limits.all.taken("a"), limits.slow.taken("a")), (4, 4), "half of each");
+        assert_eq!((limits.all.taken("a"), limits.slow.taken("a")), (28, 16), "what is slow is at most half");
         // What it calls for itself does not wait for ever.
-        let mut own = Box::pin(async { limits.turns("9", of("a", "run")).next().await });
+        let mut own = Box::pin(async { limits.turns("another", of("a", "run")).next().await });
         assert!((&mut own).now_or_never().is_none());
         hang.shutdown().await;
         drop(own.await);
@@ -272,7 +278,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cluster_that_does_not_answer_one_organization_is_called_for_others() {
-        let limits = CallLimits::new(32, 16);
+        let limits = CallLimits::new(64, 32, Most::SevenEighths);
         let _hang = hanging(&limits, "a", &["1"], 100);
         let most = || {
             let mut turns = Vec::new();
@@ -282,14 +288,14 @@ mod tests {
             turns.len()
         };
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(most(), 4, "a has eight, and as many are left for others");
+        assert_eq!(most(), 2, "a has 28, and half of the rest is left for others");
         tokio::time::sleep(SLOW * 3).await;
-        assert_eq!(most(), 4, "what is slow for one is not for the other");
+        assert_eq!(most(), 2, "what is slow for one is not for the other");
     }
 
     #[tokio::test(start_paused = true)]
     async fn several_organizations_whose_clusters_do_not_answer_leave_turns_to_others() {
-        let limits = CallLimits::new(16, 16);
+        let limits = CallLimits::new(16, 16, Most::SevenEighths);
         let clusters = ["1", "2", "3", "4"];
         let mut hang: Vec<JoinSet<()>> = Vec::new();
         for organization in clusters {
@@ -301,7 +307,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_goes_away_takes_no_place_along() {
-        let limits = CallLimits::new(1, 1);
+        let limits = CallLimits::new(1, 1, Most::SevenEighths);
         let turns = limits.turns("a", run("run"));
         let first = turns.next().await;
         let (mut gone, mut given) = (Box::pin(turns.next()), Box::pin(turns.next()));

@@ -10,6 +10,7 @@ use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
+use stoa_shares::Most;
 use stoa_workers::{ErrandConfig, Limits, PoolConfig};
 
 use crate::{runtimes, service, source, worker};
@@ -128,8 +129,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) parallelism: u32,
 
-    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again. As with all
-    /// of these limits, an organization that has as much as is free gets no more
+    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again. As of all
+    /// of these, one organization alone has most of them, and leaves some to those that come
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
@@ -179,16 +180,17 @@ impl LimitArgs {
     }
 
     /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
-    /// Half of them are one for each request that one organization may make at once, half of either, rounded up.
     pub(crate) fn gitops_processes(&self) -> usize {
-        4 * (self.max_gitops_requests as usize).div_ceil(2)
+        2 * self.max_gitops_requests as usize
     }
 
     /// What all runs together are bound by.
     pub(crate) fn of_runtimes(&self) -> runtimes::Limits {
+        let limits = |all: u32, each: u32, most| CallLimits::new(all as usize, each as usize, most);
         runtimes::Limits {
-            kubernetes: CallLimits::new(self.max_kubernetes_requests as usize, self.max_cluster_requests as usize),
-            gitops: CallLimits::new(self.max_gitops_requests as usize, self.max_repository_requests as usize),
+            // A request takes milliseconds, and a look or a commit seconds.
+            kubernetes: limits(self.max_kubernetes_requests, self.max_cluster_requests, Most::SevenEighths),
+            gitops: limits(self.max_gitops_requests, self.max_repository_requests, Most::ThreeQuarters),
         }
     }
 }

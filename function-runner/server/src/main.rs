@@ -2,11 +2,10 @@
 //!
 //! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
 //! path in Git into a Spec, both in processes of their own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
-//! conversation in which a plan is carried out. `admission` is how much is let in, `aside` has threads for what computes for long. `serve` holds sockets, health and shutdown, `incoming` TLS.
+//! conversation in which a plan is carried out. `aside` has threads for what computes for long. `serve` holds sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
 
-mod admission;
 mod apply;
 mod args;
 mod aside;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use stoa_git::cache::Folders;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
+use stoa_shares::Most;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
 use stoa_workers::{Errands, Pool};
 use tokio::net::TcpListener;
@@ -71,7 +72,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let local = LocalRepositories::below(args.local_repositories.clone());
     let errands = Errands::new(args.sources.of_errands()).context("starting processes for sources")?;
     let readers = Readers::new(errands, args.sources.source_processes as usize, local.folders());
-    let of_repositories = readers.others(args.limits.gitops_processes());
+    // Whoever has one has its turn, too, which organizations share.
+    let of_repositories = readers.others(args.limits.gitops_processes(), Most::All);
     let service = Service::new(
         Sources::new(caches.clone(), local.clone(), readers),
         Generators::new(pool),

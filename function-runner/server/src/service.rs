@@ -15,6 +15,7 @@ use stoa_proto::{
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
     ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
+use stoa_shares::{Most, Room, Taken};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::StreamExt as _;
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
-use crate::admission::{Room, Taken};
 use crate::apply::{self, ActiveRuns, Conversation};
 use crate::aside::aside;
 use crate::compliance;
@@ -86,9 +86,9 @@ pub(crate) struct Service {
     runtimes: Runtimes,
     metrics: Metrics,
     limits: Limits,
-    /// A place for each call that may be worked on.
+    /// A place for each call that may be worked on, for minutes as a rule.
     places: Room,
-    /// Room for what large plans and applies are given, in MiB.
+    /// Room for what large plans and applies are given, in MiB. One may need half of it by default.
     room: Room,
     /// As much again for what waits for it, since that is in memory, too.
     waiting: Room,
@@ -114,7 +114,7 @@ impl Service {
         shutdown: CancellationToken,
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
-        let places = Room::new(limits.calls as usize);
+        let places = Room::new(limits.calls as usize, Most::ThreeQuarters);
         let calls_mib = limits.calls_mib as usize;
         Self {
             sources,
@@ -123,8 +123,8 @@ impl Service {
             metrics,
             limits,
             places,
-            room: Room::new(calls_mib),
-            waiting: Room::new(calls_mib),
+            room: Room::new(calls_mib, Most::Half),
+            waiting: Room::new(calls_mib, Most::Half),
             instance,
             shutdown,
             active: Arc::default(),
@@ -159,7 +159,7 @@ impl Service {
     }
 
     /// Room for a plan or an apply of an organization that is given so many bytes, for as long as it is kept. One that is larger
-    /// than all of it has all of it. Who comes first has it first, but for organizations that have their share.
+    /// than all of it has all of it. Organizations have their turns, those first that have least.
     ///
     /// # Errors
     ///

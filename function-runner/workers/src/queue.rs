@@ -1,11 +1,12 @@
-//! Jobs that wait for a worker. Tenants have their turns one after the other, however many jobs each has, and none puts another
-//! one here that has as many, or as much, as there is room left.
+//! Jobs that wait for a worker. Tenants have their turns one after the other, however many jobs each has, and share the room for
+//! jobs and that for their bytes. One alone has half of each: with more that wait no worker would have more to do.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use prometheus::IntGauge;
+use stoa_shares::{Most, Shares};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::process::Failed;
@@ -28,35 +29,34 @@ pub(crate) struct Queue {
     gauge: IntGauge,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Jobs {
     /// The tenants whose jobs wait, in the order of their turns.
     turns: VecDeque<Arc<str>>,
     /// By tenant; never empty.
     waiting: HashMap<Arc<str>, VecDeque<Ticket>>,
-    count: usize,
-    bytes: usize,
+    count: Shares,
+    bytes: Shares,
 }
 
 impl Queue {
     /// For so many jobs, and so many bytes of them; one may have more.
     pub(crate) fn new(jobs: usize, bytes: usize, gauge: IntGauge) -> Self {
-        Self { most: (jobs, bytes), jobs: Mutex::default(), there: Semaphore::new(0), gauge }
+        let most = (jobs, bytes);
+        Self { most, jobs: Mutex::new(Jobs::new(most)), there: Semaphore::new(0), gauge }
     }
 
     /// Puts a job at the end of its tenant's; gives it back when too much waits already. Who names no tenant may have all that
     /// is left.
     pub(crate) fn put(&self, tenant: &str, ticket: Ticket) -> Result<(), Ticket> {
         let mut jobs = self.jobs();
-        if !jobs.has_room(self.most, tenant, ticket.job.len()) {
+        if !jobs.take_room(tenant, ticket.job.len()) {
             jobs.forget_unwanted();
-            if !jobs.has_room(self.most, tenant, ticket.job.len()) {
+            if !jobs.take_room(tenant, ticket.job.len()) {
                 self.gauge.set(jobs.counted());
                 return Err(ticket);
             }
         }
-        jobs.count += 1;
-        jobs.bytes += ticket.job.len();
         match jobs.waiting.get_mut(tenant) {
             Some(waiting) => waiting.push_back(ticket),
             None => {
@@ -89,7 +89,7 @@ impl Queue {
 
     /// Tells all who wait that nothing comes of it.
     pub(crate) fn fail(&self, why: &Failed) {
-        let all = std::mem::take(&mut *self.jobs());
+        let all = std::mem::replace(&mut *self.jobs(), Jobs::new(self.most));
         self.gauge.set(0);
         for ticket in all.waiting.into_values().flatten() {
             // Whoever went away needs no answer.
@@ -103,46 +103,56 @@ impl Queue {
 }
 
 impl Jobs {
-    /// Whether a tenant may put a job of so many bytes here.
-    fn has_room(&self, most: (usize, usize), tenant: &str, bytes: usize) -> bool {
-        if self.count == 0 {
-            return true;
+    fn new((jobs, bytes): (usize, usize)) -> Self {
+        let (count, bytes) = (Shares::new(jobs, Most::Half), Shares::new(bytes, Most::Half));
+        Self { turns: VecDeque::new(), waiting: HashMap::new(), count, bytes }
+    }
+
+    /// Takes room for a job of so many bytes, if there is some for its tenant; says whether. One that is larger than all of it
+    /// has all of it.
+    fn take_room(&mut self, tenant: &str, bytes: usize) -> bool {
+        let bytes = bytes.min(self.bytes.all());
+        let has_room = self.count.is_free(tenant, 1) && self.bytes.is_free(tenant, bytes);
+        if has_room {
+            self.count.take(tenant, 1);
+            self.bytes.take(tenant, bytes);
         }
-        let left = (most.0.saturating_sub(self.count), most.1.saturating_sub(self.bytes));
-        let own = self.waiting.get(tenant).filter(|_| !tenant.is_empty());
-        let own = own.map_or((0, 0), |own| (own.len(), own.iter().map(|ticket| ticket.job.len()).sum::<usize>()));
-        own.0 < left.0 && own.1.saturating_add(bytes) <= left.1
+        has_room
     }
 
     fn counted(&self) -> i64 {
-        i64::try_from(self.count).unwrap_or(i64::MAX)
+        i64::try_from(self.count.taken()).unwrap_or(i64::MAX)
     }
 
     fn take(&mut self) -> Option<Ticket> {
         let tenant = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&tenant)?;
-        let ticket = waiting.pop_front();
+        let ticket = waiting.pop_front()?;
+        self.count.give_back(&tenant, 1);
+        self.bytes.give_back(&tenant, ticket.job.len().min(self.bytes.all()));
         if waiting.is_empty() {
             self.waiting.remove(&tenant);
         } else {
             self.turns.push_back(tenant);
         }
-        if let Some(ticket) = &ticket {
-            self.count -= 1;
-            self.bytes -= ticket.job.len();
-        }
-        ticket
+        Some(ticket)
     }
 
     /// Drops what nobody waits for any more.
     fn forget_unwanted(&mut self) {
-        for waiting in self.waiting.values_mut() {
-            waiting.retain(|ticket| !ticket.reply.is_closed());
-        }
-        self.waiting.retain(|_, waiting| !waiting.is_empty());
-        self.turns.retain(|tenant| self.waiting.contains_key(tenant));
-        let wanted = || self.waiting.values().flatten();
-        (self.count, self.bytes) = (wanted().count(), wanted().map(|ticket| ticket.job.len()).sum());
+        let Self { turns, waiting, count, bytes } = self;
+        waiting.retain(|tenant, tickets| {
+            tickets.retain(|ticket| {
+                let is_wanted = !ticket.reply.is_closed();
+                if !is_wanted {
+                    count.give_back(tenant, 1);
+                    bytes.give_back(tenant, ticket.job.len().min(bytes.all()));
+                }
+                is_wanted
+            });
+            !tickets.is_empty()
+        });
+        turns.retain(|tenant| waiting.contains_key(tenant));
     }
 }
 
@@ -201,13 +211,15 @@ mod tests {
         let many = put_all("many", "1");
         let few = put_all("few", "2");
         assert_eq!((many.len(), few.len(), put_all("", "3").len()), (4, 2, 2));
+        drop(many);
+        assert_eq!(put_all("few", "2").len(), 2, "what nobody waits for leaves its room");
     }
 
     #[test]
     fn tenant_with_large_jobs_leaves_room_to_others() {
         let queue = queue(100, 10);
         let _large = put(&queue, "large", "1234").unwrap();
-        assert!(put(&queue, "large", "123").is_err(), "less would be left to others than it has");
+        assert!(put(&queue, "large", "123").is_err(), "it would have more than half");
         let _again = put(&queue, "large", "1").unwrap();
         let _other = put(&queue, "other", "12345").unwrap();
     }

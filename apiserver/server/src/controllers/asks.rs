@@ -14,8 +14,9 @@ use std::{
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use stoa_shares::{Most, Room, Taken};
 use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit, mpsc},
+    sync::{Semaphore, SemaphorePermit, mpsc},
     time::Instant,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -35,8 +36,6 @@ const AT_ONCE: usize = 64;
 pub(crate) const MANY_AT_ONCE: usize = 512;
 /// So many are asked at once for one namespace.
 const AT_ONCE_IN_NAMESPACE: usize = 16;
-/// A namespace gets no more once it has one in so many of the turns that are free.
-const SHARE: usize = 3;
 
 /// Has objects looked at about which something was found out.
 #[derive(Clone, Debug)]
@@ -70,13 +69,13 @@ impl Poke {
 
 /// Whose turn it is to ask.
 ///
-/// A namespace has at most [`AT_ONCE_IN_NAMESPACE`] turns, and none is given to one that has a third of what is free. So what one
-/// may have becomes less the more of them ask: of 64 turns the first may have 16, the next 12, then 9, 7 and so on. Twelve
-/// namespaces that take all they may leave one; a thirteenth takes that, and with 512 turns it is the forty-first that takes the
-/// last. Who comes then waits until one is given back, which is there for whoever has none before it is for whoever has many.
+/// A namespace has at most [`AT_ONCE_IN_NAMESPACE`] turns, and none is given to one that has a third of what is free
+/// ([`Most::Quarter`]). So what one may have becomes less the more of them ask: of 64 turns the first may have 16, the next 12,
+/// then 9, 7 and so on. Twelve namespaces that take all they may leave one; a thirteenth takes that, and with 512 turns it is the
+/// forty-first that takes the last. Who comes then waits until one is given back, which is for whoever has fewest.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    places: Arc<Places>,
+    room: Room,
     /// Of the namespaces for which something is asked.
     in_namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
@@ -90,8 +89,7 @@ impl Default for Turns {
 impl Turns {
     /// So many at once.
     pub(crate) fn new(at_once: usize) -> Self {
-        let places = Places { at_once, taken: Mutex::default(), given_back: Notify::new() };
-        Self { places: Arc::new(places), in_namespaces: Mutex::default() }
+        Self { room: Room::new(at_once, Most::Quarter), in_namespaces: Mutex::default() }
     }
 
     /// Those of a namespace.
@@ -103,49 +101,7 @@ impl Turns {
             all.insert(namespace.to_owned(), Arc::downgrade(&own));
             own
         });
-        TurnsOf { namespace: namespace.to_owned(), own, places: self.places.clone() }
-    }
-}
-
-/// The turns of all namespaces.
-#[derive(Debug)]
-struct Places {
-    at_once: usize,
-    taken: Mutex<Taken>,
-    given_back: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    /// Of the namespaces that have any.
-    in_namespaces: HashMap<String, usize>,
-}
-
-impl Places {
-    /// Takes a turn for a namespace, if one is free for it.
-    fn take(&self, namespace: &str) -> bool {
-        let mut taken = self.taken.lock();
-        let free = self.at_once - taken.all;
-        let own = taken.in_namespaces.get(namespace).copied().unwrap_or_default();
-        let is_free = own * SHARE < free;
-        if is_free {
-            taken.all += 1;
-            taken.in_namespaces.insert(namespace.to_owned(), own + 1);
-        }
-        is_free
-    }
-
-    fn give_back(&self, namespace: &str) {
-        let mut taken = self.taken.lock();
-        taken.all -= 1;
-        if let Some(own) = taken.in_namespaces.get_mut(namespace) {
-            *own -= 1;
-        }
-        taken.in_namespaces.retain(|_, own| *own > 0);
-        drop(taken);
-        // It may be one more for somebody else than who has waited longest.
-        self.given_back.notify_waiters();
+        TurnsOf { namespace: namespace.to_owned(), own, room: self.room.clone() }
     }
 }
 
@@ -154,40 +110,27 @@ impl Places {
 pub(crate) struct TurnsOf {
     namespace: String,
     own: Arc<Semaphore>,
-    places: Arc<Places>,
+    room: Room,
 }
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    of: &'a TurnsOf,
+    _taken: Taken,
     _own: SemaphorePermit<'a>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.of.places.give_back(&self.of.namespace);
-    }
 }
 
 impl TurnsOf {
     /// Waits for a turn: among its own first, so that no more of it than may ask wait among all.
     pub(crate) async fn take(&self) -> Turn<'_> {
         let own = self.own.acquire().await.expect("nobody closes it");
-        loop {
-            // What is given back from here on is heard.
-            let given_back = self.places.given_back.notified();
-            if self.places.take(&self.namespace) {
-                return Turn { of: self, _own: own };
-            }
-            given_back.await;
-        }
+        Turn { _taken: self.room.take(&self.namespace, 1).await, _own: own }
     }
 
     /// A turn, if there is one now.
     pub(crate) fn try_take(&self) -> Option<Turn<'_>> {
         let own = self.own.try_acquire().ok()?;
-        self.places.take(&self.namespace).then(|| Turn { of: self, _own: own })
+        Some(Turn { _taken: self.room.try_take(&self.namespace, 1)?, _own: own })
     }
 
     /// What a repository answers to a question, which is asked in its turn.
@@ -314,7 +257,7 @@ mod tests {
             });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(turns.places.taken.lock().all, AT_ONCE_IN_NAMESPACE);
+        assert_eq!(turns.room.free(), AT_ONCE - AT_ONCE_IN_NAMESPACE);
         assert!(turns.of("slow").take().now_or_never().is_none(), "they are those of all who ask for the namespace");
         // A third of the 36 that are free then.
         assert_eq!(take_all(&quick).len(), 12);
@@ -341,7 +284,7 @@ mod tests {
         assert!(!take_all(&quick).is_empty());
         drop(held);
         assert_eq!(take_all(&quick).len(), AT_ONCE_IN_NAMESPACE, "what is given back is there for all");
-        assert!(turns.places.taken.lock().in_namespaces.is_empty());
+        assert_eq!(turns.room.free(), AT_ONCE);
     }
 
     #[test]

@@ -32,18 +32,31 @@ async fn sent(answer: SubresourceResponse) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_has_half_of_the_room_and_keeps_no_other_from_having_some() {
+async fn namespace_has_three_quarters_of_the_room_and_keeps_no_other_from_having_some() {
     let rooms = Rooms::new(64, 16);
-    let held = [rooms.take("busy", MIB).await.unwrap(), rooms.take("busy", LARGE).await.unwrap()];
+    let held = [free(&rooms, "busy", MIB), free(&rooms, "busy", LARGE), free(&rooms, "busy", LARGE)];
+    assert!(held.iter().all(Option::is_some));
     let mut waiting = Box::pin(rooms.take("busy", LARGE));
     assert!(waiting.as_mut().now_or_never().is_none());
     assert!(free(&rooms, "busy", SMALL - 1).is_some(), "small ones need none");
-    assert!(free(&rooms, "quick", 2 * LARGE).is_some(), "all that is left is there for others");
+    assert!(free(&rooms, "quick", LARGE).is_some(), "all that is left is there for others");
     assert_eq!(waiting.await.unwrap_err().code(), 429);
     drop(held);
-    assert!(free(&rooms, "busy", 2 * LARGE).is_some());
-    rooms.share("another");
-    assert_eq!(rooms.shares.lock().len(), 1, "the others have nothing any more");
+    assert!(free(&rooms, "busy", 4 * LARGE).is_some(), "all has been given back");
+}
+
+#[tokio::test]
+async fn namespace_that_reads_all_the_time_lets_others_go_ahead() {
+    let rooms = Rooms::new(64, 16);
+    let held = free(&rooms, "busy", 4 * LARGE).unwrap();
+    let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(rooms.take("busy", 4 * LARGE))).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+    let mut quick = Box::pin(rooms.take("quick", LARGE));
+    assert!(quick.as_mut().now_or_never().is_none());
+    drop(held);
+    drop(waiting.remove(0).await.unwrap());
+    assert!(quick.await.is_ok(), "the other had its turn");
+    assert!(waiting.remove(0).await.is_ok());
 }
 
 #[tokio::test]
@@ -109,13 +122,13 @@ async fn answer_holds_what_it_takes_until_it_is_sent() {
     let room = free(&rooms, "slow", LARGE).unwrap();
     let mut body = room.until_sent(answer(length)).await.unwrap().into_body();
     assert_eq!(body.size_hint().exact(), Some(length as u64));
-    assert_eq!(rooms.free.available_permits(), 32, "it is not worked on any more");
+    assert_eq!(rooms.documents.free(), 32, "it is not worked on any more");
     let mut sent = body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec();
-    assert_eq!((sent.len(), rooms.answers.available_permits()), (PIECE, 127));
+    assert_eq!((sent.len(), rooms.answers.free()), (PIECE, 127));
     sent.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
     assert_eq!(sent, vec![b'x'; length]);
     assert!(body.is_end_stream());
-    assert_eq!(rooms.answers.available_permits(), 128, "though the body is there yet");
+    assert_eq!(rooms.answers.free(), 128, "though the body is there yet");
     assert!(body.frame().await.is_none());
 }
 
@@ -125,8 +138,7 @@ async fn answers_that_are_being_sent_keep_nothing_from_being_read_until_there_ar
     let room = free(&rooms, "slow", LARGE).unwrap();
     let sending = room.until_sent(answer(1)).await.unwrap();
     let room = free(&rooms, "slow", 2 * LARGE).expect("all of it is free");
-    let share = rooms.share("slow");
-    let others = Arc::clone(&share.answers).try_acquire_many_owned(63).expect("one answer is being sent");
+    let others = rooms.answers.try_take("slow", 63).expect("one answer is being sent");
     let refused = room.until_sent(answer(1)).await.expect_err("the namespace has half of the room for answers");
     assert_eq!(refused.code(), 429);
     assert_eq!(sent(sending).await, 1);
@@ -135,9 +147,9 @@ async fn answers_that_are_being_sent_keep_nothing_from_being_read_until_there_ar
     drop(others);
     let room = free(&rooms, "slow", LARGE).unwrap();
     let largest = room.until_sent(answer(65 * MIB)).await.unwrap();
-    assert_eq!(share.answers.available_permits(), 0, "it takes all that its namespace may have");
+    assert_eq!(rooms.answers.of("slow"), 65, "one may be larger than what its namespace may have");
     assert_eq!(sent(largest).await, 65 * MIB);
-    assert_eq!(rooms.answers.available_permits(), 128);
+    assert_eq!(rooms.answers.free(), 128);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,6 +159,6 @@ async fn answer_that_its_client_does_not_take_breaks_off() {
     let mut body = room.until_sent(answer(2 * PIECE)).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok());
     sleep(2 * SENDING).await;
-    assert_eq!(rooms.answers.available_permits(), 128);
+    assert_eq!(rooms.answers.free(), 128);
     assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
 }

@@ -145,8 +145,12 @@ mod tests {
             bytes: MIB,
             absent: "it is gone".to_owned(),
         };
-        // All that a namespace may have.
-        let held = rooms::take("kept", 64 * MIB).await.unwrap();
+        // Three quarters are all that a namespace may have, and other tests may have some of the rest for a while.
+        let held = loop {
+            if let Ok(held) = rooms::take("kept", 96 * MIB).await {
+                break held;
+            }
+        };
         assert_eq!(kept().read().await.unwrap_err().code(), 429);
         assert_eq!(kept().read_for_server().await.unwrap().len(), MIB, "the server itself takes none of it");
         store.delete("shop/uid", &digest).await.unwrap();

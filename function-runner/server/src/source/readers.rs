@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use stoa_git::cache::Kept;
+use stoa_shares::Most;
 use stoa_workers::{Errand, Errands, Failed, Fault, Limits, Tell};
 use tokio::time::Instant;
 use tonic::Code;
@@ -63,7 +64,7 @@ pub(super) struct Reader {
     folder: Option<Folder>,
     begun: Instant,
     limits: Option<Limits>,
-    place: Place,
+    _place: Place,
 }
 
 /// Whose turn it is to have a process for a source.
@@ -88,20 +89,20 @@ enum Hand {
 }
 
 impl Readers {
-    /// So many processes at once, half of them at most for one organization.
+    /// So many processes at once, half of them at most for one organization, whose servers may take a quarter of an hour each.
     pub(crate) fn new(errands: Errands, processes: usize, local: Arc<[PathBuf]>) -> Self {
-        Self { way: Way::Processes { errands, local }, places: Places::new(processes) }
+        Self { way: Way::Processes { errands, local }, places: Places::new(processes, Most::Half) }
     }
 
-    /// As many others, for the same limits.
-    pub(crate) fn others(&self, processes: usize) -> Self {
-        Self { way: self.way.clone(), places: Places::new(processes) }
+    /// So many others, of which one organization has at most this part, for the same limits.
+    pub(crate) fn others(&self, processes: usize, most: Most) -> Self {
+        Self { way: self.way.clone(), places: Places::new(processes, most) }
     }
 
     /// On threads of this process, which is not the runner's binary.
     #[cfg(test)]
     pub(crate) fn here() -> Self {
-        Self { way: Way::Here { stays: false, begun: Arc::default() }, places: Places::new(64) }
+        Self { way: Way::Here { stays: false, begun: Arc::default() }, places: Places::new(64, Most::Half) }
     }
 
     /// A process for the source of a job, whose cache is there: one that is idle for it, or a new one once there is a place.
@@ -147,7 +148,7 @@ impl Readers {
             }
         };
         let (organization, cache) = (source.organization, cache.clone());
-        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, place })
+        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, _place: place })
     }
 
     /// Has a process stay for the next call of its source, which has done all that it was told to, or ends it.
@@ -172,10 +173,6 @@ impl Reader {
     /// How long a job may take, where there is a limit.
     pub(super) fn longest(&self) -> Option<Duration> {
         self.limits.map(|limits| limits.time)
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
     }
 
     /// Whether it has the source with this cache in hand, on behalf of an organization. Credentials are part of a cache's name.
@@ -301,11 +298,11 @@ mod tests {
     }
 
     impl Bed {
-        fn new(places: usize) -> Self {
+        fn new(places: usize, most: Most) -> Self {
             let (directory, begun) = (TempDir::new().unwrap(), Arc::<AtomicUsize>::default());
             let way = Way::Here { stays: true, begun: Arc::clone(&begun) };
             let caches = Folders::new(directory.path().to_owned());
-            Self { readers: Readers { way, places: Places::new(places) }, begun, directory, caches }
+            Self { readers: Readers { way, places: Places::new(places, most) }, begun, directory, caches }
         }
 
         async fn begin(&self, organization: &str, cache: &str) -> Reader {
@@ -331,7 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn next_call_of_a_source_has_the_process_of_the_last() {
-        let bed = Bed::new(8);
+        let bed = Bed::new(8, Most::Half);
         for _ in 0..3 {
             bed.call("a", "one").await;
         }
@@ -352,7 +349,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn process_does_not_become_old() {
-        let bed = Bed::new(8);
+        let bed = Bed::new(8, Most::Half);
         let mut elapsed = Duration::ZERO;
         while elapsed < OLDEST {
             bed.call("a", "one").await;
@@ -367,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_process_leaves_its_place_to_whoever_needs_one() {
-        let bed = Bed::new(2);
+        let bed = Bed::new(2, Most::Half);
         bed.call("a", "one").await;
         // An organization has one place here.
         let second = bed.begin("a", "two").await;
@@ -386,7 +383,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn servers_that_do_not_answer_leave_processes_to_whoever_has_a_turn() {
         let args = LimitArgs { max_gitops_requests: 2, ..LimitArgs::default() };
-        let (bed, limits) = (Bed::new(args.gitops_processes()), args.of_runtimes().gitops);
+        let (bed, limits) = (Bed::new(args.gitops_processes(), Most::All), args.of_runtimes().gitops);
         let call = async |organization: &str, repository: &str| {
             let caller = Caller { organization: organization.into(), run: "run".into() };
             let turn = limits.turns(repository, caller).next().await;
@@ -402,9 +399,56 @@ mod tests {
         drop(hanging);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_a_turn_has_a_process_however_many_organizations_have_all_that_they_may() {
+        let args = LimitArgs { max_gitops_requests: 8, max_repository_requests: 8, ..LimitArgs::default() };
+        let (bed, limits) = (Bed::new(args.gitops_processes(), Most::All), args.of_runtimes().gitops);
+        let mut hanging = Vec::new();
+        for organization in ["a", "b", "c", "d", "e"] {
+            // Again once the first are slow.
+            for _ in 0..3 {
+                loop {
+                    let repository = format!("{organization}-{}", hanging.len());
+                    let caller = Caller { organization: organization.into(), run: "run".into() };
+                    let Some(turn) = limits.turns(&repository, caller).next().now_or_never() else { break };
+                    let process = bed.begin(organization, &repository).now_or_never();
+                    hanging.push((turn, process.expect("there is one for it")));
+                }
+                tokio::time::sleep(Duration::from_secs(20)).await;
+            }
+        }
+        assert_eq!(hanging.len(), 16, "all of them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_processes_of_one_leave_as_many_places_as_another_lacks() {
+        let bed = Bed::new(16, Most::Half);
+        for (organization, sources) in [("a", 8), ("b", 4), ("c", 2)] {
+            let mut begun = Vec::new();
+            for source in 0..sources {
+                begun.push(bed.begin(organization, &format!("{organization}-{source}")).await);
+            }
+            for reader in begun {
+                bed.readers.keep(reader).await;
+            }
+        }
+        let mut of_d = Vec::new();
+        for source in 0..8 {
+            let source = format!("d-{source}");
+            // Idle ones stay for longer by themselves.
+            let begun = tokio::time::timeout(Duration::from_secs(1), bed.begin("d", &source)).await;
+            of_d.push(begun.expect("idle ones end for it"));
+        }
+        let more = tokio::time::timeout(Duration::from_secs(1), bed.begin("d", "d-8")).await;
+        assert!(more.is_err(), "it has half");
+        let begun = bed.begun();
+        bed.call("b", "b-3").await;
+        assert_eq!(bed.begun(), begun, "none ends for one to which that is of no use");
+    }
+
     #[tokio::test]
     async fn process_whose_cache_was_made_anew_is_of_no_use() {
-        let bed = Bed::new(8);
+        let bed = Bed::new(8, Most::Half);
         bed.call("a", "one").await;
         // It stays where it is for as long as the process, so that nothing else has its inode.
         std::fs::rename(bed.path("one"), bed.path("gone")).unwrap();

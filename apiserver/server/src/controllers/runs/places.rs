@@ -1,14 +1,15 @@
 //! Who works next: so many runs at once, and every namespace in its turn.
 //!
 //! A run that is executed has a place, wherever it is in its life. Those that find none wait, and each place that becomes
-//! free goes to the next namespace in which one waits. None is given to a namespace that has as many as are free: of 64 the
-//! first has at most 32, the next 16, then 8, and so on. So what a few tenants have at work for hours keeps no other from
-//! working; it takes seven that have all they may to leave none. A run that only ends needs none, and one that gets nowhere has one
-//! only while it is tried, for which it waits like any other.
+//! free goes to a namespace that has fewest, and of several to the one whose turn is next. One namespace alone has at most three
+//! quarters: of 64 it has 48, the next that comes 8 at once, then 4, 2, 1 and 1 ([`Shares`]). So what a few tenants have at work
+//! for hours keeps no other from working; it takes six that have all they may to leave none. A run that only ends needs none, and
+//! one that gets nowhere has one only while it is tried, for which it waits like any other.
 
 use std::collections::{HashMap, VecDeque};
 
 use kube::ResourceExt as _;
+use stoa_shares::{Most, Shares};
 use stoa_types::Run;
 
 use super::waiting::Cause;
@@ -16,9 +17,8 @@ use crate::{controllers::stacks, runs::status};
 
 #[derive(Debug)]
 pub(super) struct Places {
-    all: usize,
-    /// How many are taken, by namespace.
-    taken: HashMap<String, usize>,
+    /// Which are taken, by namespace. They are for minutes as a rule.
+    shares: Shares,
     /// What waits, by namespace.
     waiting: HashMap<String, Waiting>,
     /// What waits, by uid: thousands may, and each is seen again with every change of it.
@@ -57,8 +57,7 @@ impl Places {
     /// So many places, but at least one.
     pub(super) fn new(all: usize) -> Self {
         Self {
-            all: all.max(1),
-            taken: HashMap::new(),
+            shares: Shares::new(all.max(1), Most::ThreeQuarters),
             waiting: HashMap::new(),
             runs: HashMap::new(),
             turns: VecDeque::new(),
@@ -85,25 +84,19 @@ impl Places {
         queue.push_back(uid);
     }
 
-    /// How many places a namespace has.
-    fn taken(&self, namespace: &str) -> usize {
-        self.taken.get(namespace).copied().unwrap_or_default()
-    }
-
     /// What waits, and what it lacks. What a namespace may have changes with what the others have, of which nobody is told
     /// each time.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
-        let all = self.all;
+        let all = self.shares.all();
         self.runs.values().map(move |run| {
-            let has_any = self.taken(&run.namespace().unwrap_or_default()) > 0;
+            let has_any = self.shares.of(&run.namespace().unwrap_or_default()) > 0;
             (run, if has_any && all > 1 { Cause::Share(all) } else { Cause::Places(all) })
         })
     }
 
     /// The next run that has a place now, if there is one.
     pub(super) fn next(&mut self) -> Option<Run> {
-        let free = self.all - self.taken.values().sum::<usize>();
-        let at = self.turns.iter().position(|namespace| self.taken(namespace) < free)?;
+        let at = self.shares.turn(self.turns.iter().map(String::as_str).enumerate())?;
         let namespace = self.turns.remove(at)?;
         let waiting = self.waiting.get_mut(&namespace)?;
         let run = self.runs.remove(&waiting.next()?)?;
@@ -112,18 +105,13 @@ impl Places {
         } else {
             self.turns.push_back(namespace.clone());
         }
-        *self.taken.entry(namespace).or_default() += 1;
+        self.shares.take(&namespace, 1);
         Some(run)
     }
 
     /// Gives the place of a run of this namespace back.
     pub(super) fn leave(&mut self, namespace: &str) {
-        if let Some(taken) = self.taken.get_mut(namespace) {
-            *taken -= 1;
-            if *taken == 0 {
-                self.taken.remove(namespace);
-            }
-        }
+        self.shares.give_back(namespace, 1);
     }
 
     /// Takes a run that waits out.
@@ -183,25 +171,46 @@ mod tests {
     }
 
     #[test]
+    fn namespace_that_has_fewer_goes_ahead_of_one_that_waits_for_longer() {
+        let mut places = Places::new(16);
+        for number in 0..20 {
+            places.queue(run("many", &number.to_string()));
+        }
+        assert_eq!(names(&mut places).len(), 12, "a quarter is left");
+        for number in 0..8 {
+            places.queue(run("few", &number.to_string()));
+        }
+        assert_eq!(names(&mut places), ["few/0", "few/1"], "half of what was left");
+        for _ in 0..4 {
+            places.leave("many");
+        }
+        assert_eq!(names(&mut places), ["few/2", "few/3"], "a quarter is left for others still");
+        for _ in 0..3 {
+            places.leave("many");
+        }
+        assert_eq!(names(&mut places), ["few/4", "many/12", "few/5"], "they have the same but for one");
+    }
+
+    #[test]
     fn several_namespaces_that_have_all_they_may_leave_places_to_others() {
         let mut places = Places::new(64);
         let mut counts = Vec::new();
-        for namespace in 0..7 {
-            for number in 0..40 {
+        for namespace in 0..6 {
+            for number in 0..60 {
                 places.queue(run(&namespace.to_string(), &number.to_string()));
             }
             counts.push(names(&mut places).len());
         }
-        assert_eq!(counts, [32, 16, 8, 4, 2, 1, 1], "each has less than the one before");
+        assert_eq!(counts, [48, 8, 4, 2, 1, 1], "each has less than the one before");
         places.queue(run("another", "1"));
-        assert_eq!(names(&mut places), [""; 0], "seven have all of them");
+        assert_eq!(names(&mut places), [""; 0], "six have all of them");
         let causes = |places: &Places, namespace: &str| {
             let of = |(run, _): &(&Run, Cause)| run.namespace().as_deref() == Some(namespace);
             places.waiting().filter(of).map(|(_, cause)| cause).collect::<Vec<_>>()
         };
         assert_eq!(
             (causes(&places, "0"), causes(&places, "another")),
-            (vec![Cause::Share(64); 8], vec![Cause::Places(64)])
+            (vec![Cause::Share(64); 12], vec![Cause::Places(64)])
         );
         places.leave("0");
         assert_eq!(names(&mut places), ["another/1"], "what is given back is for who has none");
@@ -281,11 +290,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, no more work than may, nobody who has none waits while a place is free, nobody gets one
-        /// who has as many as are free, and everybody gets one in the end.
+        /// Whatever comes and goes, no more work than may, nobody who has none waits while a place is free, nobody waits while
+        /// more than a quarter is, nobody gets one who leaves less than that and less than they have, and everybody gets one in
+        /// the end.
         #[test]
-        fn everybody_gets_a_place(all in 1..9_usize, comes in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
-            let mut places = Places::new(all);
+        fn everybody_gets_a_place(all in 1..25_usize, comes in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
+            let (mut places, left) = (Places::new(all), all.div_ceil(4).max(4));
             let mut working: VecDeque<String> = VecDeque::new();
             let mut waiting = 0_usize;
             let of = |working: &VecDeque<String>, of: &str| working.iter().filter(|other| *other == of).count();
@@ -298,10 +308,11 @@ mod tests {
                 while let Some(next) = places.next() {
                     waiting -= 1;
                     let namespace = next.namespace().unwrap();
-                    prop_assert!(of(&working, &namespace) + working.len() < all);
+                    prop_assert!(of(&working, &namespace).min(left) + working.len() < all);
                     working.push_back(namespace);
                 }
                 prop_assert!(working.len() <= all);
+                prop_assert!(places.waiting().count() == 0 || working.len() + left >= all);
                 for (waits, _) in places.waiting().filter(|_| working.len() < all) {
                     prop_assert!(of(&working, &waits.namespace().unwrap()) > 0);
                 }

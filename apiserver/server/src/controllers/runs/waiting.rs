@@ -52,7 +52,8 @@ impl Cause {
             Self::Places(1) => "the only place for runs is taken".to_owned(),
             Self::Places(all) => format!("all {all} places for runs are taken"),
             Self::Share(all) => format!(
-                "namespace {} gets no more of the {all} places for runs while it has as many as are free",
+                "namespace {} gets no more of the {all} places for runs for now: those that are free are for namespaces \
+                 that have fewer",
                 run.namespace().unwrap_or_default()
             ),
         }

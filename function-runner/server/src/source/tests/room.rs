@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stoa_shares::Most;
 use tokio::sync::Notify;
 
 use super::*;
@@ -38,7 +39,7 @@ async fn source_that_waits_for_a_process_is_not_in_use_and_makes_room() {
     let second = two.commit("second", &[("a.yaml", "a: 2")]).to_string();
     let folders = Folders::new(one.caches.path().to_owned()).of_at_most(1);
     // An organization has one of two.
-    let sources = Sources { caches: folders, readers: Readers::here().others(2), ..one.sources() };
+    let sources = Sources { caches: folders, readers: Readers::here().others(2, Most::Half), ..one.sources() };
     let of = |origin: &Origin| Source { organization: "a".to_owned(), ..origin.source() };
     let (of_one, of_two) = (of(&one), of(&two));
     sources.resolve(&of_one, "", "").await.unwrap();

@@ -58,7 +58,8 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
         (
             4,
             reason::NAMESPACE_SHARE_USED,
-            "namespace shop gets no more of the 4 places for runs while it has as many as are free",
+            "namespace shop gets no more of the 4 places for runs for now: those that are free are for namespaces that have \
+             fewer",
         ),
     ] {
         let mut world = World::new().await;
