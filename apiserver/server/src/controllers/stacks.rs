@@ -17,7 +17,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
-    delivery::{OnConflict, Operation, RunPhase, RunSpec},
+    delivery::{Operation, RunPhase, RunSpec},
     labels, reason,
 };
 use tokio::time::Instant;
@@ -215,30 +215,7 @@ fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
 
 /// A run of a stack that nobody asked for.
 pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Run {
-    let mut run = Run::new(
-        "",
-        RunSpec {
-            description: None,
-            owners: Vec::new(),
-            stack: stack.name_any(),
-            workspace: workspace.to_owned(),
-            operation,
-            of: None,
-            version: None,
-            plan: None,
-            release: None,
-            import: None,
-            parameters: Default::default(),
-            require_approval: false,
-            allow_mass_deletion: false,
-            retry: Vec::new(),
-            forget_clusters: Vec::new(),
-            on_conflict: OnConflict::Queue,
-            cancel: false,
-            timeout: "1h".into(),
-            ttl_seconds_after_finished: None,
-        },
-    );
+    let mut run = Run::new("", RunSpec::new(stack.name_any(), workspace, operation));
     run.metadata.name = None;
     run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
     run.metadata.namespace = stack.namespace();
