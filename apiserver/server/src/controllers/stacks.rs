@@ -396,13 +396,11 @@ mod tests {
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
         world.create("Workspace", "prod", json!({"backend": {"name": "default"}})).await;
         let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
-        let write = log::Write {
-            key: Key::new(format!("/stoa/state/{uid}/prod/resources/v1:Namespace:a")),
-            expect: log::Expect::Absent,
-            change: log::Change::Put(open.into()),
-            fence: None,
-            origin: log::Origin::default(),
-        };
+        let write = log::Write::new(
+            Key::new(format!("/stoa/state/{uid}/prod/resources/v1:Namespace:a")),
+            log::Expect::Absent,
+            log::Change::Put(open.into()),
+        );
         world.services.log.append(write).await.unwrap();
         look().await;
         assert_eq!(destroyed_in().await, BTreeSet::from(["dev".to_owned()]));

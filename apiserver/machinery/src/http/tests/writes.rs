@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Server, TABLE, gadget};
-use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Origin, Write};
+use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Write};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
 const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
@@ -190,13 +190,11 @@ async fn fields_that_a_later_version_stored_are_not_the_clients() {
     let mut later = gadget("a", 1);
     later["metadata"]["namespace"] = json!("shop");
     later["spec"]["colour"] = json!("red");
-    let write = Write {
-        key: Key::new("/registry/test.dev/gadgets/shop/a"),
-        expect: Expect::Absent,
-        change: Change::Put(later.to_string().into()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let write = Write::new(
+        Key::new("/registry/test.dev/gadgets/shop/a"),
+        Expect::Absent,
+        Change::Put(later.to_string().into()),
+    );
     log.append(write).await.unwrap();
     let server = Server::over(log, jiff::Timestamp::now).await;
     for validation in ["Strict", "Warn"] {
@@ -222,13 +220,8 @@ async fn fields_that_a_later_version_stored_are_not_the_clients() {
 #[tokio::test]
 async fn what_does_not_decode_is_told_by_its_name_and_deleted_on_demand() {
     let log = Arc::new(MemoryLog::new());
-    let write = Write {
-        key: Key::new("/registry/test.dev/gadgets/shop/a"),
-        expect: Expect::Absent,
-        change: Change::Put("not JSON".into()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let write =
+        Write::new(Key::new("/registry/test.dev/gadgets/shop/a"), Expect::Absent, Change::Put("not JSON".into()));
     log.append(write).await.unwrap();
     let server = Server::over(log, jiff::Timestamp::now).await;
     let deleted = server.send("DELETE", A, &[], "").await;

@@ -453,13 +453,7 @@ async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
     let head = json!({"run": "lost", "dirty": true, "lastRelease": 0, "lastReleaseRun": "", "runner": "lost"});
-    let write = log::Write {
-        key: world.head_key().await,
-        expect: log::Expect::Absent,
-        change: log::Change::Put(head.to_string().into()),
-        fence: None,
-        origin: log::Origin::default(),
-    };
+    let write = log::Write::new(world.head_key().await, log::Expect::Absent, log::Change::Put(head.to_string().into()));
     world.services.log.append(write).await.unwrap();
     world.destroy("one").await;
     let mut waiting = conversations.recv().await.unwrap();
