@@ -46,18 +46,11 @@ async fn taken_name_is_a_conflict() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 1)).await;
     let answer = server.post(GADGETS, &gadget("a", 1)).await;
-    assert_eq!(
-        answer.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "gadgets.test.dev \"a\" already exists",
-            "reason": "AlreadyExists",
-            "details": {"name": "a", "group": "test.dev", "kind": "gadgets"},
-            "code": 409,
-        })
+    answer.assert_failure(
+        409,
+        "AlreadyExists",
+        "gadgets.test.dev \"a\" already exists",
+        &json!({"name": "a", "group": "test.dev", "kind": "gadgets"}),
     );
 }
 
@@ -117,19 +110,7 @@ async fn json_patch_applies_or_is_invalid() {
     .await;
     assert_eq!((answer.code, &answer.json()["spec"]["size"]), (StatusCode::OK, &json!(2)));
     let failed = patch(json!([{"op": "test", "path": "/spec/size", "value": 1}])).await;
-    assert_eq!(
-        failed.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "the server rejected our request due to an error in our request",
-            "reason": "Invalid",
-            "details": {},
-            "code": 422,
-        })
-    );
+    failed.assert_failure(422, "Invalid", "the server rejected our request due to an error in our request", &json!({}));
     assert_eq!(patch(json!({"spec": {}})).await.code, StatusCode::BAD_REQUEST);
     assert_eq!(server.get(A).await.json(), answer.json());
 }
@@ -267,26 +248,19 @@ async fn dry_run_stores_nothing() {
 async fn wrong_write_options_are_told() {
     let server = Server::start().await;
     let answer = server.post(&format!("{GADGETS}?dryRun=Some"), &gadget("a", 1)).await;
-    assert_eq!(
-        answer.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
-            "reason": "Invalid",
-            "details": {
-                "group": "meta.k8s.io",
-                "kind": "CreateOptions",
-                "causes": [{
-                    "reason": "FieldValueNotSupported",
-                    "message": "Unsupported value: [\"Some\"]: supported values: \"All\"",
-                    "field": "dryRun",
-                }],
-            },
-            "code": 422,
-        })
+    answer.assert_failure(
+        422,
+        "Invalid",
+        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
+        &json!({
+            "group": "meta.k8s.io",
+            "kind": "CreateOptions",
+            "causes": [{
+                "reason": "FieldValueNotSupported",
+                "message": "Unsupported value: [\"Some\"]: supported values: \"All\"",
+                "field": "dryRun",
+            }],
+        }),
     );
 }
 
