@@ -31,7 +31,7 @@ pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use child::Child;
-pub use command::{eventually, eventually_or, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
+pub use command::{eventually, eventually_or, git, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
 pub use etcd::Etcd;
 pub use flunders::Flunders;
 pub use follower::{Follower, Told, Versions};
