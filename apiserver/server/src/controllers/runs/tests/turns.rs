@@ -31,8 +31,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_lost_its_lease_goes_on_before_those_that_wait() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("only").await;
@@ -102,8 +101,7 @@ async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_preview_of_the_same_name_is_not_carried_out() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut one = conversations.recv().await.unwrap();
     one.begin("only").await;
