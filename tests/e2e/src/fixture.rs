@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use crate::command::{run, unique};
 use crate::endpoint::{Endpoint, KEY};
-use crate::server::{Kubectl, Server};
+use crate::kubectl::Kubectl;
+use crate::server::Server;
 
 /// A ConfigMap of a Spec, `c<number>`.
 #[derive(Clone, Copy, Debug)]
