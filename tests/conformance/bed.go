@@ -226,17 +226,10 @@ func (b *bed) lead(url, name string) error {
 		return err
 	}
 	created.Body.Close()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		answer, err := client.Get(b.apiserver + mark)
-		if err != nil {
-			return err
-		}
-		answer.Body.Close()
-		if answer.StatusCode == http.StatusOK {
-			return nil
-		}
+	if err := b.await(mark); err != nil {
+		return fmt.Errorf("it does not lead to the %s: %w", name, err)
 	}
-	return fmt.Errorf("kube-apiserver does not lead to the %s after a minute", name)
+	return nil
 }
 
 // The modes in which both are asked.

@@ -48,7 +48,7 @@ func (b *bed) await(path string) error {
 	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		answer, err := client.Get(b.apiserver + path)
 		if err != nil {
 			return err

@@ -81,8 +81,7 @@ mod tests {
 
     async fn append(log: &dyn Log, bytes: usize) {
         let change = Change::Put(vec![b' '; bytes].into());
-        let write = Write { key: Key::new("/a"), expect: Expect::Any, change, fence: None, origin: Default::default() };
-        log.append(write).await.unwrap();
+        log.append(Write::new(Key::new("/a"), Expect::Any, change)).await.unwrap();
     }
 
     /// The oldest version that can be followed from.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
-use stoa_machinery::log::{Change, Entry, Expect, Key, Log, Origin, Record, Version, Write};
+use stoa_machinery::log::{Change, Entry, Expect, Key, Log, Record, Version, Write};
 use stoa_storage::{LocalLog, local::LocalOptions};
 use tempfile::TempDir;
 
@@ -30,13 +30,8 @@ async fn victim() {
         tokio::spawn(async move {
             for n in 0_u64.. {
                 let value = format!("{}-{writer}-{n}", std::process::id());
-                let write = Write {
-                    key: Key::new(format!("/k/{writer}")),
-                    expect: Expect::Any,
-                    change: Change::Put(value.clone().into()),
-                    fence: None,
-                    origin: Origin::default(),
-                };
+                let write =
+                    Write::new(Key::new(format!("/k/{writer}")), Expect::Any, Change::Put(value.clone().into()));
                 let version = log.append(write).await.expect("append");
                 println!("written {version} {value}");
                 if version.0 % 101 == 0 {

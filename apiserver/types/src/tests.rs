@@ -32,6 +32,13 @@ fn an_empty_version_is_none() {
     assert_eq!(versions(workflow("v2")), (Some("v2".to_owned()), Some("v2".to_owned())));
 }
 
+#[test]
+fn a_new_run_is_as_one_that_says_no_more() {
+    let written = serde_json::json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+    let read: delivery::RunSpec = serde_json::from_value(written).unwrap();
+    assert_eq!(delivery::RunSpec::new("web", "dev", delivery::Operation::Apply), read);
+}
+
 /// The schema of each kind, by its name.
 fn schemas() -> impl Iterator<Item = (String, serde_json::Value)> {
     crds().into_iter().map(|crd| {

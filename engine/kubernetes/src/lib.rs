@@ -45,8 +45,8 @@ use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
 use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
-    KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, GOING, Grant, Health, HealthReport,
+    HeldReport, KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -258,7 +258,7 @@ impl Runtime for KubernetesRuntime {
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         if live.is_some_and(is_going) {
-            return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
+            return Ok(Preview::Unverified(GOING.to_owned()));
         }
         write::preview(self, request, live.is_none()).await
     }

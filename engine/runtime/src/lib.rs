@@ -29,6 +29,9 @@ pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
 pub use stoa_shares::Most;
 
+/// What is told of a resource that is not written, and of which no preview is made, while what is there is being deleted.
+pub const GOING: &str = "what is there is being deleted, and has to be gone first";
+
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]
 pub struct ReadRequest<'a> {
@@ -419,7 +422,7 @@ pub enum RuntimeError {
         wait: Duration,
     },
     /// What is there is being deleted, and nothing was done: it has to be gone first, for which [`Runtime::wait_gone`] waits.
-    #[error("what is there is being deleted, and has to be gone first")]
+    #[error("{}", GOING)]
     Going(Box<KubernetesObject>),
     /// There is no such kind where the resource is to go, for now. Something that is deployed with it may bring the kind, which
     /// whoever plans knows.

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::BuildHasher as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +22,15 @@ pub fn run(command: &mut Command) -> String {
     let said = || format!("{}\n{text}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, said());
     text.into_owned()
+}
+
+/// Runs git in a repository without a work tree and returns what it printed.
+///
+/// # Panics
+///
+/// When it fails, with what it said.
+pub fn git(repository: &Path, args: &[&str]) -> String {
+    run(Command::new("git").arg("--git-dir").arg(repository).args(args))
 }
 
 /// Asks until there is an answer, less and less often: what takes long is not to be slower for that.

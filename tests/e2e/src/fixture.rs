@@ -1,6 +1,7 @@
 //! What stacks are rendered from, and the objects around them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use tempfile::TempDir;
 
 use crate::command::{run, unique};
 use crate::endpoint::{Endpoint, KEY};
-use crate::server::{Kubectl, Server};
+use crate::kubectl::Kubectl;
+use crate::server::Server;
 
 /// A ConfigMap of a Spec, `c<number>`.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +122,13 @@ impl Repository {
         repository
     }
 
+    /// Clones the one that git finds at a URL or path.
+    pub fn clone_of(remote: impl AsRef<OsStr>) -> Self {
+        let repository = Self { folder: tempfile::tempdir().unwrap(), turn: Mutex::default() };
+        run(Command::new("git").args(["clone", "--quiet"]).arg(remote).arg(repository.path()));
+        repository
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -148,6 +157,18 @@ impl Repository {
     }
 }
 
+/// A Workspace with a Backend, both by their names, as YAML; `target` is the rest of its spec, in lines.
+pub fn workspace(name: &str, backend: &str, target: &str) -> String {
+    format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {backend}}}
+{target}"
+    )
+}
+
 /// An organization with a workspace, a source and a project, all of whose names no other test uses.
 ///
 /// The project's stacks are at `apps/<stack>/spec.yaml` of the repository. Its name is the organization's,
@@ -169,18 +190,14 @@ impl Organization {
     /// Has the workspace lead to a cluster of this name by a kubeconfig in a Secret, after `others`, which are items of YAML.
     pub fn lead_to(&self, cluster: &str, kubeconfig: &str, others: &str) {
         self.kubectl.apply_secret(&self.name, cluster, &[("kubeconfig", kubeconfig)]);
-        self.kubectl.apply(&format!(
-            "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  kubernetes:
+        let target = format!(
+            "  kubernetes:
     clusters:
 {others}    - {{name: {cluster}, kubeconfigSecretRef: {{namespace: {name}, name: {cluster}, key: kubeconfig}}}}
 ",
             name = self.name,
-        ));
+        );
+        self.kubectl.apply(&workspace(&self.name, &self.name, &target));
     }
 
     /// Has the endpoint told of its events of these types, which are items of YAML; the key is that of its Secret `hooks`.
@@ -211,19 +228,14 @@ spec:
         let deploy = folder.path().join("deploy.git");
         run(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(&deploy));
         let kubectl = server.kubectl();
-        let target = server.target(&deploy);
+        let workspace = workspace(&name, &name, &server.target(&deploy));
         kubectl.apply(&format!(
             "apiVersion: platform.stoa.dev/v1alpha1
 kind: Backend
 metadata: {{name: {name}}}
 spec: {{type: Local, local: {{directory: {name}}}}}
 ---
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-{target}---
+{workspace}---
 apiVersion: config.stoa.dev/v1alpha1
 kind: Organization
 metadata: {{name: {name}}}

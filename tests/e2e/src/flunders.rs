@@ -12,7 +12,8 @@ use stoa_pki::{CertificateAuthority, CertificateRequest};
 use tempfile::TempDir;
 
 use crate::command::{eventually, run, setting};
-use crate::server::{Cluster, Kubectl, PATIENCE, Server as _, free_port};
+use crate::kubectl::Kubectl;
+use crate::server::{Cluster, PATIENCE, Server as _, free_port};
 
 const API_SERVICE: &str = "v1alpha1.wardle.example.com";
 

@@ -34,7 +34,7 @@ use std::process::{Command, Stdio};
 
 use regex::Regex;
 
-use crate::server::Kubectl;
+use crate::kubectl::Kubectl;
 
 /// What stands for text that is another each time: placeholder and regular expression.
 const PLACEHOLDERS: [(&str, &str); 9] = [

@@ -9,14 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{ConfigMap, Objects, Organization, config_maps, config_maps_in, spec_of};
 use stoa_e2e::repeat::{Random, repeat, rounds, seed};
-use stoa_e2e::{Cluster, Server, Standalone, eventually, run};
+use stoa_e2e::{Cluster, Server, Standalone, eventually, git};
 
 #[path = "boundaries/proposals.rs"]
 mod proposals;
@@ -342,8 +341,7 @@ fn roll_out_to_git() {
                 let commit =
                     |run: &String| organization.run(run)["status"]["gitopsCommit"].as_str().unwrap().to_owned();
                 let mut of_runs: Vec<String> = runs.iter().map(commit).collect();
-                let log = ["log", "--format=%H", "main"];
-                let log = run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(log));
+                let log = git(&organization.deploy, &["log", "--format=%H", "main"]);
                 let mut commits: Vec<String> = log.lines().map(str::to_owned).collect();
                 commits.sort();
                 of_runs.sort();

@@ -17,7 +17,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{ConfigMap, Objects, Organization, config_maps_in, spec_of};
 use stoa_e2e::repeat::{Random, rounds};
-use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, run};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, git};
 use stoa_types::config::{Project, ProjectSpec};
 
 const OBJECTS: usize = 200;
@@ -403,8 +403,7 @@ fn work_on_git(server: &mut Standalone, random: &mut Random) {
     let organization = Organization::create(server);
     let all = survive(server, &organization, random);
 
-    let log = ["log", "--format=%H", "main"];
-    let log = run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(log));
+    let log = git(&organization.deploy, &["log", "--format=%H", "main"]);
     let mut commits: Vec<String> = log.lines().map(str::to_owned).collect();
     let mut of_runs: Vec<String> = all
         .iter()

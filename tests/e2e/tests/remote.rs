@@ -2,13 +2,12 @@
 //! waits for the other.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
-use stoa_e2e::{Kubectl, Server as _, Standalone, eventually};
+use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, git};
 use stoa_git::testing::{Behaviour, SshServer};
 
 /// Longer than a remote may be away before organizations are told.
@@ -137,9 +136,7 @@ async fn over_ssh_decisions_are_pushed_sources_are_read_and_stacks_are_deployed(
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["source"]["commit"], commit, "{run:#}");
     let deployed = run["status"]["gitopsCommit"].as_str().unwrap_or_else(|| panic!("{run:#}"));
-    let head =
-        stoa_e2e::run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(["rev-parse", "main"]));
-    assert_eq!(deployed, head.trim());
+    assert_eq!(deployed, git(&organization.deploy, &["rev-parse", "main"]).trim());
 
     let file = format!("organizations/{name}/organization.yaml");
     label(&kubectl, name, "front");

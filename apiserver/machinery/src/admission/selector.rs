@@ -22,6 +22,11 @@ pub(super) fn matches_object(selector: &LabelSelector, object: &Object) -> bool 
     selector.matches(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
 }
 
+/// Whether the object of a write has the labels that are selected, as it is to be or as it was.
+pub(super) fn matches_either(selector: &LabelSelector, object: Option<&Object>, old: Option<&Object>) -> bool {
+    selector.is_empty() || [object, old].into_iter().flatten().any(|object| matches_object(selector, object))
+}
+
 /// Whether labels are selected.
 pub(super) fn matches_labels(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.matches(|key| labels.get(key).map(String::as_str))

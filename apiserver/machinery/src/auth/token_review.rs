@@ -6,7 +6,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderValue, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::Client;
@@ -18,7 +17,7 @@ use super::{
     delegate::reviewed,
     metrics::Metrics,
 };
-use crate::{http::websocket, request::UserInfo};
+use crate::{http::websocket, request::UserInfo, schema::binary::RAW_URL};
 
 /// How many tokens are remembered.
 const REMEMBERED: usize = 4096;
@@ -182,7 +181,7 @@ fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, AuthenticationE
     if tokens.next().is_some() {
         return Err(invalid("multiple base64.bearer.authorization tokens specified"));
     }
-    let decoded = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| invalid("its encoding is not base64"))?;
+    let decoded = RAW_URL.decode(encoded).map_err(|_| invalid("its encoding is not base64"))?;
     let token = String::from_utf8(decoded).map_err(|_| invalid("it is not UTF-8"))?;
     if protocols.len() == 1 {
         return Err(invalid("missing additional subprotocol"));
@@ -208,6 +207,8 @@ mod tests {
             token("base64url.bearer.authorization.k8s.io.c2VjcmV0, base64.binary.k8s.io"),
             Ok(Some("secret".to_owned()))
         );
+        // The last letter has bits over.
+        assert_eq!(token("base64url.bearer.authorization.k8s.io.YR, x"), Ok(Some("a".to_owned())));
         assert_eq!(token("base64.binary.k8s.io"), Ok(None));
         assert!(token("base64url.bearer.authorization.k8s.io.c2VjcmV0").is_err());
         assert!(token("base64url.bearer.authorization.k8s.io.!, x").is_err());

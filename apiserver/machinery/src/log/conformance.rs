@@ -79,7 +79,7 @@ macro_rules! log_conformance_tests {
 /// A write with no fence.
 fn write(key: &str, expect: Expect, change: Change) -> Write {
     let origin = Origin { user: "ann".into(), verb: "update".into(), message: "because".into() };
-    Write { key: Key::new(key), expect, change, fence: None, origin }
+    Write { origin, ..Write::new(Key::new(key), expect, change) }
 }
 
 fn value(text: &str) -> Change {

@@ -107,6 +107,20 @@ pub struct Write {
     pub origin: Origin,
 }
 
+impl Write {
+    /// A write under no lease, by nobody in particular.
+    pub fn new(key: Key, expect: Expect, change: Change) -> Self {
+        Self { key, expect, change, fence: None, origin: Origin::default() }
+    }
+
+    /// The same write by a user, who is named as [`Origin::user`] is.
+    #[must_use]
+    pub fn by(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.origin.user);
+        self
+    }
+}
+
 /// A write that was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -262,13 +276,7 @@ pub async fn begin(log: &dyn Log) -> Result<(), LogError> {
     if log.head().await? > Version::default() {
         return Ok(());
     }
-    let first = Write {
-        key: Key::new("/begun"),
-        expect: Expect::Absent,
-        change: Change::Put(Bytes::new()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let first = Write::new(Key::new("/begun"), Expect::Absent, Change::Put(Bytes::new()));
     match log.append(first).await {
         // A conflict with another replica, which was first.
         Ok(_) | Err(LogError::Conflict { .. }) => Ok(()),

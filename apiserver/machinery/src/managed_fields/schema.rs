@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::openapi::object_meta;
+use crate::{
+    openapi::object_meta,
+    schema::{alternatives, array, at_reference, only_alternative},
+};
 
 /// A type of a [`Schema`].
 pub(super) type TypeId = usize;
@@ -217,7 +220,7 @@ impl<'s> Compiler<'s> {
                 None => id,
             };
         }
-        if let Some(alternative) = crate::schema::only_alternative(schema) {
+        if let Some(alternative) = only_alternative(schema) {
             return self.type_of(alternative, keeps);
         }
         let id = self.types.len();
@@ -230,8 +233,7 @@ impl<'s> Compiler<'s> {
         if let Some(&id) = self.references.get(reference) {
             return id;
         }
-        let target = reference.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer));
-        let Some(target) = target else { return DEDUCED };
+        let Some(target) = at_reference(self.document, reference) else { return DEDUCED };
         // What contains itself finds the place where it will be.
         let id = self.types.len();
         self.types.push(Atom::default());
@@ -302,14 +304,8 @@ impl<'s> Compiler<'s> {
             let default = field.get("default").filter(|default| !default.is_null()).cloned();
             map.fields.insert(name.as_str().into(), FieldType { id, default });
         }
-        for alternative in ["allOf", "anyOf", "oneOf"].iter().flat_map(|name| array(schema, name)) {
-            let resolved = match alternative.get("$ref").and_then(Value::as_str) {
-                Some(reference) => reference.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer)),
-                None => Some(alternative),
-            };
-            if let Some(resolved) = resolved {
-                self.fields(resolved, keeps, map);
-            }
+        for alternative in alternatives(self.document, schema) {
+            self.fields(alternative, keeps, map);
         }
     }
 
@@ -356,8 +352,4 @@ fn type_name(schema: &Value) -> Option<&str> {
 
 fn flag_text<'s>(schema: &'s Value, name: &str) -> Option<&'s str> {
     schema.get(name)?.as_str()
-}
-
-fn array<'s>(schema: &'s Value, name: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
-    schema.get(name).and_then(Value::as_array).into_iter().flatten()
 }

@@ -9,6 +9,18 @@ use super::{
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 
+impl Apply<'_> {
+    /// How its configuration is applied by this request, and that it is now.
+    pub(super) fn options<'a>(&'a self, context: &'a RequestContext) -> ApplyOptions<'a> {
+        ApplyOptions {
+            manager: &context.field_manager,
+            force: self.force,
+            previous: self.previous.as_ref(),
+            now: metadata::seconds_now(),
+        }
+    }
+}
+
 impl Store {
     /// The object that a configuration makes of the current one, `managedFields` in it; it is left to finish.
     pub(super) fn merged(
@@ -18,13 +30,7 @@ impl Store {
         current: Option<&Object>,
         apply: &Apply<'_>,
     ) -> Result<Object, ApiError> {
-        let options = ApplyOptions {
-            manager: &context.field_manager,
-            force: apply.force,
-            previous: apply.previous.as_ref(),
-            now: metadata::seconds_now(),
-        };
-        self.field_managers.of(target).apply(current, &apply.configuration, options)
+        self.field_managers.of(target).apply(current, &apply.configuration, apply.options(context))
     }
 
     /// Creates the object that a configuration describes.

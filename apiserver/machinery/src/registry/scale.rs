@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     definition::{Cell, Column, ResourceDefinition, ScalePaths},
-    managed_fields::{ApplyOptions, FieldManagers, Replicas},
+    managed_fields::{FieldManagers, Replicas},
     object::Object,
     request::RequestContext,
     schema::Decoder,
@@ -195,12 +195,7 @@ impl Store {
             }
             UpdateSource::Transform(transform) => (transform(&seen)?, "patch"),
             UpdateSource::Apply(apply) => {
-                let options = ApplyOptions {
-                    manager: &context.field_manager,
-                    force: apply.force,
-                    previous: apply.previous.as_ref(),
-                    now: metadata::seconds_now(),
-                };
+                let options = apply.options(context);
                 let merged = scaling.fields.of(Target::Scale).apply(Some(&seen), &apply.configuration, options)?;
                 ((apply.finish)(merged)?, "patch")
             }

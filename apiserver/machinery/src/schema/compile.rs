@@ -297,8 +297,7 @@ impl<'s> Compiler<'s> {
             return Ok(id);
         }
         let unknown = || SchemaError::UnknownReference(reference.to_owned());
-        let pointer = reference.strip_prefix('#').ok_or_else(unknown)?;
-        let schema = self.document.pointer(pointer).ok_or_else(unknown)?;
+        let schema = at_reference(self.document, reference).ok_or_else(unknown)?;
         let id = self.reserve();
         self.references.insert(reference.to_owned(), id);
         let target = self.compile(schema)?;
@@ -391,16 +390,7 @@ impl<'s> Compiler<'s> {
                 fields.insert(name.as_str().into(), id);
             }
         }
-        for alternative in ["allOf", "anyOf", "oneOf"].iter().flat_map(|name| array(schema, name)) {
-            let resolved = match alternative.get("$ref").and_then(Value::as_str) {
-                Some(reference) => reference.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer)),
-                None => Some(alternative),
-            };
-            if let Some(resolved) = resolved {
-                self.fields(resolved, fields)?;
-            }
-        }
-        Ok(())
+        alternatives(self.document, schema).try_for_each(|alternative| self.fields(alternative, fields))
     }
 
     fn rules(&mut self, schema: &'s Value, object: &'s Map<String, Value>) -> Result<Option<Box<Rules>>, SchemaError> {
@@ -540,6 +530,21 @@ fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn array<'s>(schema: &'s Value, name: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
+/// The items of a list in a schema; none of what is no list.
+pub(crate) fn array<'s>(schema: &'s Value, name: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
     schema.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What a reference leads to in its document.
+pub(crate) fn at_reference<'s>(document: &'s Value, reference: &str) -> Option<&'s Value> {
+    document.pointer(reference.strip_prefix('#')?)
+}
+
+/// The schemas in `allOf`, `anyOf` and `oneOf` of a schema of this document; of a reference, what it leads to.
+pub(crate) fn alternatives<'s>(document: &'s Value, schema: &'s Value) -> impl Iterator<Item = &'s Value> {
+    let all = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(move |name| array(schema, name));
+    all.filter_map(move |alternative| match alternative.get("$ref").and_then(Value::as_str) {
+        Some(reference) => at_reference(document, reference),
+        None => Some(alternative),
+    })
 }

@@ -28,6 +28,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Map, Value};
 
 pub use self::compile::{CompiledSchema, SchemaError};
+pub(crate) use self::compile::{alternatives, array, at_reference};
 use crate::{
     definition::ResourceDefinition,
     object::Object,

@@ -195,6 +195,8 @@ fn yaml_scalars_are_those_of_yaml_1_1() {
         ("inf", json!("inf")),
         ("-", json!([null])),
         ("!!binary aGk=", json!("hi")),
+        ("!!binary aGl=", json!("hi")),
+        ("!!binary |\n  aG\n  k=\n", json!("hi")),
         ("", json!(null)),
         ("# nothing\n---\n", json!(null)),
         ("{1: a, true: b, 1.5: c}", json!({ "1": "a", "true": "b", "1.5": "c" })),
@@ -234,6 +236,7 @@ fn malformed_bodies_are_refused_in_the_words_of_go() {
         ("? [a]\n: b", "yaml: invalid map key"),
         ("a: .nan", "json: unsupported value: NaN"),
         ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
+        ("a: !!binary aG k=", "yaml: !!binary value contains invalid base64 data"),
         ("<<: 1", "yaml: map merge requires map or sequence of maps as the value"),
     ] {
         let message = refusal(body, Format::Yaml);

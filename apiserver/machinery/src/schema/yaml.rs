@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Map, Number, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{MAX_DEPTH, StrictErrors, SyntaxError, height, json};
+use super::{MAX_DEPTH, StrictErrors, SyntaxError, binary, height, json};
 use crate::status::quote;
 
 /// How much may be copied through anchors and aliases: bytes of text plus [`NODE_WEIGHT`] per value.
@@ -335,10 +335,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, S
         (None, ScalarStyle::Plain) => Ok(resolve(text)),
         (None | Some("str"), _) => Ok(Scalar::Text(text.to_owned())),
         (Some("binary"), _) => {
-            use base64::Engine;
-            let compact: String = text.split_whitespace().collect();
-            let bytes = base64::engine::general_purpose::STANDARD.decode(compact);
-            let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let text = binary::STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             text.map(Scalar::Text).ok_or_else(|| "!!binary value contains invalid base64 data".to_owned())
         }
         (Some(name), _) => match (name, resolve(text)) {

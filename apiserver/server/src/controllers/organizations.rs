@@ -160,16 +160,16 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
             DeletionPolicy::Orphan => {}
             DeletionPolicy::Destroy => {
                 let destruction = Destruction::of(services, &name, &ListOptions::default()).await?;
-                for stack in &live {
-                    failed.note(destruction.begin(services, stack).await);
+                for of in &live {
+                    failed.note(destruction.begin(services, &of.stack).await);
                 }
                 failed.told()?;
                 note(services, organization, None, reason::TERMINATING, WAITS).await?;
                 return later(DESTROYING);
             }
             DeletionPolicy::Refuse => {
-                for stack in &live {
-                    failed.note(stacks::set_policy(services, stack, policy).await);
+                for of in &live {
+                    failed.note(stacks::set_policy(services, &of.stack, policy).await);
                 }
                 failed.told()?;
                 // They were deployed after the deletion was admitted.

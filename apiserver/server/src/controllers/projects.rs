@@ -100,8 +100,8 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         // Read anew only where it is written: there may be thousands.
         let Some(Some(stack)) = failed.note(api.get_opt(&namespace, stored.name()).await) else { continue };
         let follows = if may_follow && policy == DeletionPolicy::Refuse {
-            let Some(is_live) = failed.note(live::may_be_live(&services.lookup, &stack).await) else { continue };
-            is_live
+            let Some(used) = failed.note(live::used_by(&services.lookup, &stack).await) else { continue };
+            !used.is_empty()
         } else {
             may_follow
         };

@@ -20,7 +20,7 @@ mod teller;
 mod telling;
 mod world;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 use stoa_machinery::ApiError;
@@ -42,7 +42,10 @@ use super::{
     groups::{GATHER, Member},
     queue::{self, ObjectKey, Trigger},
 };
-use crate::runs::{Services, readiness};
+use crate::{
+    kinds::run_parts::OfRunMetadata,
+    runs::{Services, readiness},
+};
 
 /// How many pull requests of a source are planned: the latest.
 const MOST: usize = 100;
@@ -130,14 +133,6 @@ struct OfRunStatus {
 #[derive(Deserialize)]
 struct OfMergedPlan {
     source: String,
-}
-
-#[derive(Deserialize)]
-struct OfRunMetadata {
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
 }
 
 impl OfRun {

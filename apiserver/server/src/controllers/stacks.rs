@@ -17,7 +17,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
-    delivery::{OnConflict, Operation, RunPhase, RunSpec},
+    delivery::{Operation, RunPhase, RunSpec},
     labels, reason,
 };
 use tokio::time::Instant;
@@ -215,30 +215,7 @@ fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
 
 /// A run of a stack that nobody asked for.
 pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Run {
-    let mut run = Run::new(
-        "",
-        RunSpec {
-            description: None,
-            owners: Vec::new(),
-            stack: stack.name_any(),
-            workspace: workspace.to_owned(),
-            operation,
-            of: None,
-            version: None,
-            plan: None,
-            release: None,
-            import: None,
-            parameters: Default::default(),
-            require_approval: false,
-            allow_mass_deletion: false,
-            retry: Vec::new(),
-            forget_clusters: Vec::new(),
-            on_conflict: OnConflict::Queue,
-            cancel: false,
-            timeout: "1h".into(),
-            ttl_seconds_after_finished: None,
-        },
-    );
+    let mut run = Run::new("", RunSpec::new(stack.name_any(), workspace, operation));
     run.metadata.name = None;
     run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
     run.metadata.namespace = stack.namespace();
@@ -419,13 +396,11 @@ mod tests {
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
         world.create("Workspace", "prod", json!({"backend": {"name": "default"}})).await;
         let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
-        let write = log::Write {
-            key: Key::new(format!("/stoa/state/{uid}/prod/resources/v1:Namespace:a")),
-            expect: log::Expect::Absent,
-            change: log::Change::Put(open.into()),
-            fence: None,
-            origin: log::Origin::default(),
-        };
+        let write = log::Write::new(
+            Key::new(format!("/stoa/state/{uid}/prod/resources/v1:Namespace:a")),
+            log::Expect::Absent,
+            log::Change::Put(open.into()),
+        );
         world.services.log.append(write).await.unwrap();
         look().await;
         assert_eq!(destroyed_in().await, BTreeSet::from(["dev".to_owned()]));

@@ -54,6 +54,7 @@ use super::{
 use crate::{
     kinds::{
         check::set_condition,
+        run_parts::OfRunMetadata,
         workflow::{effective, hook, stack_of, waves},
     },
     runs::{Halt, Services, status as status_of_run, target},
@@ -88,14 +89,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 #[derive(Deserialize)]
 struct OfRun {
     metadata: OfRunMetadata,
-}
-
-#[derive(Deserialize)]
-struct OfRunMetadata {
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    labels: HashMap<String, String>,
 }
 
 fn status(workflow: &Workflow) -> WorkflowStatus {

@@ -35,13 +35,11 @@ pub(crate) async fn used_by<'a>(lookup: &Lookup, stack: &'a Stack) -> Result<Vec
     Ok(used)
 }
 
-/// Whether anything that the stack deployed is still live, or may be by now.
-///
-/// # Errors
-///
-/// As [`used_by`].
-pub(crate) async fn may_be_live(lookup: &Lookup, stack: &Stack) -> Result<bool, ApiError> {
-    Ok(!used_by(lookup, stack).await?.is_empty())
+/// A stack of which something is live, or may be by now.
+pub(crate) struct Live {
+    pub(crate) stack: Stack,
+    /// The workspaces in which that is so.
+    workspaces: Vec<String>,
 }
 
 /// The stacks of a namespace, of those that these options select, of which anything is still live, or may be by now.
@@ -49,15 +47,17 @@ pub(crate) async fn may_be_live(lookup: &Lookup, stack: &Stack) -> Result<bool, 
 /// # Errors
 ///
 /// When they, or the runs that make them, cannot be read.
-pub(crate) async fn live_of(lookup: &Lookup, namespace: &str, options: &ListOptions) -> Result<Vec<Stack>, ApiError> {
+pub(crate) async fn live_of(lookup: &Lookup, namespace: &str, options: &ListOptions) -> Result<Vec<Live>, ApiError> {
     let if_used = |stack: Stack| {
         let is_used = seemingly_used(&stack).next().is_some();
         is_used.then_some(stack)
     };
     let mut live = Vec::new();
     for stack in lookup.api::<Stack>()?.list_of(Some(namespace), options, if_used).await? {
-        if may_be_live(lookup, &stack).await? {
-            live.push(stack);
+        let workspaces: Vec<String> =
+            used_by(lookup, &stack).await?.into_iter().map(|of| of.workspace.clone()).collect();
+        if !workspaces.is_empty() {
+            live.push(Live { stack, workspaces });
         }
     }
     Ok(live)
@@ -104,8 +104,8 @@ pub(crate) async fn require_destroy(
     Ok(())
 }
 
-/// The same for many stacks of a namespace: whoever may destroy all that there are is asked about once, and every workspace
-/// and Backend is.
+/// The same for many stacks of a namespace, which [`live_of`] told: whoever may destroy all that there are is asked about once,
+/// and every workspace and Backend is.
 ///
 /// # Errors
 ///
@@ -114,14 +114,14 @@ pub(crate) async fn require_destroy_all(
     lookup: &Lookup,
     context: &RequestContext,
     namespace: &str,
-    stacks: &[Stack],
+    live: &[Live],
 ) -> Result<(), ApiError> {
-    if stacks.is_empty() {
+    if live.is_empty() {
         return Ok(());
     }
     match require_verb(context, namespace, "").await {
         Err(error) if error.code() == 403 => {
-            let names: Vec<String> = stacks.iter().map(|stack| stack.name_any()).collect();
+            let names: Vec<String> = live.iter().map(|of| of.stack.name_any()).collect();
             for some in names.chunks(AT_ONCE) {
                 let asked: Vec<_> = some.iter().map(|name| require_verb(context, namespace, name)).collect();
                 future::try_join_all(asked).await?;
@@ -129,10 +129,7 @@ pub(crate) async fn require_destroy_all(
         }
         asked => asked?,
     }
-    let mut workspaces = BTreeSet::new();
-    for stack in stacks {
-        workspaces.extend(used_by(lookup, stack).await?.into_iter().map(|of| of.workspace.as_str()));
-    }
+    let workspaces: BTreeSet<&String> = live.iter().flat_map(|of| &of.workspaces).collect();
     let mut backends = BTreeSet::new();
     for name in workspaces {
         lookup::require_use(context, "workspaces", name).await?;

@@ -11,10 +11,11 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Organization, Stack, Subject, labels};
+use stoa_types::{DeletionPolicy, Organization, Subject, labels};
 
 use super::{
-    check, live,
+    check,
+    live::{self, Live},
     lookup::{self, Lookup},
     ready,
 };
@@ -46,15 +47,15 @@ pub(crate) struct OrganizationStrategy {
 }
 
 impl OrganizationStrategy {
-    /// The stacks of an organization of which anything is still live.
-    async fn deployed(&self, organization: &Organization) -> Result<Vec<Stack>, ApiError> {
+    /// The stacks of an organization of which anything is still live, or may be by now.
+    async fn live(&self, organization: &Organization) -> Result<Vec<Live>, ApiError> {
         live::live_of(&self.lookup, &organization.name_any(), &ListOptions::default()).await
     }
 
     /// Requires what it takes to destroy all stacks of an organization.
     async fn require_destroy(&self, context: &RequestContext, organization: &Organization) -> Result<(), ApiError> {
-        let stacks = self.deployed(organization).await?;
-        live::require_destroy_all(&self.lookup, context, &organization.name_any(), &stacks).await
+        let live = self.live(organization).await?;
+        live::require_destroy_all(&self.lookup, context, &organization.name_any(), &live).await
     }
 }
 
@@ -128,15 +129,15 @@ impl Strategy for OrganizationStrategy {
             Admission::Delete(object) => match object.spec.deletion_policy {
                 DeletionPolicy::Orphan => Ok(()),
                 DeletionPolicy::Destroy => self.require_destroy(context, object).await,
-                DeletionPolicy::Refuse => match self.deployed(object).await?.first() {
+                DeletionPolicy::Refuse => match self.live(object).await?.first() {
                     None => Ok(()),
-                    Some(stack) => Err(ApiError::forbidden(
+                    Some(live) => Err(ApiError::forbidden(
                         "config.stoa.dev",
                         "organizations",
                         &object.name_any(),
                         format!(
                             "stack {:?} still has live infrastructure, or a run that makes it, and the organization's deletionPolicy is Refuse",
-                            stack.name_any()
+                            live.stack.name_any()
                         ),
                     )),
                 },

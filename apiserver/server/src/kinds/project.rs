@@ -81,21 +81,21 @@ impl ProjectStrategy {
     /// Requires what it takes to destroy all stacks of a project.
     async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
         let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
-        let stacks = stack::deployed_of_project(&self.lookup, &namespace, &name).await?;
-        live::require_destroy_all(&self.lookup, context, &namespace, &stacks).await
+        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
+        live::require_destroy_all(&self.lookup, context, &namespace, &live).await
     }
 
     /// Refuses to delete a project while one of its stacks is live.
     async fn refuse_while_deployed(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        match stack::deployed_of_project(&self.lookup, namespace, name).await?.first() {
+        match stack::live_of_project(&self.lookup, namespace, name).await?.first() {
             None => Ok(()),
-            Some(stack) => Err(ApiError::forbidden(
+            Some(live) => Err(ApiError::forbidden(
                 "config.stoa.dev",
                 "projects",
                 name,
                 format!(
                     "stack {:?} still has live infrastructure, or a run that makes it, and the project's deletionPolicy is Refuse",
-                    stack.name_any()
+                    live.stack.name_any()
                 ),
             )),
         }

@@ -1,7 +1,18 @@
 //! What is read of a run wherever little of it says enough, as with every change of one.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use stoa_types::delivery::RunPhase;
+
+/// Where a run is, and what its labels say.
+#[derive(Deserialize)]
+pub(crate) struct OfRunMetadata {
+    #[serde(default)]
+    pub(crate) namespace: String,
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+}
 
 /// Whose a run is.
 #[derive(Deserialize)]

@@ -22,7 +22,7 @@ use stoa_types::{
 
 use super::{
     access, check,
-    live::{self, require_destroy, used_by},
+    live::{self, Live, require_destroy, used_by},
     lookup::Lookup,
     ready,
     source::short,
@@ -151,11 +151,7 @@ pub(crate) async fn of_project(lookup: &Lookup, namespace: &str, project: &str) 
 /// # Errors
 ///
 /// When they cannot be read.
-pub(crate) async fn deployed_of_project(
-    lookup: &Lookup,
-    namespace: &str,
-    project: &str,
-) -> Result<Vec<Stack>, ApiError> {
+pub(crate) async fn live_of_project(lookup: &Lookup, namespace: &str, project: &str) -> Result<Vec<Live>, ApiError> {
     live::live_of(lookup, namespace, &in_project(project)).await
 }
 

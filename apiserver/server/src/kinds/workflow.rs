@@ -24,7 +24,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Project, Run, Stack, Workflow, Workspace,
-    delivery::{OnConflict, RunSpec, RunStep, Step, WorkflowSpec, WorkflowStatus, WorkflowTemplate},
+    delivery::{RunSpec, RunStep, Step, WorkflowSpec, WorkflowStatus, WorkflowTemplate},
     labels,
 };
 
@@ -112,26 +112,13 @@ pub(crate) fn run_of(workflow: &Workflow, run: &RunStep, workspace: &str, commit
 fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
     let version = run.version.clone().or_else(|| spec.version.clone());
     RunSpec {
-        description: None,
-        owners: Vec::new(),
-        stack: stack_of(spec, run).to_owned(),
-        workspace: workspace.to_owned(),
-        operation: run.operation,
-        of: None,
         version: version.filter(|_| deploys(run)),
-        plan: None,
         release: run.release,
-        import: None,
         // A workflow from before they were refused may have some where nothing is rendered.
         parameters: if deploys(run) { run.parameters.clone() } else { BTreeMap::new() },
         require_approval: run.require_approval,
-        allow_mass_deletion: false,
-        retry: Vec::new(),
-        forget_clusters: Vec::new(),
-        on_conflict: OnConflict::Queue,
-        cancel: false,
         timeout: run.timeout.clone(),
-        ttl_seconds_after_finished: None,
+        ..RunSpec::new(stack_of(spec, run), workspace, run.operation)
     }
 }
 

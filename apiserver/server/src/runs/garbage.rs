@@ -20,7 +20,7 @@ use memchr::memmem;
 use parking_lot::Mutex;
 use stoa_machinery::{
     ApiError, Key,
-    log::{Change, Expect, Log, LogError, Origin, Write},
+    log::{Change, Expect, Log, LogError, Write},
     registry::ListOptions,
 };
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
@@ -145,19 +145,19 @@ impl DocumentStore for Guarded {
     }
 }
 
+/// Where it is noted that a stack may have documents in a Backend.
+fn scope_key(namespace: &str, uid: &str, backend: &str) -> Key {
+    Key::new(format!("{SCOPES}{namespace}/{uid}/{backend}"))
+}
+
 /// Notes that a stack may have documents in a Backend from now on.
 ///
 /// # Errors
 ///
 /// Retry when the log cannot be written.
 pub(super) async fn note_scope(log: &dyn Log, namespace: &str, uid: &str, backend: &str) -> Result<(), Halt> {
-    let write = Write {
-        key: Key::new(format!("{SCOPES}{namespace}/{uid}/{backend}")),
-        expect: Expect::Absent,
-        change: Change::Put(Bytes::from_static(b"{}")),
-        fence: None,
-        origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
-    };
+    let there = Change::Put(Bytes::from_static(b"{}"));
+    let write = Write::new(scope_key(namespace, uid, backend), Expect::Absent, there).by("system:stoa:runs");
     match log.append(write).await {
         Ok(_) | Err(LogError::Conflict { .. }) => Ok(()),
         Err(error) => Err(Halt::Retry(error.to_string())),
@@ -349,13 +349,7 @@ impl Collector {
 
     async fn forget(&self, place: &Place) -> Result<(), Halt> {
         let Place { namespace, uid, backend } = place;
-        let write = Write {
-            key: Key::new(format!("{SCOPES}{namespace}/{uid}/{backend}")),
-            expect: Expect::Any,
-            change: Change::Delete,
-            fence: None,
-            origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
-        };
+        let write = Write::new(scope_key(namespace, uid, backend), Expect::Any, Change::Delete).by("system:stoa:runs");
         self.services.log.append(write).await.map(drop).map_err(|error| Halt::Retry(error.to_string()))
     }
 

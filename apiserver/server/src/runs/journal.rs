@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::{
     Key, Version,
-    log::{Change, Expect, Log, LogError, Origin, Write},
+    log::{Change, Expect, Log, LogError, Write},
 };
 use stoa_storage::{
     Clock,
@@ -189,13 +189,7 @@ impl Journal {
     /// Appends what the log has not taken yet; whether that is all.
     async fn append_all(&mut self) -> bool {
         while let Some((key, value, lines)) = self.unwritten.front() {
-            let write = Write {
-                key: key.clone(),
-                expect: Expect::Absent,
-                change: Change::Put(value.clone()),
-                fence: None,
-                origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
-            };
+            let write = Write::new(key.clone(), Expect::Absent, Change::Put(value.clone())).by("system:stoa:runs");
             match self.log.append(write).await {
                 // What is there already is from a try whose answer was lost.
                 Ok(_) | Err(LogError::Conflict { .. }) => {}
@@ -318,8 +312,7 @@ pub(crate) async fn follow(
 pub(crate) async fn remove(log: &dyn Log, run_uid: &str) -> Result<(), LogError> {
     let entries = log.scan(&prefix(run_uid), None).await?.entries;
     let removed = stream::iter(entries).map(|entry| async {
-        let origin = Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() };
-        log.append(Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin }).await
+        log.append(Write::new(entry.key, Expect::Any, Change::Delete).by("system:stoa:runs")).await
     });
     removed.buffer_unordered(AT_ONCE).try_for_each(|_| std::future::ready(Ok(()))).await
 }

@@ -485,9 +485,7 @@ pub(crate) async fn workspaces_of(log: &dyn Log, stack_uid: &str) -> Result<BTre
 pub(crate) async fn forget_stack(log: &dyn Log, stack_uid: &str) -> Result<(), LogError> {
     let snapshot = log.scan(&format!("/stoa/state/{stack_uid}/"), None).await?;
     for entry in snapshot.entries {
-        let origin = Origin { user: "system:stoa:stacks".to_owned(), ..Origin::default() };
-        let write = Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin };
-        log.append(write).await?;
+        log.append(Write::new(entry.key, Expect::Any, Change::Delete).by("system:stoa:stacks")).await?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use git2::{Commit, Oid, Repository, Sort};
 
 use super::{
+    draft::Person,
     layout::{CommitInfo, Layout},
-    repository::Person,
     walk::{Excess, Take, Walk},
 };
 

@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use git2::Oid;
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
@@ -44,6 +45,11 @@ pub struct InvalidFile {
 impl InvalidFile {
     /// What stands for a reason, or the rest of one, that there is no room for.
     pub const CUT: &str = "…";
+
+    /// That of [`good`](Self::good). The repository may have been replaced since.
+    pub(super) fn good_commit(&self) -> Option<Oid> {
+        Oid::from_str(self.good.as_deref()?).ok()
+    }
 
     /// The same with its reason in so many bytes.
     fn short(&self) -> Self {

@@ -93,7 +93,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::git::repository::{ControlRepository, Draft, Edit, MAIN, Person};
+    use crate::git::{
+        draft::Draft,
+        repository::{ControlRepository, MAIN},
+    };
 
     fn uses(kept: &Kept) -> Option<usize> {
         kept.0.lock().as_ref().map(|open| open.uses)
@@ -136,9 +139,7 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let control = ControlRepository::open(directory.path(), false).unwrap();
         let commit = |base: Option<Oid>, content: &str| {
-            let edits = vec![Edit { path: "web.yaml".to_owned(), content: Some(content.to_owned()) }];
-            let draft = Draft { edits, author: Person::stoa(), time_ms: 0, message: "a commit\n".to_owned() };
-            control.commit(base, &[draft]).unwrap().unwrap()
+            control.commit(base, &[Draft::of_file("web.yaml", content)]).unwrap().unwrap()
         };
         let first = commit(None, "1");
         assert!(control.advance(None, first).unwrap());
@@ -167,9 +168,7 @@ mod tests {
         let control = ControlRepository::open(directory.path(), false).unwrap();
         let mut base = None;
         for content in ["1", "2"] {
-            let edits = vec![Edit { path: "web.yaml".to_owned(), content: Some(content.to_owned()) }];
-            let draft = Draft { edits, author: Person::stoa(), time_ms: 0, message: "a commit\n".to_owned() };
-            let commit = control.commit(base, &[draft]).unwrap();
+            let commit = control.commit(base, &[Draft::of_file("web.yaml", content)]).unwrap();
             assert!(control.advance(base, commit.unwrap()).unwrap());
             base = commit;
         }

@@ -265,7 +265,8 @@ mod tests {
     use super::*;
     use crate::git::{
         delta::follow,
-        repository::{ControlRepository, Draft, Edit, MAIN, Person},
+        draft::{Draft, Edit, Person},
+        repository::{ControlRepository, MAIN},
     };
 
     fn git(directory: &Path, args: &[&str]) -> String {

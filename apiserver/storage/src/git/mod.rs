@@ -9,13 +9,14 @@
 //! `session` goes from one failure to the next, and `retry` says how long to wait between, `project` turns records into commits,
 //! `history` keeps what was authored at every version, `push` applies what was pushed and `waiting` what could not be applied at
 //! once, `progress` is what survives a crash, and `invalid` the part of it about refused files, `sync` and `remote` keep to a
-//! remote of record, `text` edits files. The others are Git: `repository`, which `kept` keeps open, `trees`, `walk`, `blame` and
+//! remote of record, `text` edits files. The others are Git: `repository`, which `kept` keeps open, with `draft` and `reader`, `trees`, `walk`, `blame` and
 //! `fan_out`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
 mod blame;
 mod delta;
+mod draft;
 mod fan_out;
 mod history;
 mod ids;
@@ -33,6 +34,7 @@ mod progress;
 mod project;
 mod projector;
 mod push;
+mod reader;
 mod recorded;
 mod remote;
 mod repack;

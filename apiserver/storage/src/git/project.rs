@@ -13,9 +13,11 @@ use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
 
 use super::{
     Document, GitError, InvalidFile, Layout, LayoutError, Location,
+    draft::{Draft, Edit, Person},
     history::Step,
     progress,
-    repository::{Content, ControlRepository, Draft, Edit, Person, Reader},
+    reader::{Content, Reader},
+    repository::ControlRepository,
     text,
 };
 

@@ -21,7 +21,8 @@ use super::{
     invalid::{REASON, cut},
     progress::Push,
     project,
-    repository::{Content, FileChange, LARGEST_FILE},
+    reader::{Content, Good, LARGEST_FILE},
+    repository::FileChange,
     session::Session,
     text,
 };
@@ -218,17 +219,20 @@ impl Session {
         target: Oid,
     ) -> Result<Option<Refused>, GitError> {
         let path = &change.path;
-        let was_invalid = self.progress.invalid.contains_key(path);
+        let (was_invalid, good) = match self.progress.invalid.get(path) {
+            Some(invalid) => (true, invalid.good_commit()),
+            None => (false, None),
+        };
         let (name, [old, new]) = (path.clone(), [change.before, change.after]);
-        let (before, after) = self
+        let (before, after, good) = self
             .git(move |git| {
                 let reader = git.reader()?;
                 let before = old.map_or(Ok(None), |id| reader.content(id))?.map(Content::bytes);
                 let after = new.map_or(Ok(None), |id| reader.pushed(target, &name, Some(id)))?;
-                Ok((before, after))
+                let good = if was_invalid { reader.good(good, &name)? } else { from.zip(before.clone()) };
+                Ok((before, after, good))
             })
             .await?;
-        let good = self.last_good(path, before.as_deref(), from).await?;
         // A comment was written or lines were moved: nothing that counts.
         if let (Some(before), Some(Content::Bytes(after))) = (&before, &after)
             && !was_invalid
@@ -246,7 +250,7 @@ impl Session {
         &self,
         path: &str,
         pushed: Option<&Content>,
-        good: Option<&(Oid, Vec<u8>)>,
+        good: Option<&Good>,
         commit: &CommitInfo,
     ) -> Result<Result<(), IngestError>, GitError> {
         Ok(match pushed {
@@ -294,22 +298,6 @@ impl Session {
         }
         self.shared.ingest.valid_again(path).await?;
         Ok(self.progress.accept(path))
-    }
-
-    /// The file as it was last applied or written, and a commit that has it so; it was `before` in the commit `from`.
-    pub(super) async fn last_good(
-        &self,
-        path: &str,
-        before: Option<&[u8]>,
-        from: Option<Oid>,
-    ) -> Result<Option<(Oid, Vec<u8>)>, GitError> {
-        let Some(invalid) = self.progress.invalid.get(path) else {
-            return Ok(from.zip(before.map(<[u8]>::to_vec)));
-        };
-        let Some(commit) = invalid.good.as_deref().and_then(|id| Oid::from_str(id).ok()) else { return Ok(None) };
-        let path = path.to_owned();
-        let content = self.git(move |git| git.reader()?.read(commit, &path)).await?;
-        Ok(content.map(|content| (commit, content.bytes())))
     }
 
     /// Whether the object already is what the file says.

@@ -368,15 +368,13 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::git::repository::{ControlRepository, Draft, Edit, Person};
+    use crate::git::{draft::Draft, repository::ControlRepository};
 
     /// Is set where the test about syncs is the only one of its process.
     const ALONE: &str = "STOA_SYNC_TEST_ALONE";
 
     fn commit(control: &ControlRepository, base: Option<Oid>, content: &str) -> Oid {
-        let edits = vec![Edit { path: "things/web.yaml".to_owned(), content: Some(content.to_owned()) }];
-        let draft = Draft { edits, author: Person::stoa(), time_ms: 0, message: "a commit\n".to_owned() };
-        control.commit(base, &[draft]).unwrap().unwrap()
+        control.commit(base, &[Draft::of_file("things/web.yaml", content)]).unwrap().unwrap()
     }
 
     /// How often libgit2 has synced a file or a folder in this process.

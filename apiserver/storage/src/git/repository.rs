@@ -10,20 +10,22 @@ use std::{
     sync::Arc,
 };
 
-use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions};
+use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions};
 use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
 use super::{
     GitError,
-    blame::{self, Blame},
+    blame::Blame,
+    draft::Draft,
     history::{self, Appended, Batch, HISTORY},
     kept::{Kept, Lent},
     layout::{CommitInfo, Layout},
     locks,
     objects::Objects,
     packs,
-    trees::{self, Directory, Item},
+    reader::{Newest, Reader},
+    trees::{self, Item},
     walk::{Excess, Walk},
 };
 
@@ -42,72 +44,10 @@ const REFUSED: &str = "refs/stoa/refused";
 /// Settings that only libgit2 is to see: what it needs to sync what it writes makes git complain
 /// about an old setting, with every command, to whoever pushes. And the redirects of a remote are our own matter.
 const LIBGIT2_CONFIG: &str = "libgit2.config";
-const COMMITTER: &str = "Stoa";
-const DOMAIN: &str = "users.stoa.dev";
-/// A file with more bytes stands for no object: the API takes 3 MiB, and comments come on top.
-pub(super) const LARGEST_FILE: usize = 16 << 20;
 /// How many entries of trees are looked at to find what a push changed. As many files would take hours to be applied.
 pub(super) const MOST_ENTRIES: usize = 1 << 20;
 /// To find all files so many times as many entries are looked at as to find what a push changed.
 const ALL: usize = 4;
-
-/// Somebody as Git names people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Person {
-    name: String,
-    pub(super) email: String,
-}
-
-impl Person {
-    pub(super) fn stoa() -> Self {
-        Self::user(COMMITTER)
-    }
-
-    /// A Kubernetes user. Git's headers hold no control characters and no angle brackets.
-    pub(super) fn user(user: &str) -> Self {
-        let name: String = user.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
-        // Git strips these from both ends, and refuses a name of which nothing is left.
-        let name = name.trim_matches(|c: char| c.is_whitespace() || ".,:;\"\\'".contains(c));
-        let name = if name.is_empty() { "unknown" } else { name };
-        let local: String = name
-            .to_lowercase()
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || "-_.+".contains(c) { c } else { '-' })
-            .collect();
-        Self { name: name.to_owned(), email: format!("{local}@{DOMAIN}") }
-    }
-
-    fn signature(&self, time_ms: i64) -> String {
-        format!("{} <{}> {} +0000", self.name, self.email, time_ms.div_euclid(1000).max(0))
-    }
-}
-
-/// A file that gets this content, or goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Edit {
-    pub path: String,
-    pub content: Option<String>,
-}
-
-/// A commit to be made.
-#[derive(Clone, Debug)]
-pub(super) struct Draft {
-    pub edits: Vec<Edit>,
-    pub author: Person,
-    pub time_ms: i64,
-    pub message: String,
-}
-
-impl Draft {
-    /// The commit as Git stores it.
-    fn encode(&self, tree: Oid, parent: Option<Oid>) -> String {
-        let parent = parent.map(|parent| format!("parent {parent}\n")).unwrap_or_default();
-        let (author, committer) = (self.author.signature(self.time_ms), Person::stoa().signature(self.time_ms));
-        // A zero byte would end the message for some readers.
-        let message = self.message.replace('\0', " ");
-        format!("tree {tree}\n{parent}author {author}\ncommitter {committer}\n\n{message}")
-    }
-}
 
 /// A file that differs between two commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,9 +60,6 @@ pub(super) struct FileChange {
     /// The newest commit that changed it.
     pub commit: CommitInfo,
 }
-
-/// The commit that was made or read here last, and what was read of its trees.
-type Newest = Arc<Mutex<Option<(Oid, Directory)>>>;
 
 /// Whoever has a clone of it keeps others from projecting into the same repository, so that work that
 /// is still under way is never mistaken for somebody else's.
@@ -276,7 +213,7 @@ impl ControlRepository {
     /// A handle for many reads in a row.
     pub(super) fn reader(&self) -> Result<Reader, git2::Error> {
         let (newest, most_entries) = (Arc::clone(&self.newest), self.most_entries);
-        Ok(Reader { repository: self.lend()?, newest, most_entries })
+        Ok(Reader::new(self.lend()?, newest, most_entries))
     }
 
     /// All files of objects in a commit, as the ids of what is in them.
@@ -474,130 +411,6 @@ fn synced(repository: Repository, ours: &Path) -> Result<Repository, git2::Error
     config.add_file(&ours.join(LIBGIT2_CONFIG), ConfigLevel::App, true)?;
     repository.set_config(&config)?;
     Ok(repository)
-}
-
-/// Reads files. What others write meanwhile may be missing from it.
-pub(super) struct Reader {
-    repository: Lent,
-    newest: Newest,
-    most_entries: usize,
-}
-
-impl Reader {
-    /// The content of the file at `path` in a commit; `None` when there is no such file or commit.
-    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Content>, git2::Error> {
-        match self.tree(commit, |repository, tree| find(repository, tree, path))? {
-            Some(Some(id)) => self.content(id),
-            Some(None) | None => Ok(None),
-        }
-    }
-
-    /// What somebody put on main, at `path` in a commit: by its id, or else what is found there. `None` when that is nothing.
-    ///
-    /// # Errors
-    ///
-    /// That it is not found, when it should be here.
-    pub(super) fn pushed(&self, commit: Oid, path: &str, id: Option<Oid>) -> Result<Option<Content>, git2::Error> {
-        let missing =
-            || git2::Error::new(ErrorCode::NotFound, ErrorClass::Odb, format!("commit {commit} is not found"));
-        let id = match id {
-            Some(id) => Some(id),
-            None => self.tree(commit, |repository, tree| find(repository, tree, path))?.ok_or_else(missing)?,
-        };
-        let Some(id) = id else { return Ok(None) };
-        match content(&self.repository, id) {
-            Err(error) if error.code() == ErrorCode::NotFound => {
-                let names: Vec<&str> = path.split('/').collect();
-                match self.tree(commit, |repository, tree| tree.is_submodule(repository, &names))? {
-                    Some(true) => Ok(Some(Content::Submodule)),
-                    Some(false) | None => Err(error),
-                }
-            }
-            read => read.map(Some),
-        }
-    }
-
-    /// What a commit is; of `otherwise` when it is not here.
-    pub(super) fn commit_info(&self, id: Oid, otherwise: Oid) -> Result<CommitInfo, git2::Error> {
-        let found = self.repository.find_commit(id).or_else(|_| self.repository.find_commit(otherwise))?;
-        Ok(blame::info(&found))
-    }
-
-    /// Looks something up in the tree of a commit; `None` when there is no such commit.
-    fn tree<T>(
-        &self,
-        commit: Oid,
-        look: impl FnOnce(&Repository, &mut Directory) -> Result<T, git2::Error>,
-    ) -> Result<Option<T>, git2::Error> {
-        let mut newest = self.newest.lock();
-        if !matches!(*newest, Some((read, _)) if read == commit) {
-            match trees::tree_of(&self.repository, Some(commit)) {
-                Ok(tree) => *newest = Some((commit, tree)),
-                Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
-        newest.as_mut().map(|(_, tree)| look(&self.repository, tree)).transpose()
-    }
-
-    /// The paths that commits made here changed on the way from `since` to `tip`; `None` when `tip` does not come from
-    /// there, or nobody can tell.
-    pub(super) fn projected_since(
-        &self,
-        since: Oid,
-        tip: Oid,
-        layout: &dyn Layout,
-    ) -> Result<Option<BTreeSet<String>>, git2::Error> {
-        blame::projected_since(&self.repository, layout, self.most_entries, since, tip)
-    }
-
-    /// What is in a file, by its id; `None` of a submodule, and of what is not here.
-    pub(super) fn content(&self, id: Oid) -> Result<Option<Content>, git2::Error> {
-        match content(&self.repository, id) {
-            Ok(Content::Submodule) => Ok(None),
-            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
-            read => read.map(Some),
-        }
-    }
-}
-
-/// What is in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    Bytes(Vec<u8>),
-    /// More than [`LARGEST_FILE`]: so many bytes, none of which were looked at.
-    TooLarge(usize),
-    /// It is no file: its id is the name of a commit elsewhere.
-    Submodule,
-}
-
-impl Content {
-    /// The bytes. A file that is too large was written by nobody here, so there is nothing in it to be kept.
-    pub(super) fn bytes(self) -> Vec<u8> {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::TooLarge(_) | Self::Submodule => Vec::new(),
-        }
-    }
-}
-
-/// Reads a file, by its id, unless it is too large: Git packs gigabytes of zeros into a few bytes.
-///
-/// # Errors
-///
-/// That it is not found, of a file that should be here and of a submodule that has its commit elsewhere.
-pub(super) fn content(repository: &Repository, id: Oid) -> Result<Content, git2::Error> {
-    match repository.odb()?.read_header(id)? {
-        // A symbolic link is a blob too; only a submodule is a name for something elsewhere.
-        (_, kind) if kind != ObjectType::Blob => Ok(Content::Submodule),
-        (size, _) if size > LARGEST_FILE => Ok(Content::TooLarge(size)),
-        _ => Ok(Content::Bytes(repository.find_blob(id)?.content().to_vec())),
-    }
-}
-
-/// The file at `path`.
-fn find(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Option<Oid>, git2::Error> {
-    tree.file(repository, &path.split('/').collect::<Vec<_>>())
 }
 
 fn too_much(commit: Oid, excess: Excess) -> GitError {

@@ -13,12 +13,13 @@ use uuid::Uuid;
 
 use super::{
     GitError, GitStatus, RemoteError,
+    draft::{Draft, Person},
     history::Batch,
     progress::{Point, Progress, Store},
     project::{self, Index},
     projector::Shared,
     remote::{Heads, Remote},
-    repository::{ControlRepository, Draft, Person},
+    repository::ControlRepository,
     waiting::Retry,
 };
 

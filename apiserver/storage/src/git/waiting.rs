@@ -10,9 +10,10 @@ use git2::Oid;
 use tokio::time::Instant;
 
 use super::{
-    CommitInfo, GitError,
+    CommitInfo, GitError, InvalidFile,
     push::Refused,
-    repository::{Content, FileChange, Reader},
+    reader::{Content, Good, Reader},
+    repository::FileChange,
     session::Session,
 };
 
@@ -59,8 +60,7 @@ struct Again {
     commit: CommitInfo,
     /// What it says; nothing when it is removed.
     pushed: Option<Content>,
-    /// What it said when it was last applied or written, and a commit that has it so.
-    good: Option<(Oid, Vec<u8>)>,
+    good: Option<Good>,
 }
 
 impl Session {
@@ -156,18 +156,14 @@ impl Session {
     /// Reads what it takes to try a file again as it is in the commit `tip`.
     async fn read_again(&self, reader: Reader, path: &str, tip: Oid) -> Result<(Reader, Again), GitError> {
         let file = self.progress.invalid.get(path);
-        let id = |text: &str| Oid::from_str(text).ok();
         // The repository may have been replaced since.
-        let commit = file.and_then(|file| id(&file.commit)).unwrap_or(tip);
-        let good = file.and_then(|file| id(file.good.as_deref()?));
+        let commit = file.and_then(|file| Oid::from_str(&file.commit).ok()).unwrap_or(tip);
+        let good = file.and_then(InvalidFile::good_commit);
         let path = path.to_owned();
         self.git(move |_| {
             let commit = reader.commit_info(commit, tip)?;
             let pushed = reader.pushed(tip, &path, None)?;
-            let good = match good {
-                Some(good) => reader.read(good, &path)?.map(|content| (good, content.bytes())),
-                None => None,
-            };
+            let good = reader.good(good, &path)?;
             Ok((reader, Again { commit, pushed, good }))
         })
         .await

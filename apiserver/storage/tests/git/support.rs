@@ -55,7 +55,7 @@ impl Clock for Still {
 
 pub(crate) fn write(key: &str, change: Change, user: &str, verb: &str) -> Write {
     let origin = Origin { user: user.into(), verb: verb.into(), message: String::new() };
-    Write { key: Key::new(key), expect: Expect::Any, change, fence: None, origin }
+    Write { origin, ..Write::new(Key::new(key), Expect::Any, change) }
 }
 
 fn thing(name: &str, spec: &str, status: &str, user: &str) -> Write {

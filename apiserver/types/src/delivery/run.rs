@@ -95,12 +95,34 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// To do this with a stack in a workspace, each by its name; everything else is as it is where nobody says otherwise.
+    pub fn new(stack: impl Into<String>, workspace: impl Into<String>, operation: Operation) -> Self {
+        Self {
+            description: None,
+            owners: Vec::new(),
+            stack: stack.into(),
+            workspace: workspace.into(),
+            operation,
+            of: None,
+            version: None,
+            plan: None,
+            release: None,
+            import: None,
+            parameters: BTreeMap::new(),
+            require_approval: false,
+            allow_mass_deletion: false,
+            retry: Vec::new(),
+            forget_clusters: Vec::new(),
+            on_conflict: OnConflict::default(),
+            cancel: false,
+            timeout: default_timeout(),
+            ttl_seconds_after_finished: None,
+        }
+    }
+
     /// The operation whose plan the run makes: its own, or for a Preview that which it is of.
     pub fn planned(&self) -> Operation {
-        match self.operation {
-            Operation::Preview => self.of.unwrap_or(Operation::Apply),
-            own => own,
-        }
+        self.operation.planned(self.of)
     }
 }
 
@@ -183,6 +205,14 @@ impl Operation {
             Self::Destroy => "destroy",
             Self::Rollback => "rollback",
             Self::Import => "import",
+        }
+    }
+
+    /// The operation whose plan is made: this one, or for a Preview that which it is `of`.
+    pub fn planned(self, of: Option<Self>) -> Self {
+        match self {
+            Self::Preview => of.unwrap_or(Self::Apply),
+            own => own,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use stoa_engine::problem::reason;
 use stoa_runtime::conformance::delete;
-use stoa_runtime::{ApplyRequest, Deleted, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, GOING, RuntimeError};
 
 use super::*;
 
@@ -17,8 +17,7 @@ async fn what_is_being_deleted_is_made_anew_once_it_is_gone() {
     deployment.brings(&wanted).await;
     let before = deployment.uid("web");
     deployment.main.begin_to_remove("shop", "web");
-    let why = "what is there is being deleted, and has to be gone first".to_owned();
-    assert_eq!(deployment.planned(&wanted).await, [("web".to_owned(), Action::Create, Some(why))]);
+    assert_eq!(deployment.planned(&wanted).await, [("web".to_owned(), Action::Create, Some(GOING.to_owned()))]);
     let held = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(deployment.uid("web"), before);

@@ -15,7 +15,7 @@ use stoa_engine::{
 
 use super::{FINISH, FakeCloud, Operation, Place, Stored};
 use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject,
+    Applied, ApplyRequest, Deleted, Finished, Found, GOING, Grant, Health, HealthReport, HeldReport, KubernetesObject,
     LostCall, ReadRequest, Runtime, RuntimeError,
 };
 
@@ -212,7 +212,7 @@ impl Runtime for FakeRuntime {
     ) -> Result<Preview, RuntimeError> {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
         if live.is_some_and(is_going) {
-            return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
+            return Ok(Preview::Unverified(GOING.to_owned()));
         }
         check(request.desired)?;
         let namespace = ObjectRef::of(&request.desired.attributes).map(|object| object.namespace).unwrap_or_default();

@@ -146,11 +146,8 @@ fn apiserver_command(cluster: &Cluster, state: &State, binary: &Path) -> Command
         "--profiling=false",
     ]);
     command.arg(format!("--secure-port={}", state.apiserver_port));
-    command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
+    etcd_flags(&mut command, cluster, state, "apiserver-etcd-client");
     for (flag, file) in [
-        ("etcd-cafile", "etcd-ca.crt"),
-        ("etcd-certfile", "apiserver-etcd-client.crt"),
-        ("etcd-keyfile", "apiserver-etcd-client.key"),
         ("tls-cert-file", "apiserver.crt"),
         ("tls-private-key-file", "apiserver.key"),
         ("client-ca-file", "ca.crt"),
@@ -194,6 +191,15 @@ fn controller_manager_command(cluster: &Cluster, state: &State, binary: &Path) -
         path_flag(&mut command, flag, &pki.join(file));
     }
     command
+}
+
+/// The flags for the test bed's etcd, which all API servers have by the same names; `client` is the name of the certificate.
+pub(super) fn etcd_flags(command: &mut Command, cluster: &Cluster, state: &State, client: &str) {
+    let pki = cluster.pki();
+    command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
+    path_flag(command, "etcd-cafile", &pki.join("etcd-ca.crt"));
+    path_flag(command, "etcd-certfile", &pki.join(format!("{client}.crt")));
+    path_flag(command, "etcd-keyfile", &pki.join(format!("{client}.key")));
 }
 
 /// Adds `--flag=path` without demanding that the path be UTF-8.

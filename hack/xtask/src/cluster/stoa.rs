@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::control_plane::path_flag;
+use super::control_plane::{etcd_flags, path_flag};
 use super::state::StoaState;
 use super::{Cluster, State, pki};
 use crate::binaries::StoaBinaries;
@@ -184,14 +184,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
         path_flag(&mut command, "shared-dir", &data);
         path_flag(&mut command, "data-dir", &data.join(format!("replica-{replica}")));
         path_flag(&mut command, "sealing-key-file", &pki.join(pki::SEALING_KEY));
-        command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
-        for (flag, file) in [
-            ("etcd-cafile", "etcd-ca.crt"),
-            ("etcd-certfile", "stoa-etcd-client.crt"),
-            ("etcd-keyfile", "stoa-etcd-client.key"),
-        ] {
-            path_flag(&mut command, flag, &pki.join(file));
-        }
+        etcd_flags(&mut command, cluster, state, "stoa-etcd-client");
     } else {
         path_flag(&mut command, "data-dir", &data);
     }

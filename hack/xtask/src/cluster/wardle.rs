@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::control_plane::path_flag;
+use super::control_plane::{etcd_flags, path_flag};
 use super::state::WardleState;
 use super::{Cluster, State, pki};
 use crate::binaries;
@@ -105,7 +105,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path, log: Ward
     if sample_apiserver.pid().is_none() {
         eprintln!("starting sample-apiserver …");
         let mut command = server_command(cluster, &reference, reference_port, &audit_logs(&cluster.dir)[0]);
-        etcd_flags(&mut command, cluster, state);
+        etcd_flags(&mut command, cluster, state, "apiserver-etcd-client");
         for flag in ["authentication-kubeconfig", "authorization-kubeconfig"] {
             path_flag(&mut command, flag, &cluster.kubeconfig());
         }
@@ -118,7 +118,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path, log: Ward
     match log {
         WardleLog::Memory => {}
         WardleLog::Local => path_flag(&mut command, "data-dir", &cluster.dir.join("wardle")),
-        WardleLog::Etcd => etcd_flags(&mut command, cluster, state),
+        WardleLog::Etcd => etcd_flags(&mut command, cluster, state, "apiserver-etcd-client"),
     }
     ours.spawn(&mut command)?;
     ours.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
@@ -137,18 +137,6 @@ fn server_command(cluster: &Cluster, binary: &Path, port: u16, audit_log: &Path)
     path_flag(&mut command, "audit-policy-file", &cluster.dir.join("wardle-audit-policy.yaml"));
     path_flag(&mut command, "audit-log-path", audit_log);
     command
-}
-
-/// The flags for the test bed's etcd, which both have by the same names.
-fn etcd_flags(command: &mut Command, cluster: &Cluster, state: &State) {
-    command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
-    for (flag, file) in [
-        ("etcd-cafile", "etcd-ca.crt"),
-        ("etcd-certfile", "apiserver-etcd-client.crt"),
-        ("etcd-keyfile", "apiserver-etcd-client.key"),
-    ] {
-        path_flag(command, flag, &cluster.pki().join(file));
-    }
 }
 
 fn manifests(port: u16, ca_pem: &str) -> String {

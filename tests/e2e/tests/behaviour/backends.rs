@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::fixture::{Organization, config_maps, workspace};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 use stoa_test_s3::{REGION, S3Server};
 
@@ -32,7 +32,11 @@ fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
 
 /// Makes a Backend in the bucket `documents`, which is reached at this URL; its name.
 pub(crate) fn in_bucket(organization: &Organization, bucket: &S3Server, url: &str) -> String {
-    let kubectl = Cluster::shared().kubectl();
+    create(&Cluster::shared().kubectl(), organization, bucket, &format!("endpoint: \"{url}\""))
+}
+
+/// Makes a Backend in the bucket `documents`, with these other fields of its `s3`, as in YAML; its name.
+fn create(kubectl: &Kubectl, organization: &Organization, bucket: &S3Server, fields: &str) -> String {
     let backend = format!("{}-s3", organization.name);
     kubectl.create(&format!(
         "apiVersion: platform.stoa.dev/v1alpha1
@@ -40,7 +44,7 @@ kind: Backend
 metadata: {{name: {backend}}}
 spec:
   type: S3
-  s3: {{bucket: documents, region: {REGION}, endpoint: \"{url}\"}}
+  s3: {{bucket: documents, region: {REGION}, {fields}}}
   accessKey: {id}
   secretKey: {key}
 ",
@@ -82,36 +86,15 @@ fn documents_are_in_the_bucket_that_the_backend_names_and_its_keys_in_a_secret()
     let kubectl = server.kubectl();
     let organization = Organization::create(&server);
     let name = organization.name.as_str();
-    let backend = format!("{name}-s3");
-    let wait = |what: &str| kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", what]);
-    kubectl.create(&format!(
-        "apiVersion: platform.stoa.dev/v1alpha1
-kind: Backend
-metadata: {{name: {backend}}}
-spec:
-  type: S3
-  s3: {{bucket: documents, prefix: team, region: {REGION}, endpoint: \"{url}\"}}
-  accessKey: {id}
-  secretKey: {key}
-",
-        url = bucket.url(),
-        id = bucket.access_key,
-        key = bucket.secret_key
-    ));
-    wait(&format!("backend/{backend}"));
+    let fields = format!("prefix: team, endpoint: \"{}\"", bucket.url());
+    let backend = create(&kubectl, &organization, &bucket, &fields);
+    kubectl.apply(&workspace(&backend, &backend, &server.target(&organization.deploy)));
     kubectl.apply(&format!(
-        "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {backend}}}
-spec:
-  backend: {{name: {backend}}}
-{target}---
-apiVersion: config.stoa.dev/v1alpha1
+        "apiVersion: config.stoa.dev/v1alpha1
 kind: Stack
 metadata: {{name: web, namespace: {name}}}
 spec: {{project: {name}, workspaces: [{backend}]}}
-",
-        target = server.target(&organization.deploy)
+"
     ));
     let namespace = format!("{name}-web");
     organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 2, "first"));

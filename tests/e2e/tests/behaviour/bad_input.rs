@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, git};
 
 use crate::PATIENCE;
 
@@ -329,10 +329,7 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
 fn kind_that_kubernetes_does_not_have_is_told_with_its_place_and_nothing_is_committed() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
-    let repository = organization.deploy.to_str().unwrap().to_owned();
-    let tips = || {
-        stoa_e2e::run(std::process::Command::new("git").args(["--git-dir", &repository, "for-each-ref", "refs/heads"]))
-    };
+    let tips = || git(&organization.deploy, &["for-each-ref", "refs/heads"]);
     let before = tips();
     let id = "apps/v1:Deploymnt:app:web";
     let spec = config_maps("app", 2, "a")
@@ -526,10 +523,7 @@ fn failed_run_leaves_what_was_deployed_as_it_was() {
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("app", 2, "a"));
     organization.succeed("web", "Apply", "");
-    let tip = || {
-        let repository = organization.deploy.to_str().unwrap().to_owned();
-        stoa_e2e::run(std::process::Command::new("git").args(["--git-dir", &repository, "rev-parse", "main"]))
-    };
+    let tip = || git(&organization.deploy, &["rev-parse", "main"]);
     let before = tip();
     organization.stack("web", "resources: {}\n");
     organization.fail("web", "Apply", "");

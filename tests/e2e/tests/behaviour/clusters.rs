@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{ANY_FIELDS, Organization, condition, widgets};
+use stoa_e2e::fixture::{ANY_FIELDS, Organization, condition, widgets, workspace};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
 
 /// The second control plane, which the tests of this file share. It ends with the last of them.
@@ -118,14 +118,8 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
     assert!(key.len() > 40 && !runs.contains(key));
 
     // It does not come back, and leaves the workspace. The resources that went there have left the Spec before.
-    here.apply(&format!(
-        "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec: {{backend: {{name: {name}}}, kubernetes: {{clusters: [{{name: main, inCluster: true}}]}}}}
-",
-        name = organization.name
-    ));
+    let name = &organization.name;
+    here.apply(&workspace(name, name, "  kubernetes: {clusters: [{name: main, inCluster: true}]}\n"));
     let all = spec(&namespace, "b", false);
     let remaining: Vec<&str> = all.split("- id: ").filter(|part| !part.contains("cluster: east")).collect();
     organization.stack("web", &remaining.join("- id: "));

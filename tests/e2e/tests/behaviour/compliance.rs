@@ -149,11 +149,9 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {name}}}]
     assert_eq!(compliance["commit"], commit);
 
     // Flux is at the commit, and Argo CD at a later one of somebody else.
-    let clone = Repository::new();
-    let deploy = world.organization.deploy.to_str().unwrap();
-    clone.git(&["pull", "--quiet", deploy, "main"]);
+    let clone = Repository::clone_of(&world.organization.deploy);
     let later = clone.commit("README.md", "What is deployed.\n");
-    clone.git(&["push", "--quiet", deploy, "HEAD:main"]);
+    clone.git(&["push", "--quiet"]);
     world.flux(&commit, &commit, ["True", "ReconciliationSucceeded", "Applied revision"]);
     world.argo(&later, "Progressing");
     let (message, _) = world.complies("False", "Reconciling");

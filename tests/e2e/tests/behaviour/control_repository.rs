@@ -3,20 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Server as _, Standalone, eventually, run};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
+use stoa_e2e::{Server as _, Standalone, eventually, git};
 
 use crate::PATIENCE;
 
+/// Runs git in the control repository.
+fn control(server: &Standalone, args: &[&str]) -> String {
+    git(&server.data().join("control.git"), args)
+}
+
 fn log(server: &Standalone, path: &str) -> Vec<String> {
-    let repository = server.data().join("control.git");
-    let text = run(Command::new("git").arg("--git-dir").arg(repository).args([
-        "log",
-        "--format=%an|%cn|%s|%(trailers:key=Resource-Version,valueonly,separator=)",
-        "main",
-        "--",
-        path,
-    ]));
+    let format = "--format=%an|%cn|%s|%(trailers:key=Resource-Version,valueonly,separator=)";
+    let text = control(server, &["log", format, "main", "--", path]);
     text.lines().map(str::to_owned).collect()
 }
 
@@ -28,40 +27,41 @@ fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String
 }
 
 /// A clone that people work in.
-struct Clone {
-    folder: tempfile::TempDir,
-}
+struct Clone(Repository);
 
 impl Clone {
     fn of(server: &Standalone) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        run(Command::new("git").args(["clone", "--quiet"]).arg(server.data().join("control.git")).arg(folder.path()));
-        Self { folder }
+        Self(Repository::clone_of(server.data().join("control.git")))
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
+        self.0.path().join(file)
     }
 
     fn git(&self, args: &[&str]) -> String {
-        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
-        run(Command::new("git").arg("-C").arg(self.folder.path()).args(identity).args(args))
+        self.0.git(args)
     }
 
-    /// Changes a file, commits it and pushes; others may have pushed meanwhile.
-    fn push(&self, file: &str, change: impl Fn(&Path), message: &str) {
+    /// Commits something on top of main and pushes it; others may have pushed meanwhile.
+    fn land(&self, commit: impl Fn()) {
         eventually("a push", PATIENCE, || {
             self.git(&["pull", "--quiet", "--rebase"]);
-            change(&self.path(file));
-            self.git(&["add", "--all"]);
-            self.git(&["commit", "--quiet", "--message", message]);
-            let push =
-                Command::new("git").arg("-C").arg(self.folder.path()).args(["push", "--quiet"]).output().unwrap();
+            commit();
+            let push = Command::new("git").arg("-C").arg(self.0.path()).args(["push", "--quiet"]).output().unwrap();
             if push.status.success() {
                 return Some(());
             }
             self.git(&["reset", "--quiet", "--hard", "@{upstream}"]);
             None
+        });
+    }
+
+    /// Changes a file, commits it and pushes.
+    fn push(&self, file: &str, change: impl Fn(&Path), message: &str) {
+        self.land(|| {
+            change(&self.path(file));
+            self.git(&["add", "--all"]);
+            self.git(&["commit", "--quiet", "--message", message]);
         });
     }
 
@@ -107,10 +107,7 @@ fn every_write_is_a_commit_by_its_user_with_its_version() {
     assert!(versions[2] <= version(&created) && versions[0] <= version(&patched), "{versions:?}");
 
     // Files are for people: what they wrote, and nothing else.
-    let text = run(Command::new("git")
-        .arg("--git-dir")
-        .arg(server.data().join("control.git"))
-        .args(["show", &format!("main:{file}")]));
+    let text = control(&server, &["show", &format!("main:{file}")]);
     for wanted in ["kind: Stack", "name: web", "tier: front", "description: The shop window"] {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
     }
@@ -305,15 +302,8 @@ fn git_revert_and_push_is_an_undo() {
     wait_for_commits(&server, &file, 2);
     let clone = Clone::of(&server);
     let mistake = clone.git(&["log", "-1", "--format=%H", "--", &file]).trim().to_owned();
-    eventually("a push", PATIENCE, || {
-        clone.git(&["pull", "--quiet", "--rebase"]);
+    clone.land(|| {
         clone.git(&["revert", "--no-edit", &mistake]);
-        let push = Command::new("git").arg("-C").arg(clone.folder.path()).args(["push", "--quiet"]).output().unwrap();
-        if push.status.success() {
-            return Some(());
-        }
-        clone.git(&["reset", "--quiet", "--hard", "@{upstream}"]);
-        None
     });
     kubectl.watch("", &format!("organization/{name}"), PATIENCE, |organization| {
         (organization["spec"]["description"] == "A test").then_some(())

@@ -1,7 +1,7 @@
 //! An organization creates its namespace, owns it, and takes it along.
 
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Server, Standalone, unique};
+use stoa_e2e::{Cluster, Server, Standalone, git, unique};
 
 use crate::PATIENCE;
 
@@ -119,15 +119,7 @@ fn infrastructure_follows_the_policy(server: &dyn Server, is_live: &dyn Fn(&Orga
 }
 
 fn files(organization: &Organization) -> String {
-    let git_dir = organization.deploy.to_str().unwrap();
-    stoa_e2e::run(std::process::Command::new("git").args([
-        "--git-dir",
-        git_dir,
-        "ls-tree",
-        "-r",
-        "--name-only",
-        "main",
-    ]))
+    git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"])
 }
 
 #[test]

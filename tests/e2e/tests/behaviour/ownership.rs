@@ -1,10 +1,7 @@
 //! Two stacks that name one object: it is one's, until the other takes it over on purpose.
 
-use std::path::Path;
-use std::process::Command;
-
 use stoa_e2e::fixture::{Organization, config_maps, config_maps_in};
-use stoa_e2e::{Cluster, Server, Standalone, run};
+use stoa_e2e::{Cluster, Server, Standalone, git};
 
 /// A ConfigMap in the organization's namespace, with this value and extension.
 fn shared(organization: &Organization, value: &str, extension: &str) -> String {
@@ -62,7 +59,6 @@ fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> 
 
 #[test]
 fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_on_its_own() {
-    let git = |repository: &Path, args: &[&str]| run(Command::new("git").arg("--git-dir").arg(repository).args(args));
     an_object_is_one_stacks(&*Standalone::shared(), |organization| {
         let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
         files.lines().map(|file| git(&organization.deploy, &["show", &format!("main:{file}")])).collect()
@@ -130,8 +126,7 @@ fn theirs(namespace: &str) -> String {
 #[test]
 fn a_namespace_is_kept_for_what_another_stack_owns_in_it_on_its_own() {
     a_namespace_is_kept_for_what_others_own_in_it(&*Standalone::shared(), |organization, namespace| {
-        let list = ["ls-tree", "-r", "--name-only", "main"];
-        let files = run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(list));
+        let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
         let mut files: Vec<&str> = files.lines().filter(|file| file.contains(namespace)).collect();
         files.sort_unstable();
         files.join(" ")

@@ -1,46 +1,26 @@
 //! Pull requests of a real Git server: what they would change is told there, and what is deployed is proposed by them.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, eventually, run, skipped};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps, workspace};
+use stoa_e2e::{Cluster, Kubectl, Server as _, eventually, skipped};
 use stoa_test_gitea::{GiteaServer, STRANGER, USER};
-use tempfile::TempDir;
 
 use crate::PATIENCE;
 
 /// A clone of a repository, as somebody who may push there.
-struct Clone(TempDir);
+struct Clone(Repository);
 
 impl Clone {
     fn new(address: &str, user: &str) -> Self {
-        let clone = Self(tempfile::tempdir().unwrap());
-        let address = GiteaServer::with_password(address, user);
-        run(Command::new("git").args(["clone", "--quiet", &address]).arg(clone.folder()));
-        clone
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.0.path().join("clone")
-    }
-
-    fn git(&self, args: &[&str]) -> String {
-        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
-        run(Command::new("git").arg("-C").arg(self.folder()).args(identity).args(args))
+        Self(Repository::clone_of(GiteaServer::with_password(address, user)))
     }
 
     /// Commits a file on a branch and pushes that; the commit.
     fn push(&self, branch: &str, path: &str, text: &str) -> String {
-        self.git(&["checkout", "--quiet", "-B", branch]);
-        let file = self.folder().join(path);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text).unwrap();
-        self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--message", path]);
-        self.git(&["push", "--quiet", "origin", branch]);
-        self.git(&["rev-parse", "HEAD"]).trim().to_owned()
+        self.0.git(&["checkout", "--quiet", "-B", branch]);
+        let commit = self.0.commit(path, text);
+        self.0.git(&["push", "--quiet", "origin", branch]);
+        commit
     }
 }
 
@@ -227,21 +207,19 @@ fn changes_are_deployed_once_their_pull_request_is_merged() {
     secret(&kubectl, name, &gitea);
     organization.stack("web", &config_maps(&deployed, 1, "a"));
     kubectl.run(&["delete", "stack/web", "--namespace", name]);
-    kubectl.apply(&format!(
-        "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}-reviewed}}
-spec:
-  backend: {{name: {name}}}
-  gitops:
+    let target = format!(
+        "  gitops:
     repository: \"{address}\"
     branch: main
     directory: stage
     secretRef: {{namespace: {name}, name: forge}}
     mode: PullRequest
     pullRequest: {{provider: Gitea}}
----
-apiVersion: config.stoa.dev/v1alpha1
+"
+    );
+    kubectl.apply(&workspace(&format!("{name}-reviewed"), name, &target));
+    kubectl.apply(&format!(
+        "apiVersion: config.stoa.dev/v1alpha1
 kind: Stack
 metadata: {{name: reviewed, namespace: {name}}}
 spec: {{project: {name}, path: apps/web, workspaces: [{name}-reviewed]}}

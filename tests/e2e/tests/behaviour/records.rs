@@ -5,17 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, git, run};
 
 use crate::PATIENCE;
 
 /// What is said of a format that there is not.
 const UNKNOWN_FORMAT: &str = "format: Unsupported value: \"xml\"";
-
-fn git(repository: &Path, args: &[&str]) -> String {
-    run(Command::new("git").arg("--git-dir").arg(repository).args(args))
-}
 
 fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
@@ -212,15 +208,10 @@ fn resources_are_recorded_as_they_were_when_they_were_applied() {
     assert!(record["spec"]["lastAppliedTime"].is_string(), "{record:#}");
 
     // What becomes of the infrastructure afterwards is not looked at.
-    let clone = tempfile::tempdir().unwrap();
-    run(Command::new("git").args(["clone", "--quiet"]).arg(&organization.deploy).arg(clone.path()));
-    let at = |args: &[&str]| {
-        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
-        run(Command::new("git").arg("-C").arg(clone.path()).args(identity).args(args))
-    };
-    at(&["rm", "--quiet", "-r", "."]);
-    at(&["commit", "--quiet", "--message", "Remove everything"]);
-    at(&["push", "--quiet"]);
+    let clone = Repository::clone_of(&organization.deploy);
+    clone.git(&["rm", "--quiet", "-r", "."]);
+    clone.git(&["commit", "--quiet", "--message", "Remove everything"]);
+    clone.git(&["push", "--quiet"]);
     let object = format!("resource/{}", record["metadata"]["name"].as_str().unwrap());
     let again = kubectl.get(&[&object, "--namespace", name]);
     assert_eq!(&again, record);

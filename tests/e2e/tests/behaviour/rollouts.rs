@@ -3,18 +3,12 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server, Standalone, run};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, git};
 
 use crate::PATIENCE;
-
-fn git(repository: &Path, args: &[&str]) -> String {
-    run(Command::new("git").arg("--git-dir").arg(repository).args(args))
-}
 
 fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
@@ -352,15 +346,11 @@ fn what_somebody_changed_by_hand_in_git_is_seen_and_taken_back() {
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 2, "wanted"));
     organization.succeed("web", "Apply", "");
-    let clone = tempfile::tempdir().unwrap();
-    run(Command::new("git").args(["clone", "--quiet"]).arg(&organization.deploy).arg(clone.path()));
-    let file = clone.path().join("web/configmap-c0.yaml");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text.replace("wanted", "by-hand")).unwrap();
-    let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
-    for args in [&["commit", "--quiet", "--all", "--message", "Change it by hand"][..], &["push", "--quiet"]] {
-        run(Command::new("git").arg("-C").arg(clone.path()).args(identity).args(args));
-    }
+    let clone = Repository::clone_of(&organization.deploy);
+    let file = "web/configmap-c0.yaml";
+    let text = fs::read_to_string(clone.path().join(file)).unwrap();
+    clone.commit(file, &text.replace("wanted", "by-hand"));
+    clone.git(&["push", "--quiet"]);
     let live = || git(&organization.deploy, &["show", "main:web/configmap-c0.yaml"]);
     assert!(live().contains("by-hand"), "{}", live());
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ring::hmac;
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
 use stoa_e2e::{Cluster, Server as _, eventually, run, unique};
 use stoa_git::testing::GitServer;
 
@@ -17,8 +17,9 @@ const TOKEN: &str = "signs-the-deliveries";
 
 /// A Git server with a repository, and a clone of that.
 struct Scene {
-    folder: tempfile::TempDir,
+    clone: Repository,
     server: GitServer,
+    _folder: tempfile::TempDir,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -29,32 +30,15 @@ impl Scene {
         run(Command::new("git").current_dir(folder.path()).args(bare));
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let server = runtime.block_on(GitServer::start(folder.path(), PASSWORD, None));
-        let scene = Self { folder, server, _runtime: runtime };
-        run(Command::new("git").args(["clone", "--quiet"]).arg(scene.url_for_people()).arg(scene.clone_folder()));
-        scene
-    }
-
-    fn clone_folder(&self) -> std::path::PathBuf {
-        self.folder.path().join("clone")
-    }
-
-    fn url_for_people(&self) -> String {
-        self.server.url("http", "config.git").replace("://", &format!("://bot:{PASSWORD}@"))
+        let url_for_people = server.url("http", "config.git").replace("://", &format!("://bot:{PASSWORD}@"));
+        Self { clone: Repository::clone_of(url_for_people), server, _folder: folder, _runtime: runtime }
     }
 
     /// Commits a file and pushes it; the commit.
     fn push(&self, path: &str, text: &str) -> String {
-        let file = self.clone_folder().join(path);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text).unwrap();
-        let git = |args: &[&str]| {
-            let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
-            run(Command::new("git").arg("-C").arg(self.clone_folder()).args(identity).args(args))
-        };
-        git(&["add", "--all"]);
-        git(&["commit", "--quiet", "--message", path]);
-        git(&["push", "--quiet", "origin", "HEAD:main"]);
-        git(&["rev-parse", "HEAD"]).trim().to_owned()
+        let commit = self.clone.commit(path, text);
+        self.clone.git(&["push", "--quiet", "origin", "HEAD:main"]);
+        commit
     }
 }
 

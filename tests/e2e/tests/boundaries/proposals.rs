@@ -6,9 +6,9 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::fixture::{Organization, config_maps, workspace};
 use stoa_e2e::repeat::{Random, repeat, seed};
-use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, run, skipped};
+use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, git, run, skipped};
 use stoa_failpoint::{OF_GIT, OF_PROPOSALS, RUNNER, SERVER};
 use stoa_test_gitea::{GiteaServer, USER};
 
@@ -32,20 +32,16 @@ impl<'a> Proposing<'a> {
         let name = &organization.name;
         let address = gitea.create(name);
         kubectl.apply_secret(name, "forge", &[("username", USER), ("password", &gitea.token)]);
-        kubectl.apply(&format!(
-            "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  gitops:
+        let target = format!(
+            "  gitops:
     repository: \"{address}\"
     branch: main
     secretRef: {{namespace: {name}, name: forge}}
     mode: PullRequest
     pullRequest: {{provider: Gitea}}
 "
-        ));
+        );
+        kubectl.apply(&workspace(name, name, &target));
         Self { gitea, kubectl, organization, address }
     }
 
@@ -101,7 +97,7 @@ spec:
         let address = GiteaServer::with_password(&self.address, USER);
         run(Command::new("git").args(["clone", "--quiet", "--bare", &address]).arg(folder.path()));
         let format = "--format=%(trailers:key=Stoa-Run,valueonly,separator=%x2C)";
-        let log = run(Command::new("git").arg("--git-dir").arg(folder.path()).args(["log", format, "main"]));
+        let log = git(folder.path(), &["log", format, "main"]);
         let mut commits = BTreeMap::new();
         for uid in log.lines().filter(|uid| !uid.is_empty()) {
             *commits.entry(uid.to_owned()).or_default() += 1;

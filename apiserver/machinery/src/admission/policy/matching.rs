@@ -74,8 +74,7 @@ impl Constraints {
         namespaces: &dyn Namespaces,
     ) -> Result<bool, ApiError> {
         let objects = self.objects.as_ref().map_err(ApiError::internal)?;
-        let selected = |object: Option<&Object>| object.is_some_and(|o| selector::matches_object(objects, o));
-        if !objects.is_empty() && !selected(object) && !selected(attributes.old_object) {
+        if !selector::matches_either(objects, object, attributes.old_object) {
             return Ok(false);
         }
         if self.excluded.iter().any(|rule| rule.matches(attributes)) {

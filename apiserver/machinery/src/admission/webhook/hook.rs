@@ -258,8 +258,7 @@ impl Hook {
             return Ok(false);
         }
         let objects = self.objects.as_ref().map_err(ApiError::internal)?;
-        let selected = |object: Option<&Object>| object.is_some_and(|o| selector::matches_object(objects, o));
-        if !objects.is_empty() && !selected(object) && !selected(attributes.old_object) {
+        if !selector::matches_either(objects, object, attributes.old_object) {
             return Ok(false);
         }
         let selector = self.namespaces.as_ref().map_err(ApiError::internal)?;

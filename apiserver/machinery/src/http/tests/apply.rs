@@ -61,20 +61,13 @@ async fn conflicts_name_every_field_and_its_owner() {
     let server = Server::start().await;
     server.apply(A, "fieldManager=me", &configuration(json!({"size": 1, "owner": "me"}))).await;
     let answer = server.apply(A, "fieldManager=you", &configuration(json!({"size": 2}))).await;
-    assert_eq!(
-        answer.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "Apply failed with 1 conflict: conflict with \"me\": .spec.size",
-            "reason": "Conflict",
-            "details": {
-                "causes": [{"reason": "FieldManagerConflict", "message": "conflict with \"me\"", "field": ".spec.size"}],
-            },
-            "code": 409,
-        })
+    answer.assert_failure(
+        409,
+        "Conflict",
+        "Apply failed with 1 conflict: conflict with \"me\": .spec.size",
+        &json!({
+            "causes": [{"reason": "FieldManagerConflict", "message": "conflict with \"me\"", "field": ".spec.size"}],
+        }),
     );
     server.merge(&format!("{A}?fieldManager=patcher"), &json!({"spec": {"size": 3}})).await;
     server.apply(A, "fieldManager=you", &configuration(json!({"size": 2, "owner": "you"}))).await.assert_status(

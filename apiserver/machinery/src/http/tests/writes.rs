@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Server, TABLE, gadget};
-use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Origin, Write};
+use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Write};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
 const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
@@ -46,18 +46,11 @@ async fn taken_name_is_a_conflict() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 1)).await;
     let answer = server.post(GADGETS, &gadget("a", 1)).await;
-    assert_eq!(
-        answer.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "gadgets.test.dev \"a\" already exists",
-            "reason": "AlreadyExists",
-            "details": {"name": "a", "group": "test.dev", "kind": "gadgets"},
-            "code": 409,
-        })
+    answer.assert_failure(
+        409,
+        "AlreadyExists",
+        "gadgets.test.dev \"a\" already exists",
+        &json!({"name": "a", "group": "test.dev", "kind": "gadgets"}),
     );
 }
 
@@ -117,19 +110,7 @@ async fn json_patch_applies_or_is_invalid() {
     .await;
     assert_eq!((answer.code, &answer.json()["spec"]["size"]), (StatusCode::OK, &json!(2)));
     let failed = patch(json!([{"op": "test", "path": "/spec/size", "value": 1}])).await;
-    assert_eq!(
-        failed.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "the server rejected our request due to an error in our request",
-            "reason": "Invalid",
-            "details": {},
-            "code": 422,
-        })
-    );
+    failed.assert_failure(422, "Invalid", "the server rejected our request due to an error in our request", &json!({}));
     assert_eq!(patch(json!({"spec": {}})).await.code, StatusCode::BAD_REQUEST);
     assert_eq!(server.get(A).await.json(), answer.json());
 }
@@ -190,13 +171,11 @@ async fn fields_that_a_later_version_stored_are_not_the_clients() {
     let mut later = gadget("a", 1);
     later["metadata"]["namespace"] = json!("shop");
     later["spec"]["colour"] = json!("red");
-    let write = Write {
-        key: Key::new("/registry/test.dev/gadgets/shop/a"),
-        expect: Expect::Absent,
-        change: Change::Put(later.to_string().into()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let write = Write::new(
+        Key::new("/registry/test.dev/gadgets/shop/a"),
+        Expect::Absent,
+        Change::Put(later.to_string().into()),
+    );
     log.append(write).await.unwrap();
     let server = Server::over(log, jiff::Timestamp::now).await;
     for validation in ["Strict", "Warn"] {
@@ -222,13 +201,8 @@ async fn fields_that_a_later_version_stored_are_not_the_clients() {
 #[tokio::test]
 async fn what_does_not_decode_is_told_by_its_name_and_deleted_on_demand() {
     let log = Arc::new(MemoryLog::new());
-    let write = Write {
-        key: Key::new("/registry/test.dev/gadgets/shop/a"),
-        expect: Expect::Absent,
-        change: Change::Put("not JSON".into()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let write =
+        Write::new(Key::new("/registry/test.dev/gadgets/shop/a"), Expect::Absent, Change::Put("not JSON".into()));
     log.append(write).await.unwrap();
     let server = Server::over(log, jiff::Timestamp::now).await;
     let deleted = server.send("DELETE", A, &[], "").await;
@@ -274,26 +248,19 @@ async fn dry_run_stores_nothing() {
 async fn wrong_write_options_are_told() {
     let server = Server::start().await;
     let answer = server.post(&format!("{GADGETS}?dryRun=Some"), &gadget("a", 1)).await;
-    assert_eq!(
-        answer.json(),
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
-            "reason": "Invalid",
-            "details": {
-                "group": "meta.k8s.io",
-                "kind": "CreateOptions",
-                "causes": [{
-                    "reason": "FieldValueNotSupported",
-                    "message": "Unsupported value: [\"Some\"]: supported values: \"All\"",
-                    "field": "dryRun",
-                }],
-            },
-            "code": 422,
-        })
+    answer.assert_failure(
+        422,
+        "Invalid",
+        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
+        &json!({
+            "group": "meta.k8s.io",
+            "kind": "CreateOptions",
+            "causes": [{
+                "reason": "FieldValueNotSupported",
+                "message": "Unsupported value: [\"Some\"]: supported values: \"All\"",
+                "field": "dryRun",
+            }],
+        }),
     );
 }
 

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::{
     super::{
         path::PathElement,
-        schema::{ListRelationship, ListType, MapType, Reading, Schema, TypeId, View},
+        schema::{ListType, MapType, Reading, Schema, TypeId, View},
         set::Set,
         value,
     },
-    Errors, NO_TYPE, as_list, as_map, item_element,
-    validate::scalar_error,
+    Errors, NO_TYPE, as_map, item_element, items_of,
+    validate::either_scalar,
 };
 
 /// The paths at which two objects differ.
@@ -146,23 +146,11 @@ impl Walk<'_> {
                 }
                 self.entries(map, left, right, node).map(|()| false)
             }
-            View::Scalar(scalar) => {
-                let error = |side: Option<&Value>, name: &str| side.and_then(|v| scalar_error(scalar, v, name));
-                if let (Some(left), Some(right)) = (error(lhs, "lhs: "), error(rhs, "rhs: ")) {
-                    let mut errors = Errors::one(left);
-                    errors.extend(Errors::one(right));
-                    return Err(errors);
-                }
-                Ok(node.leaf(lhs, rhs))
-            }
-            View::List(list) => {
-                let (left, right) = (as_list(lhs), as_list(rhs));
-                let is_empty = |side: Option<&[_]>| side.is_none_or(<[_]>::is_empty);
-                if list.relationship == ListRelationship::Atomic || (is_empty(left) && is_empty(right)) {
-                    return Ok(node.leaf(lhs, rhs));
-                }
-                self.items(list, left.unwrap_or_default(), right.unwrap_or_default(), node).map(|()| false)
-            }
+            View::Scalar(scalar) => either_scalar(scalar, lhs, rhs).map(|()| node.leaf(lhs, rhs)),
+            View::List(list) => match items_of(list, lhs, rhs) {
+                Some((left, right)) => self.items(list, left, right, node).map(|()| false),
+                None => Ok(node.leaf(lhs, rhs)),
+            },
             View::Nothing => Err(Errors::one(NO_TYPE)),
         }
     }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::{
     super::{
         path::PathElement,
-        schema::{ListRelationship, ListType, MapType, Reading, Schema, TypeId, View},
+        schema::{ListType, MapType, Reading, Schema, TypeId, View},
     },
-    Errors, NO_TYPE, as_list, as_map, item_element,
-    validate::scalar_error,
+    Errors, NO_TYPE, as_map, item_element, items_of,
+    validate::either_scalar,
 };
 
 /// The object after a configuration was merged into it: what both have is the configuration's.
@@ -63,22 +63,10 @@ impl Walk<'_> {
                 let merged = self.entries(map, left, right)?;
                 Ok((!merged.is_empty()).then_some(Value::Object(merged)))
             }
-            View::Scalar(scalar) => {
-                let error = |side: Option<&Value>, name: &str| side.and_then(|v| scalar_error(scalar, v, name));
-                if let (Some(left), Some(right)) = (error(lhs, "lhs: "), error(rhs, "rhs: ")) {
-                    let mut errors = Errors::one(left);
-                    errors.extend(Errors::one(right));
-                    return Err(errors);
-                }
-                leaf()
-            }
+            View::Scalar(scalar) => either_scalar(scalar, lhs, rhs).and_then(|()| leaf()),
             View::List(list) => {
-                let (left, right) = (as_list(lhs), as_list(rhs));
-                let is_empty = |side: Option<&[_]>| side.is_none_or(<[_]>::is_empty);
-                if list.relationship == ListRelationship::Atomic || (is_empty(left) && is_empty(right)) {
-                    return leaf();
-                }
-                let merged = self.items(list, left.unwrap_or_default(), right.unwrap_or_default())?;
+                let Some((left, right)) = items_of(list, lhs, rhs) else { return leaf() };
+                let merged = self.items(list, left, right)?;
                 Ok((!merged.is_empty()).then_some(Value::Array(merged)))
             }
             View::Nothing => Err(Errors::one(NO_TYPE)),

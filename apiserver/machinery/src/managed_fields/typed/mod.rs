@@ -92,9 +92,13 @@ fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object)
 }
 
-/// The items of a list; nothing for what is none.
-fn as_list(value: Option<&Value>) -> Option<&[Value]> {
-    value.and_then(Value::as_array).map(Vec::as_slice)
+/// The items of two lists that are compared or merged one by one, of what is none there are none; nothing where the lists count
+/// as wholes.
+fn items_of<'v>(list: &ListType, lhs: Option<&'v Value>, rhs: Option<&'v Value>) -> Option<(&'v [Value], &'v [Value])> {
+    let items = |side: Option<&'v Value>| side.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (left, right) = (items(lhs), items(rhs));
+    let are_wholes = list.relationship == ListRelationship::Atomic || (left.is_empty() && right.is_empty());
+    (!are_wholes).then_some((left, right))
 }
 
 /// The path element of an item of a set or keyed list.

@@ -115,8 +115,21 @@ impl Walk<'_> {
     }
 }
 
+/// Checks two values of which one has to be such a scalar, or not to be there.
+///
+/// # Errors
+///
+/// What is wrong with both.
+pub(super) fn either_scalar(scalar: Scalar, lhs: Option<&Value>, rhs: Option<&Value>) -> Result<(), Errors> {
+    let error = |side: Option<&Value>, name: &str| side.and_then(|value| scalar_error(scalar, value, name));
+    let (Some(left), Some(right)) = (error(lhs, "lhs: "), error(rhs, "rhs: ")) else { return Ok(()) };
+    let mut errors = Errors::one(left);
+    errors.extend(Errors::one(right));
+    Err(errors)
+}
+
 /// What is wrong with a value as a scalar.
-pub(super) fn scalar_error(scalar: Scalar, value: &Value, side: &str) -> Option<String> {
+fn scalar_error(scalar: Scalar, value: &Value, side: &str) -> Option<String> {
     let error = match (scalar, value) {
         (_, Value::Null)
         | (Scalar::Numeric, Value::Number(_))

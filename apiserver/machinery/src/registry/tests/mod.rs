@@ -26,7 +26,7 @@ use super::*;
 use crate::{
     auth::AllowAll,
     definition::SelectableField,
-    log::{Change, Expect, MemoryLog, Origin, Write},
+    log::{Change, Expect, MemoryLog, Write},
     metrics::Families,
     object::Object,
     request::{RequestContext, UserInfo},
@@ -218,13 +218,11 @@ impl Fixture {
 
     /// Writes bytes past the registry, as an earlier release may have.
     async fn put_bytes(&self, name: &str, bytes: &'static str) {
-        let write = Write {
-            key: Key::new(format!("/registry/test.dev/gadgets/shop/{name}")),
-            expect: Expect::Any,
-            change: Change::Put(bytes::Bytes::from_static(bytes.as_bytes())),
-            fence: None,
-            origin: Origin::default(),
-        };
+        let write = Write::new(
+            Key::new(format!("/registry/test.dev/gadgets/shop/{name}")),
+            Expect::Any,
+            Change::Put(bytes::Bytes::from_static(bytes.as_bytes())),
+        );
         self.registry.log().append(write).await.expect("appended");
     }
 }

@@ -187,13 +187,11 @@ async fn transform_is_made_again_on_top_of_a_write_between() {
                     let mut other = current.clone();
                     other.metadata_mut().remove("resourceVersion");
                     other.metadata_mut().insert("labels".to_owned(), json!({"other": "yes"}));
-                    let write = Write {
-                        key: Key::new("/registry/test.dev/gadgets/shop/a"),
-                        expect: Expect::Any,
-                        change: Change::Put(serde_json::to_vec(&other.0).expect("JSON").into()),
-                        fence: None,
-                        origin: Origin::default(),
-                    };
+                    let write = Write::new(
+                        Key::new("/registry/test.dev/gadgets/shop/a"),
+                        Expect::Any,
+                        Change::Put(serde_json::to_vec(&other.0).expect("JSON").into()),
+                    );
                     futures_util::FutureExt::now_or_never(log.append(write)).expect("never waits").expect("appended");
                 }
                 new.0["spec"]["size"] = json!(2);

@@ -517,13 +517,11 @@ async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
     let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
     let newer = json!({"schemaVersion": 1000, "id": "v1:Namespace:a", "resource": {"of": "the future"}}).to_string();
     for (name, value) in [("newer", newer.as_str()), ("corrupt", "{\"id\":\"v1:Na")] {
-        let write = log::Write {
-            key: Key::new(format!("/stoa/state/{uid}/dev/resources/v1:Namespace:a")),
-            expect: log::Expect::Any,
-            change: log::Change::Put(value.to_owned().into()),
-            fence: None,
-            origin: log::Origin::default(),
-        };
+        let write = log::Write::new(
+            Key::new(format!("/stoa/state/{uid}/dev/resources/v1:Namespace:a")),
+            log::Expect::Any,
+            log::Change::Put(value.to_owned().into()),
+        );
         world.services.log.append(write).await.unwrap();
         let before = world.services.log.scan("/stoa/state/", None).await.unwrap().entries;
         world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
@@ -576,13 +574,11 @@ async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_
     let world = World::new().await;
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
     let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
-    let write = log::Write {
-        key: Key::new(format!("/stoa/state/{}/dev/resources/v1:Namespace:a", stack.uid().unwrap())),
-        expect: log::Expect::Absent,
-        change: log::Change::Put(open.into()),
-        fence: None,
-        origin: log::Origin::default(),
-    };
+    let write = log::Write::new(
+        Key::new(format!("/stoa/state/{}/dev/resources/v1:Namespace:a", stack.uid().unwrap())),
+        log::Expect::Absent,
+        log::Change::Put(open.into()),
+    );
     crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
     let runs = world.registry.api::<Run>();
     assert!(runs.list(Some("shop"), "").await.unwrap().is_empty(), "nothing was deployed");

@@ -85,8 +85,7 @@ impl Ahead {
 /// The source of a run that has just found another commit of what its stack desires than the source says, and the commit.
 fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
     let (spec, status) = (&run.spec, run.status.as_ref()?);
-    let planned =
-        if spec.operation == Operation::Preview { spec.of.unwrap_or(Operation::Apply) } else { spec.operation };
+    let planned = spec.operation.planned(spec.of);
     let asks = matches!(planned, Operation::Preview | Operation::Apply | Operation::Import) && spec.plan.is_none();
     if !asks || status.phase != RunPhase::Generating {
         return None;

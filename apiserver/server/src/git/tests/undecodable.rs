@@ -1,6 +1,6 @@
 //! An object that does not decode keeps its file as it is, and keeps nobody else's waiting.
 
-use stoa_machinery::log::{Change, Expect, Key, Origin, Write};
+use stoa_machinery::log::{Change, Expect, Key, Write};
 
 use super::*;
 
@@ -9,13 +9,7 @@ const STACK_KEY: &str = "/registry/config.stoa.dev/stacks/shop/web-dev";
 
 /// Puts bytes where an object is, as another writer of the log might.
 async fn put(fixture: &Fixture, key: &str, value: Vec<u8>) {
-    let write = Write {
-        key: Key::new(key),
-        expect: Expect::Any,
-        change: Change::Put(value.into()),
-        fence: None,
-        origin: Origin::default(),
-    };
+    let write = Write::new(Key::new(key), Expect::Any, Change::Put(value.into()));
     fixture.registry.log().append(write).await.expect("written");
 }
 

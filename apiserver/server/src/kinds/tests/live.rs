@@ -75,34 +75,56 @@ impl Authorizer for EndsRun {
     }
 }
 
+/// Has a run begin to change the stack `web-dev`. Whoever asks in this context may destroy the stack, and the run has ended once
+/// that was asked.
+async fn ending_run(world: &World, run: &'static str) -> RequestContext {
+    use stoa_types::{Run, Stack, delivery::RunPhase};
+    let spec = json!({ "stack": "web-dev", "workspace": "dev", "operation": "Apply" });
+    let object = json!({ "metadata": { "name": run }, "spec": spec });
+    world.make("delivery.stoa.dev/v1alpha1", "Run", "shop", object).await.unwrap();
+    let begin = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Applying;
+    world.registry.api::<Run>().update_status_with("shop", run, begin).await.unwrap();
+    let at = deploying(json!([{ "workspace": "dev", "resources": 0, "phase": "Applying", "lastRun": run }]));
+    world.registry.api::<Stack>().update_status_with("shop", "web-dev", at).await.unwrap();
+    let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+    let mut dry = RequestContext::new(user, Arc::new(EndsRun(world.registry.clone(), run)));
+    dry.dry_run = true;
+    dry
+}
+
+/// Whether it is live is not asked once more after leave to destroy it was.
+#[track_caller]
+fn assert_still_live(refused: &ApiError) {
+    assert!(refused.message().contains("workspaces.platform.stoa.dev \"dev\" is forbidden"), "{refused}");
+}
+
 #[tokio::test]
 async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it() {
-    use stoa_types::{DeletionPolicy, Run, Stack, delivery::RunPhase};
+    use stoa_types::{DeletionPolicy, Stack};
     let world = World::with_stack().await;
     let stacks = world.registry.api::<Stack>();
-    for (name, policy) in [("web-dev-1", DeletionPolicy::Destroy), ("web-dev-2", DeletionPolicy::Refuse)] {
+    for (run, policy) in [("web-dev-1", DeletionPolicy::Destroy), ("web-dev-2", DeletionPolicy::Refuse)] {
         stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = policy).await.unwrap();
-        let spec = json!({ "stack": "web-dev", "workspace": "dev", "operation": "Apply" });
-        let run = json!({ "metadata": { "name": name }, "spec": spec });
-        world.make("delivery.stoa.dev/v1alpha1", "Run", "shop", run).await.unwrap();
-        let begin = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Applying;
-        world.registry.api::<Run>().update_status_with("shop", name, begin).await.unwrap();
-        let deployed = json!([{ "workspace": "dev", "resources": 0, "phase": "Applying", "lastRun": name }]);
-        let begin = |stack: &mut Stack| {
-            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
-        };
-        stacks.update_status_with("shop", "web-dev", begin).await.unwrap();
-        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
-        let mut dry = RequestContext::new(user, Arc::new(EndsRun(world.registry.clone(), name)));
-        dry.dry_run = true;
-        let asked = stacks.clone().with_context(dry);
+        let asked = stacks.clone().with_context(ending_run(&world, run).await);
         let refused = if policy == DeletionPolicy::Destroy {
             asked.delete("shop", "web-dev", &Default::default()).await.unwrap_err()
         } else {
             let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
             asked.update_with("shop", "web-dev", destroy).await.unwrap_err()
         };
-        // Whether it is live is not asked once more after that.
-        assert!(refused.message().contains("workspaces.platform.stoa.dev \"dev\" is forbidden"), "{refused}");
+        assert_still_live(&refused);
     }
+}
+
+#[tokio::test]
+async fn what_of_a_project_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it() {
+    use stoa_types::{DeletionPolicy, Project};
+    let world = World::with_stack().await;
+    let projects = world.registry.api::<Project>();
+    let destroy = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Destroy;
+    let asked = projects.clone().with_context(ending_run(&world, "web-dev-1").await);
+    assert_still_live(&asked.update_with("shop", "web", destroy).await.unwrap_err());
+    let asked = projects.clone().with_context(ending_run(&world, "web-dev-2").await);
+    projects.update_with("shop", "web", destroy).await.unwrap();
+    assert_still_live(&asked.delete("shop", "web", &Default::default()).await.unwrap_err());
 }

@@ -144,13 +144,11 @@ async fn a_record_of_a_later_version_is_left_as_it_is() {
     bed.stop().await;
     let (key, cursor) = bed.kept().await.remove(0);
     let later = cursor.replace("\"schemaVersion\":1", "\"schemaVersion\":2");
-    let write = stoa_machinery::log::Write {
-        key: stoa_machinery::Key::new(key),
-        expect: stoa_machinery::log::Expect::Any,
-        change: stoa_machinery::log::Change::Put(later.clone().into()),
-        fence: None,
-        origin: Default::default(),
-    };
+    let write = stoa_machinery::log::Write::new(
+        stoa_machinery::Key::new(key),
+        stoa_machinery::log::Expect::Any,
+        stoa_machinery::log::Change::Put(later.clone().into()),
+    );
     bed.world.services.log.append(write).await.unwrap();
     bed.start();
     bed.begin("web-1").await;

@@ -94,13 +94,7 @@ impl Bed {
     }
 
     async fn write(&self, key: String, value: String) {
-        let write = Write {
-            key: Key::new(key),
-            expect: Expect::Any,
-            change: Change::Put(value.into()),
-            fence: None,
-            origin: Origin::default(),
-        };
+        let write = Write::new(Key::new(key), Expect::Any, Change::Put(value.into()));
         self.world.services.log.append(write).await.unwrap();
     }
 }

@@ -14,9 +14,7 @@ async fn log_of(records: &[(&str, Value)]) -> MemoryLog {
     let log = MemoryLog::new();
     for (key, value) in records {
         let change = Change::Put(value.to_string().into());
-        let origin = Origin::default();
-        let write = Write { key: Key::new(*key), expect: Expect::Absent, change, fence: None, origin };
-        log.append(write).await.unwrap();
+        log.append(Write::new(Key::new(*key), Expect::Absent, change)).await.unwrap();
     }
     log
 }

@@ -7,7 +7,7 @@ use git2::{ObjectType, Oid, Repository, Tree};
 use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{REGISTRY, UNKNOWN, covered, names, version, versions};
-use crate::git::{fan_out::NARROW, repository::content, trees::Item};
+use crate::git::{fan_out::NARROW, reader::content, trees::Item};
 
 /// The path of a folder has no more slashes than a key: `/registry/<group>/<resource>/<namespace>/<name>`.
 const DEEPEST: usize = 5;

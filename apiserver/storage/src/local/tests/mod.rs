@@ -38,13 +38,8 @@ impl Clock for ManualClock {
 }
 
 pub(super) fn put(key: &str, expect: Expect, value: impl Into<bytes::Bytes>) -> Write {
-    Write {
-        key: Key::new(key),
-        expect,
-        change: Change::Put(value.into()),
-        fence: None,
-        origin: Origin { user: "anna".into(), verb: "update".into(), message: "because".into() },
-    }
+    let origin = Origin { user: "anna".into(), verb: "update".into(), message: "because".into() };
+    Write { origin, ..Write::new(Key::new(key), expect, Change::Put(value.into())) }
 }
 
 fn delete(key: &str) -> Write {

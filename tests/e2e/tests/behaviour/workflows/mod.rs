@@ -4,13 +4,13 @@ mod hooks;
 mod order;
 mod pauses;
 
-use std::{process::Command, sync::atomic::Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use stoa_e2e::endpoint::{Endpoint, KEY};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, run, unique};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, unique};
 
 use crate::{
     PATIENCE,

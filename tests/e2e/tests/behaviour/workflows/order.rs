@@ -1,18 +1,13 @@
 //! Which runs begin after which.
 
+use stoa_e2e::{fixture, git};
+
 use super::*;
 
 /// Makes another workspace of the organization: its name, which ends so.
 fn workspace(kubectl: &Kubectl, organization: &Organization, suffix: &str, target: &str) -> String {
     let (backend, name) = (&organization.name, format!("{}-{suffix}", organization.name));
-    kubectl.apply(&format!(
-        "apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {backend}}}
-{target}"
-    ));
+    kubectl.apply(&fixture::workspace(&name, backend, target));
     name
 }
 
@@ -208,8 +203,7 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
     assert_eq!(phases(&ended), ["Failed", "Skipped"]);
     assert_eq!(ended["status"]["steps"][0]["counts"], json!({"total": 4, "started": 3, "succeeded": 2, "failed": 1}));
     made(&[canary, eu, us]);
-    let deploy = organization.deploy.to_str().unwrap();
-    let folders = run(Command::new("git").args(["--git-dir", deploy, "ls-tree", "--name-only", "main"]));
+    let folders = git(&organization.deploy, &["ls-tree", "--name-only", "main"]);
     assert_eq!(folders.lines().collect::<Vec<_>>(), ["canary", "eu"]);
 }
 

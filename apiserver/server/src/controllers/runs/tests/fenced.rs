@@ -308,6 +308,12 @@ impl Conversation {
 }
 
 impl World {
+    /// One with the controller at work and a scripted runner whose plans delete these.
+    pub(super) async fn scripted(ids: &[&str]) -> (Self, mpsc::UnboundedReceiver<Conversation>) {
+        let (address, conversations) = Scripted::start(ids).await;
+        (Self::with_runner(runner::at(address)).await.controlled(), conversations)
+    }
+
     pub(super) async fn destroy(&self, name: &str) {
         self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     }
@@ -346,8 +352,7 @@ pub(super) const A: &str = "v1:ConfigMap:shop:a";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     let ack = first.begin("first").await;
@@ -390,8 +395,7 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("first").await;
@@ -414,8 +418,7 @@ async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("first").await;
@@ -450,16 +453,9 @@ async fn clock_that_jumps_changes_nothing_of_an_apply() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     let head = json!({"run": "lost", "dirty": true, "lastRelease": 0, "lastReleaseRun": "", "runner": "lost"});
-    let write = log::Write {
-        key: world.head_key().await,
-        expect: log::Expect::Absent,
-        change: log::Change::Put(head.to_string().into()),
-        fence: None,
-        origin: log::Origin::default(),
-    };
+    let write = log::Write::new(world.head_key().await, log::Expect::Absent, log::Change::Put(head.to_string().into()));
     world.services.log.append(write).await.unwrap();
     world.destroy("one").await;
     let mut waiting = conversations.recv().await.unwrap();

@@ -2,10 +2,7 @@
 
 use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
 
-use super::{
-    fenced::{A, Scripted},
-    *,
-};
+use super::{fenced::A, *};
 
 /// Has a run vanish that is deleted: somebody takes its finalizer away.
 async fn vanish(world: &World, name: &str) {
@@ -17,8 +14,7 @@ async fn vanish(world: &World, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stack_hears_that_a_run_has_ended_whose_object_is_gone() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     // The second one tells of a change when there is nothing any more where that could be shown.
     for (name, has_more) in [("one", false), ("two", true)] {
         world.destroy(name).await;

@@ -1,14 +1,10 @@
 //! Names that two deployments share: `web` in `eu.prod` and `web.eu` in `prod`, from before workspaces had names without dots.
 
 use sha2::{Digest as _, Sha256};
-use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, apply_event::Event};
 use stoa_types::{Release, Resource, delivery::ResourcePhase};
 
-use super::{
-    fenced::{A, Scripted},
-    owed::done,
-    *,
-};
+use super::{fenced::A, *};
 
 impl World {
     /// The Resource of each of the two deployments: the one that was there before, and the other's.
@@ -22,8 +18,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_deployment_has_is_left_to_it_and_the_run_ends() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     let workspace = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
     world.create("Workspace", "prod", workspace).await;
     world.create("Stack", "web.eu", json!({"project": "web"})).await;
@@ -41,9 +36,7 @@ async fn what_another_deployment_has_is_left_to_it_and_the_run_ends() {
     world.create("Run", "one", spec.clone()).await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
-    let (ids, action) = (vec![A.to_owned()], "Create".to_owned());
-    talk.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
-    talk.ask(done("Create", A, "u1")).await;
+    talk.makes(A, "u1").await;
     talk.tell(Event::Finished(FinishedEvent::default())).await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
     let (theirs, ours) = world.both().await;

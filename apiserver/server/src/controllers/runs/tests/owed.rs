@@ -3,12 +3,21 @@
 use stoa_proto::{FinishedEvent, HealthEvent, IntentEvent, Problem, ResultEvent, apply_event::Event};
 
 use super::{
-    fenced::{A, Scripted},
+    fenced::{A, Conversation},
     *,
 };
 
+impl Conversation {
+    /// Creates a resource, which has this uid then.
+    pub(super) async fn makes(&mut self, id: &str, uid: &str) {
+        let (ids, action) = (vec![id.to_owned()], "Create".to_owned());
+        self.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
+        self.ask(done("Create", id, uid)).await;
+    }
+}
+
 /// The object of this uid is on record under this id from now on.
-pub(super) fn done(action: &str, id: &str, uid: &str) -> Event {
+fn done(action: &str, id: &str, uid: &str) -> Event {
     let name = id.rsplit(':').next().unwrap();
     let attributes = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}});
     let live = json!({"metadata": {"uid": uid}});
@@ -21,14 +30,11 @@ pub(super) fn done(action: &str, id: &str, uid: &str) -> Event {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_goes_on_waits_for_no_object_that_only_has_another_id() {
     let (renamed, other) = ("v1:ConfigMap:shop:renamed", "v1:ConfigMap:shop:other");
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
-    let (ids, action) = (vec![A.to_owned()], "Create".to_owned());
-    talk.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
-    talk.ask(done("Create", A, "u1")).await;
+    talk.makes(A, "u1").await;
     let (id, health) = (A.to_owned(), "Current".to_owned());
     talk.tell(Event::Health(HealthEvent { id, health, ..HealthEvent::default() })).await;
     let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];

@@ -1,11 +1,10 @@
 //! Which release a Resource is in.
 
-use stoa_proto::{FinishedEvent, IntentEvent, Problem, apply_event::Event};
+use stoa_proto::{FinishedEvent, Problem, apply_event::Event};
 use stoa_types::Resource;
 
 use super::{
-    fenced::{A, Conversation, Scripted},
-    owed::done,
+    fenced::{A, Conversation},
     *,
 };
 
@@ -16,9 +15,7 @@ impl Conversation {
     /// Creates a resource, and ends, well or not.
     async fn create(mut self, id: &str, succeeded: bool) {
         self.begin("it").await;
-        let (ids, action) = (vec![id.to_owned()], "Create".to_owned());
-        self.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
-        self.ask(done("Create", id, id)).await;
+        self.makes(id, id).await;
         let problem = Problem { message: "something else is wrong".to_owned(), ..Problem::default() };
         let problems = if succeeded { Vec::new() } else { vec![problem] };
         self.tell(Event::Finished(FinishedEvent { succeeded, problems, ..FinishedEvent::default() })).await;
@@ -27,8 +24,7 @@ impl Conversation {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_run_made_that_failed_is_in_the_next_release() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     let releases = async || {
         let all = world.registry.api::<Resource>().list(Some("shop"), "").await.unwrap();
         let mut told: Vec<_> = all.into_iter().map(|resource| (resource.spec.id, resource.spec.release)).collect();

@@ -113,8 +113,7 @@ async fn run_without_a_plan_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_is_followed_to_the_end_of_its_run_and_kept_in_the_backend() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut conversation = conversations.recv().await.unwrap();
     conversation.begin("only").await;

@@ -1,6 +1,6 @@
 //! Who has its turn: a run that was put down before its end, and what it goes on with.
 
-use stoa_machinery::log::{Change, Expect, Origin, Write};
+use stoa_machinery::log::{Change, Expect, Write};
 
 use super::{
     fenced::{A, Scripted, deleting},
@@ -31,8 +31,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_lost_its_lease_goes_on_before_those_that_wait() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("only").await;
@@ -90,7 +89,7 @@ async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_
     let mut other: Value = serde_json::from_slice(&head.value).unwrap();
     other["run"] = json!("another");
     let change = Change::Put(other.to_string().into());
-    let write = Write { key, expect: Expect::Any, change, fence: None, origin: Origin::default() };
+    let write = Write::new(key, Expect::Any, change);
     world.services.log.append(write).await.unwrap();
     *planned.lock().unwrap() = deleting(&[A, B]);
     drop(first);

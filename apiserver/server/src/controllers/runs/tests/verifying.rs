@@ -1,24 +1,17 @@
 //! What is seen of a run that waits until what it changed is healthy.
 
-use stoa_proto::{FinishedEvent, HealthEvent, IntentEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, HealthEvent, apply_event::Event};
 use stoa_types::Resource;
 
-use super::{
-    fenced::{A, Scripted},
-    owed::done,
-    *,
-};
+use super::{fenced::A, *};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
-    let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let (world, mut conversations) = World::scripted(&[A]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
-    let (ids, action) = (vec![A.to_owned()], "Create".to_owned());
-    talk.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
-    talk.ask(done("Create", A, "u1")).await;
+    talk.makes(A, "u1").await;
     let health = |health: &str, message: &str| {
         Event::Health(HealthEvent { id: A.to_owned(), health: health.to_owned(), message: message.to_owned() })
     };

@@ -1,0 +1,280 @@
+//! When sources are looked at, and what is told of that.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::core::v1::Event;
+use serde_json::json;
+use stoa_proto::{LookRequest, LookResponse};
+use stoa_types::delivery::{RunPhase, RunSource};
+use tokio::{sync::Notify, time::error::Elapsed};
+use tokio_util::sync::DropGuard;
+use tonic::{Request, Response};
+
+use super::*;
+use crate::{
+    controllers::runs::tests::World,
+    runs::runner::testing::{Answer, Answers},
+};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Has sources looked at until what this returns is dropped.
+fn controlled(world: &World) -> DropGuard {
+    let end = CancellationToken::new();
+    tokio::spawn(run(world.services.clone(), end.clone()));
+    end.drop_guard()
+}
+
+fn found() -> Answer<LookResponse> {
+    Ok(Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() }))
+}
+
+/// Finds a commit when the test says so.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    asked: Arc<Notify>,
+    answer: Arc<Notify>,
+}
+
+impl Held {
+    /// Waits until it is asked.
+    async fn is_asked(&self) -> Result<(), Elapsed> {
+        tokio::time::timeout(PATIENCE, self.asked.notified()).await
+    }
+}
+
+#[tonic::async_trait]
+impl Answers for Held {
+    async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
+        self.asked.notify_one();
+        self.answer.notified().await;
+        found()
+    }
+}
+
+#[tokio::test]
+async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
+    let held = Held::default();
+    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let sources = world.registry.api::<Source>();
+    let _end = controlled(&world);
+    held.is_asked().await.expect("it is looked at");
+    sources.delete("shop", "config", &Default::default()).await.unwrap();
+    world.create("Source", "config", json!({"remote": "file:///config.git"})).await;
+    held.answer.notify_one();
+    held.is_asked().await.expect("the other is looked at");
+    let found = async || sources.get("shop", "config").await.unwrap().status.unwrap_or_default().observed_commit;
+    assert_eq!(found().await, None);
+    held.answer.notify_one();
+    let is_found = async {
+        while found().await.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_found).await.expect("and told of");
+}
+
+#[tokio::test]
+async fn source_is_looked_at_when_a_run_finds_another_commit() {
+    let held = Held::default();
+    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let _end = controlled(&world);
+    held.is_asked().await.expect("it is looked at");
+    held.answer.notify_one();
+    world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+    let find = |run: &mut Run| {
+        let status = run.status.get_or_insert_default();
+        let (commit, path) = ("b".repeat(40), "web".to_owned());
+        status.phase = RunPhase::Generating;
+        status.source = Some(RunSource { commit, path, spec_digest: None });
+    };
+    // Sooner than after the minute that passes between two looks.
+    world.registry.api::<Run>().update_status_with("shop", "one", find).await.unwrap();
+    held.is_asked().await.expect("it is looked at again");
+}
+
+#[tokio::test]
+async fn source_says_every_few_minutes_that_looks_succeed() {
+    let held = Held::default();
+    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let sources = world.registry.api::<Source>();
+    let synced = async || sources.get("shop", "config").await.unwrap().status.and_then(|it| it.last_sync_time);
+    // A webhook asks for a look, the last before which succeeded then, or when it is said to have.
+    let ask = async |last: Option<Timestamp>| {
+        let set = |source: &mut Source| {
+            let status = source.status.get_or_insert_default();
+            status.last_sync_time = last.map(Time).or_else(|| status.last_sync_time.take());
+            status.last_webhook_time = Some(MicroTime(Timestamp::now()));
+        };
+        sources.update_status_with("shop", "config", set).await.unwrap();
+        held.is_asked().await.expect("it is looked at");
+    };
+    let _end = controlled(&world);
+    held.is_asked().await.expect("it is looked at");
+    held.answer.notify_one();
+    let is_noted = async |before: Option<Timestamp>| {
+        while synced().await.map(|Time(at)| at) == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_noted(None)).await.expect("it is noted");
+
+    let long_ago = Timestamp::UNIX_EPOCH;
+    ask(Some(long_ago)).await;
+    held.answer.notify_one();
+    tokio::time::timeout(PATIENCE, is_noted(Some(long_ago))).await.expect("it is noted again");
+
+    let recently = Timestamp::from_second(Timestamp::now().as_second() - 60).unwrap();
+    ask(Some(recently)).await;
+    held.answer.notify_one();
+    // The next look begins when this one is over.
+    ask(None).await;
+    let Time(found) = synced().await.unwrap();
+    assert_eq!(found, recently, "a write for nothing");
+}
+
+/// Finds no repository until that is mended.
+#[derive(Clone, Debug, Default)]
+struct Mended(Arc<AtomicBool>);
+
+#[tonic::async_trait]
+impl Answers for Mended {
+    async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
+        match self.0.load(Ordering::Relaxed) {
+            true => found(),
+            false => Err(tonic::Status::not_found("there is no such repository")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
+    let mended = Mended::default();
+    let world = World::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
+    let until = async |kind: &str, text: &str| {
+        let is_it = |event: &Event| {
+            let is_of_kind = event.type_.as_deref() == Some(kind);
+            is_of_kind && event.message.as_ref().is_some_and(|message| message.contains(text))
+        };
+        let is_told = async {
+            while !world.registry.api::<Event>().list(Some("shop"), "").await.unwrap().iter().any(is_it) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_told).await.expect("an Event tells of it");
+    };
+    let _end = controlled(&world);
+    until("Warning", "there is no such repository").await;
+    mended.0.store(true, Ordering::Relaxed);
+    let ask = |source: &mut Source| {
+        source.status.get_or_insert_default().last_webhook_time = Some(MicroTime(Timestamp::now()));
+    };
+    world.registry.api::<Source>().update_status_with("shop", "config", ask).await.unwrap();
+    until("Normal", "the repository can be read again").await;
+}
+
+#[test]
+fn what_is_noted_is_not_noted_again_for_five_minutes() {
+    let at = |second: i64| Time(Timestamp::from_second(second).unwrap());
+    let now = at(1_000_000);
+    for (last, expected) in [(999_701, false), (999_700, true), (1_000_000, false), (1_000_300, true)] {
+        assert_eq!(is_to_note(Some(&at(last)), &now), expected, "{last}");
+    }
+    assert!(is_to_note(None, &now));
+}
+
+/// Does not answer about what is slow.
+#[derive(Clone, Copy, Debug)]
+struct Slow;
+
+const SLOW: &str = "file:///slow.git";
+
+#[tonic::async_trait]
+impl Answers for Slow {
+    async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
+        if request.into_inner().source.is_some_and(|source| source.remote == SLOW) {
+            std::future::pending::<()>().await;
+        }
+        found()
+    }
+}
+
+#[tokio::test]
+async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_at() {
+    let world = World::with_runner(runner::at(Slow.serve())).await;
+    // It comes first in every order.
+    for number in 0..200 {
+        world.create_in("a-slow-one", "Source", &format!("s{number}"), json!({ "remote": SLOW })).await;
+    }
+    let _end = controlled(&world);
+    let sources = world.registry.api::<Source>();
+    let is_found = async {
+        while sources.get("shop", "config").await.unwrap().status.unwrap_or_default().observed_commit.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_found).await.expect("it is looked at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_whose_look_breaks_function_runners_is_not_looked_at_sooner_for_a_new_spec() {
+    let of = |uid: &str, generation: i64| (Some(uid.to_owned()), Some(generation));
+    let versions = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let wait = Duration::from_secs(480);
+    let last = |broke: usize| Looked {
+        at: Instant::now(),
+        wait,
+        failures: 4,
+        broke,
+        of: of("uid", 1),
+        webhook: None,
+        versions: versions(&["v1"]),
+    };
+    let (failed, once, twice) = (last(0), last(1), last(2));
+    let webhook = MicroTime(Timestamp::UNIX_EPOCH);
+    for looked in [&failed, &once, &twice] {
+        assert_eq!(looked.left(&of("uid", 1), None, &versions(&["v1"])), Some(wait));
+        assert_eq!(looked.left(&of("another", 1), None, &versions(&["v1"])), None);
+    }
+    let changes = [
+        (of("uid", 2), None, versions(&["v1"])),
+        (of("uid", 1), Some(&webhook), versions(&["v1"])),
+        (of("uid", 1), None, versions(&["v1", "v2"])),
+    ];
+    for (of, webhook, versions) in &changes {
+        assert_eq!(failed.left(of, *webhook, versions), None);
+        assert_eq!(once.left(of, *webhook, versions), None, "that runner may have gone away by itself");
+        assert_eq!(twice.left(of, *webhook, versions), Some(wait));
+    }
+    tokio::time::advance(wait).await;
+    for (of, webhook, versions) in &changes {
+        assert_eq!(twice.left(of, *webhook, versions), None);
+    }
+}
+
+#[test]
+fn function_runners_that_a_look_broke_are_counted_until_one_answers() {
+    let unseen = |broke| Unseen { reason: reason::SOURCE_UNREACHABLE, message: String::new(), broke };
+    for (broke, before, after) in
+        [(Some(1), 0, 1), (Some(1), 1, 2), (Some(2), 0, 2), (Some(0), 1, 1), (Some(0), 0, 0), (None, 3, 0)]
+    {
+        assert_eq!(unseen(broke).broke_after(before), after, "{broke:?} after {before}");
+    }
+}
+
+#[test]
+fn source_that_fails_is_looked_at_less_and_less_often() {
+    let minute = Duration::from_secs(60);
+    assert_eq!(wait_after(0, minute), minute);
+    let around = |wait: Duration, seconds: f64| {
+        let found = wait.as_secs_f64();
+        assert!((seconds * 0.8..=seconds * 1.2).contains(&found), "{found} is not around {seconds}");
+    };
+    for (failures, seconds) in [(1, 120.0), (2, 240.0), (3, 480.0), (4, 600.0), (1000, 600.0)] {
+        around(wait_after(failures, minute), seconds);
+    }
+    around(wait_after(5, Duration::from_secs(3600)), 3600.0);
+    let waits: BTreeSet<Duration> = (0..20).map(|_| wait_after(3, minute)).collect();
+    assert!(waits.len() > 1, "all at the same moment");
+}
