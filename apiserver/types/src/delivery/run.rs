@@ -95,12 +95,17 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
-    /// The operation whose plan the run makes: its own, or for a Preview that which it is of.
+    /// The operation whose plan the run makes.
     pub fn planned(&self) -> Operation {
-        match self.operation {
-            Operation::Preview => self.of.unwrap_or(Operation::Apply),
-            own => own,
-        }
+        planned(self.operation, self.of)
+    }
+}
+
+/// The operation whose plan a run makes: its own, or for a Preview that which it is `of`, where that is said.
+pub fn planned(operation: Operation, of: Option<Operation>) -> Operation {
+    match operation {
+        Operation::Preview => of.unwrap_or(Operation::Apply),
+        own => own,
     }
 }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use stoa_types::{
     Source, Stack,
-    delivery::{Operation, RunPhase},
+    delivery::{Operation, RunPhase, planned},
 };
 
 use crate::{
@@ -85,9 +85,7 @@ impl Ahead {
 /// The source of a run that has just found another commit of what its stack desires than the source says, and the commit.
 fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
     let (spec, status) = (&run.spec, run.status.as_ref()?);
-    let planned =
-        if spec.operation == Operation::Preview { spec.of.unwrap_or(Operation::Apply) } else { spec.operation };
-    let asks = matches!(planned, Operation::Preview | Operation::Apply | Operation::Import) && spec.plan.is_none();
+    let asks = matches!(planned(spec.operation, spec.of), Operation::Apply | Operation::Import) && spec.plan.is_none();
     if !asks || status.phase != RunPhase::Generating {
         return None;
     }
@@ -140,6 +138,13 @@ mod tests {
         };
         assert_eq!(looks(apply.clone(), "Generating", "b"), (true, false));
         assert_eq!(looks(with("version", "latest"), "Generating", "b"), (true, false));
+        assert_eq!(looks(with("operation", "Import"), "Generating", "b"), (true, false));
+        let preview = |of: Value| json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": of});
+        for (of, asks) in
+            [(Value::Null, true), ("Apply".into(), true), ("Import".into(), true), ("Rollback".into(), false)]
+        {
+            assert_eq!(looks(preview(of.clone()), "Generating", "b"), (asks, false), "a Preview of {of}");
+        }
         for (spec, phase, letter) in [
             (apply.clone(), "Generating", "a"),
             (apply.clone(), "Succeeded", "b"),
