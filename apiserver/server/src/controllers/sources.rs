@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, backoff::Backoff};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -184,7 +184,8 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
     if failures == 0 {
         return interval;
     }
-    let wait = interval.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(LONGEST.max(interval));
+    // The interval itself is that without a failure.
+    let wait = Backoff::new(interval, LONGEST.max(interval)).after(failures.saturating_add(1));
     wait.mul_f64(rand::rng().random_range(0.8..1.2))
 }
 
