@@ -95,17 +95,9 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
-    /// The operation whose plan the run makes.
+    /// The operation whose plan the run makes: its own, or for a Preview that which it is of.
     pub fn planned(&self) -> Operation {
-        planned(self.operation, self.of)
-    }
-}
-
-/// The operation whose plan a run makes: its own, or for a Preview that which it is `of`, where that is said.
-pub fn planned(operation: Operation, of: Option<Operation>) -> Operation {
-    match operation {
-        Operation::Preview => of.unwrap_or(Operation::Apply),
-        own => own,
+        self.operation.planned(self.of)
     }
 }
 
@@ -188,6 +180,14 @@ impl Operation {
             Self::Destroy => "destroy",
             Self::Rollback => "rollback",
             Self::Import => "import",
+        }
+    }
+
+    /// The operation whose plan is made: this one, or for a Preview that which it is `of`.
+    pub fn planned(self, of: Option<Self>) -> Self {
+        match self {
+            Self::Preview => of.unwrap_or(Self::Apply),
+            own => own,
         }
     }
 

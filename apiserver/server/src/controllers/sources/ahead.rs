@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use stoa_types::{
     Source, Stack,
-    delivery::{Operation, RunPhase, planned},
+    delivery::{Operation, RunPhase},
 };
 
 use crate::{
@@ -85,7 +85,8 @@ impl Ahead {
 /// The source of a run that has just found another commit of what its stack desires than the source says, and the commit.
 fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
     let (spec, status) = (&run.spec, run.status.as_ref()?);
-    let asks = matches!(planned(spec.operation, spec.of), Operation::Apply | Operation::Import) && spec.plan.is_none();
+    let planned = spec.operation.planned(spec.of);
+    let asks = matches!(planned, Operation::Apply | Operation::Import) && spec.plan.is_none();
     if !asks || status.phase != RunPhase::Generating {
         return None;
     }
