@@ -7,12 +7,12 @@
 //! **Invariant:** no folder goes while somebody has its [`Kept`].
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::{UNFINISHED, take_away};
@@ -36,10 +36,18 @@ pub struct Folders {
     /// How many bytes all of them may have together before there is more.
     most: u64,
     in_use: Arc<Mutex<HashMap<PathBuf, Weak<Used>>>>,
-    /// How many bytes each had when it was looked at last.
-    sizes: Arc<Mutex<HashMap<PathBuf, u64>>>,
+    /// How much each had when it was looked at last.
+    sizes: Arc<Mutex<HashMap<PathBuf, Size>>>,
     /// Held by whoever removes folders: two would each remove enough.
     making_room: Arc<Mutex<()>>,
+}
+
+/// How much a folder had.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    bytes: u64,
+    /// When the look at it, or at all, began.
+    looked: Instant,
 }
 
 /// A folder that stays for as long as this does, or a clone of it.
@@ -138,9 +146,10 @@ impl Folders {
     /// When a folder cannot be read, and then none goes; or cannot be removed, and then the others go all the same.
     pub fn sweep(&self, bounds: Bounds) -> io::Result<usize> {
         // Nobody who makes room waits until all has been looked at. What goes meanwhile is absent below.
+        let began = Instant::now();
         let candidates = self.candidates()?;
         let _making = self.making_room();
-        self.note(&candidates);
+        self.note(&candidates, began);
         self.shrink(candidates, bounds).map(|(removed, _)| removed)
     }
 
@@ -150,14 +159,20 @@ impl Folders {
     ///
     /// When it cannot be read.
     pub fn measure(&self, folder: &Kept) -> io::Result<u64> {
+        let looked = Instant::now();
         let bytes = size(folder.path())?;
-        self.sizes().insert(folder.path().to_owned(), bytes);
+        let mut sizes = self.sizes();
+        let noted = sizes.entry(folder.path().to_owned()).or_insert(Size { bytes, looked });
+        // Somebody else may have begun later, and been faster.
+        if noted.looked <= looked {
+            *noted = Size { bytes, looked };
+        }
         Ok(bytes)
     }
 
     /// How many bytes a folder had when it was looked at last.
     pub fn size_of(&self, folder: &Kept) -> u64 {
-        self.sizes().get(folder.path()).copied().unwrap_or_default()
+        self.sizes().get(folder.path()).map_or(0, |size| size.bytes)
     }
 
     /// How many bytes the folders had when they were looked at last that are in use for somebody, one of them aside.
@@ -165,12 +180,12 @@ impl Folders {
         let used: Vec<Arc<Used>> = self.in_use().values().filter_map(Weak::upgrade).collect();
         let sizes = self.sizes();
         let of_user = used.iter().filter(|used| used.user == user && used.path != besides.path());
-        of_user.filter_map(|used| sizes.get(&used.path)).sum()
+        of_user.filter_map(|used| sizes.get(&used.path)).map(|size| size.bytes).sum()
     }
 
     /// Whether all had more than they may have together when they were looked at last.
     pub fn is_over(&self) -> bool {
-        self.sizes().values().sum::<u64>() > self.most
+        self.sizes().values().map(|size| size.bytes).sum::<u64>() > self.most
     }
 
     /// Removes the folders last used longest ago that nobody uses, while all had more than they may have together when they
@@ -181,7 +196,7 @@ impl Folders {
     /// As [`sweep`](Self::sweep) has them.
     pub fn make_room(&self) -> io::Result<bool> {
         let _making = self.making_room();
-        let noted: Vec<(PathBuf, u64)> = self.sizes().iter().map(|(path, bytes)| (path.clone(), *bytes)).collect();
+        let noted: Vec<(PathBuf, u64)> = self.sizes().iter().map(|(path, size)| (path.clone(), size.bytes)).collect();
         let mut candidates = Vec::new();
         for (path, bytes) in noted {
             match fs::metadata(&path) {
@@ -219,17 +234,12 @@ impl Folders {
         failed.map_or(Ok((removed, bytes)), Err)
     }
 
-    /// Notes how much each folder has. One that is in use may have more by now than it had when it was looked at here.
-    fn note(&self, candidates: &[Candidate]) {
-        let in_use: HashSet<PathBuf> = {
-            let in_use = self.in_use();
-            in_use.iter().filter(|(_, used)| used.strong_count() > 0).map(|(path, _)| path.clone()).collect()
-        };
+    /// Notes how much each folder had in a look at all that began then. What was looked at since has what it had there.
+    fn note(&self, candidates: &[Candidate], began: Instant) {
         let mut sizes = self.sizes();
-        sizes.retain(|path, _| in_use.contains(path));
+        sizes.retain(|_, size| size.looked >= began);
         for Candidate { path, bytes, .. } in candidates {
-            let noted = sizes.entry(path.clone()).or_default();
-            *noted = (*noted).max(*bytes);
+            sizes.entry(path.clone()).or_insert(Size { bytes: *bytes, looked: began });
         }
     }
 
@@ -395,17 +405,38 @@ mod tests {
         assert!(folders.make_room().unwrap() && !folders.is_over());
         assert_eq!(left(root.path()), ["0", "3"]);
 
-        let before = folders.candidates().unwrap();
+        let (began, before) = (Instant::now(), folders.candidates().unwrap());
         fs::write(used.path().join("objects/pack"), vec![0; 500 << 10]).unwrap();
         assert!(folders.size_of(&used) < 200 << 10, "nobody looked");
         assert!(folders.measure(&used).unwrap() > 500 << 10);
-        folders.note(&before);
+        folders.note(&before, began);
         assert!(folders.is_over() && folders.size_of(&used) > 500 << 10, "a look that began before takes nothing back");
         assert!(!folders.make_room().unwrap());
         assert_eq!(left(root.path()), ["3"], "what is in use stays");
         drop(used);
         assert!(folders.make_room().unwrap());
         assert!(left(root.path()).is_empty() && !folders.is_over());
+    }
+
+    #[test]
+    fn the_look_that_began_last_says_how_much_there_is() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = made(root.path(), &[0, 1]);
+        let [shrinks, grows] = ["0", "1"].map(|name| folders.take("git", name));
+        let write = |kept: &Kept, kib: usize| fs::write(kept.path().join("objects/pack"), vec![0; kib << 10]).unwrap();
+        write(&shrinks, 500);
+        assert!(folders.measure(&shrinks).unwrap() > 500 << 10);
+        write(&shrinks, 10);
+        folders.sweep(WEEK).unwrap();
+        assert!(folders.size_of(&shrinks) < 50 << 10, "though it is in use");
+        let (began, before) = (Instant::now(), folders.candidates().unwrap());
+        write(&grows, 500);
+        folders.measure(&grows).unwrap();
+        drop(grows);
+        folders.note(&before, began);
+        let grown = folders.take("git", "1");
+        assert!(folders.size_of(&grown) > 500 << 10, "though nobody used it by then");
+        assert!(folders.size_of(&shrinks) < 50 << 10);
     }
 
     #[test]
@@ -440,11 +471,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1, 2]);
         let candidates = folders.candidates().unwrap();
-        folders.note(&candidates);
+        folders.note(&candidates, Instant::now());
         fs::remove_dir_all(root.path().join("git/2")).unwrap();
         let (removed, bytes) = folders.shrink(candidates, Bounds { bytes: 300 << 10, ..WEEK }).unwrap();
         assert_eq!((removed, left(root.path())), (0, vec!["0".to_owned(), "1".to_owned()]));
-        assert_eq!(folders.sizes().values().sum::<u64>(), bytes);
+        assert_eq!(folders.sizes().values().map(|size| size.bytes).sum::<u64>(), bytes);
     }
 
     #[test]

@@ -6,17 +6,18 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::mpsc::{SyncSender, TrySendError, sync_channel},
-    time::Duration,
+    thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::Mutex;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::profile;
 
-/// How many events wait at most for a log that does not hold up requests; upstream's `audit-log-batch-buffer-size`.
+/// How many events wait at most to be written; upstream's `audit-log-batch-buffer-size`.
 const BUFFERED: usize = 10_000;
+/// How long what waits may take to be written when the server ends.
+const LAST: Duration = Duration::from_secs(1);
 /// How large a file becomes when nothing is said, in megabytes; as upstream's library has it.
 const DEFAULT_MEGABYTES: u64 = 100;
 /// What is put into the name of a file that was turned over.
@@ -25,9 +26,10 @@ const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 /// What happens to a request while its event is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogMode {
-    /// Events are handed over and written by another thread; when too many wait, they are dropped and counted.
+    /// Nothing. When too many events wait, they are dropped and counted.
     Batch,
-    /// The request waits until its event is written.
+    /// The request waits until its event is written, as long as it has time. So its answer ends after that, unless its client
+    /// is gone.
     #[default]
     Blocking,
     /// The same, and a request whose arrival cannot be recorded is refused.
@@ -57,17 +59,22 @@ pub struct LogError {
     source: io::Error,
 }
 
-/// The log, open.
+/// The log, open. One thread writes to it, so that storage which hangs keeps no other.
 #[derive(Debug)]
 pub struct LogFile {
-    sink: Sink,
+    /// Until the log is dropped.
+    lines: Option<SyncSender<Line>>,
+    writer: JoinHandle<()>,
+    /// Whether requests wait.
+    pub(super) waits: bool,
     pub(super) strict: bool,
 }
 
-#[derive(Debug)]
-enum Sink {
-    Direct(Mutex<Output>),
-    Handed(SyncSender<Vec<u8>>),
+/// A line on its way to the log.
+struct Line {
+    text: Vec<u8>,
+    /// Hears whether it was written.
+    told: Box<dyn FnOnce(bool) + Send>,
 }
 
 #[derive(Debug)]
@@ -90,56 +97,43 @@ impl LogFile {
             let path = options.path.clone();
             Output::File(Turned::open(options).map_err(|source| LogError { path, source })?)
         };
-        let sink = match mode {
-            LogMode::Blocking | LogMode::BlockingStrict => Sink::Direct(Mutex::new(output)),
-            LogMode::Batch => {
-                let (sender, receiver) = sync_channel::<Vec<u8>>(BUFFERED);
-                std::thread::spawn(move || {
-                    profile::enter_thread();
-                    let mut output = output;
-                    // Ends when the log is dropped and everything is written.
-                    for line in receiver {
-                        if let Err(error) = output.write(&line) {
-                            tracing::error!(%error, "an audit event could not be written");
-                        }
-                    }
-                });
-                Sink::Handed(sender)
+        let (lines, waiting) = sync_channel::<Line>(BUFFERED);
+        let writer = std::thread::spawn(move || {
+            profile::enter_thread();
+            let mut output = output;
+            // Ends when the log is dropped and everything is written.
+            for Line { text, told } in waiting {
+                let written = output.write(&text);
+                if let Err(error) = &written {
+                    tracing::error!(%error, "an audit event could not be written");
+                }
+                told(written.is_ok());
             }
-        };
-        Ok(Self { sink, strict: mode == LogMode::BlockingStrict })
+        });
+        Ok(Self { lines: Some(lines), writer, waits: mode != LogMode::Batch, strict: mode == LogMode::BlockingStrict })
     }
 
-    /// Writes a line, or hands it over; whether that worked.
-    pub(super) fn write(&self, line: Vec<u8>) -> bool {
-        match &self.sink {
-            Sink::Direct(output) => {
-                // No more than one thread that serves requests is kept by a storage that hangs: the next makes room first.
-                let written = match output.try_lock() {
-                    Some(mut output) => output.write(&line),
-                    None => aside(|| output.lock().write(&line)),
-                };
-                match written {
-                    Ok(()) => true,
-                    Err(error) => {
-                        tracing::error!(%error, "an audit event could not be written");
-                        false
-                    }
-                }
-            }
-            Sink::Handed(sender) => match sender.try_send(line) {
-                Ok(()) => true,
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
-            },
+    /// Hands a line over to be written; `told` hears whether it was, and at once where too many wait.
+    pub(super) fn write(&self, text: Vec<u8>, told: impl FnOnce(bool) + Send + 'static) {
+        let line = Line { text, told: Box::new(told) };
+        let refused = match &self.lines {
+            Some(lines) => lines.try_send(line).err(),
+            None => Some(TrySendError::Disconnected(line)),
+        };
+        if let Some(TrySendError::Full(line) | TrySendError::Disconnected(line)) = refused {
+            (line.told)(false);
         }
     }
 }
 
-/// Does what may take long while another thread goes on with the tasks of this one, if this is one of several.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        Ok(_) | Err(_) => work(),
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        self.lines = None;
+        let due = Instant::now() + LAST;
+        // The process may end with this.
+        while !self.writer.is_finished() && Instant::now() < due {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -243,49 +237,68 @@ impl Turned {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-        mpsc::channel,
-    };
+    use std::{io::Read as _, process::Command};
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_storage_that_hangs_keeps_no_more_than_those_who_write_to_it() {
+    // On one thread, which a write would keep for ever.
+    #[tokio::test]
+    async fn storage_that_hangs_keeps_no_thread_that_serves_requests() {
         let folder = tempfile::tempdir().unwrap();
-        let options = LogOptions { path: folder.path().join("audit.log"), ..LogOptions::default() };
-        let log = Arc::new(LogFile::open(options).unwrap());
-        let ((held, is_held), (release, released)) = (channel(), channel());
-        let hanging = log.clone();
-        let hanging = std::thread::spawn(move || {
-            let Sink::Direct(output) = &hanging.sink else { panic!("requests wait for it") };
-            let _held = output.lock();
-            held.send(()).unwrap();
-            released.recv().unwrap();
-        });
-        is_held.recv().unwrap();
-        let begun = Arc::new(AtomicUsize::new(0));
-        let writing: Vec<_> = (0..4)
+        let path = folder.path().join("audit.log");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Both of its ends, so that the log is opened though nobody reads.
+        let mut storage = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let log = LogFile::open(LogOptions { path, ..LogOptions::default() }).unwrap();
+        // More than a pipe takes.
+        let line = vec![b'x'; 1 << 20];
+        let mut writing: Vec<_> = (0..4)
             .map(|_| {
-                let (log, begun) = (log.clone(), begun.clone());
-                tokio::spawn(async move {
-                    begun.fetch_add(1, SeqCst);
-                    log.write(b"{}\n".to_vec())
-                })
+                let (told, written) = oneshot::channel();
+                log.write(line.clone(), move |is_written| told.send(is_written).unwrap());
+                written
             })
             .collect();
-        // As many as there are threads.
-        while begun.load(SeqCst) < 2 {
-            tokio::task::yield_now().await;
+        for written in &mut writing {
+            assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         }
-        let other = tokio::time::timeout(Duration::from_secs(20), tokio::spawn(async {})).await;
-        release.send(()).unwrap();
-        hanging.join().unwrap();
+        let mut read = vec![0; writing.len() * line.len()];
+        let reading = std::thread::spawn(move || {
+            storage.read_exact(&mut read).unwrap();
+            read
+        });
         for written in writing {
             assert!(written.await.unwrap());
         }
-        other.expect("others go on").unwrap();
-        assert_eq!(fs::read(folder.path().join("audit.log")).unwrap(), b"{}\n".repeat(4));
+        assert!(reading.join().unwrap().iter().all(|byte| *byte == b'x'));
+    }
+
+    #[test]
+    fn what_waits_is_written_before_the_log_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let log = LogFile::open(LogOptions { path: path.clone(), ..LogOptions::default() }).unwrap();
+        for _ in 0..1_000 {
+            log.write(b"{}\n".to_vec(), |_| {});
+        }
+        drop(log);
+        assert_eq!(fs::read(path).unwrap(), b"{}\n".repeat(1_000));
+    }
+
+    #[test]
+    fn what_does_not_fit_any_more_is_told_at_once() {
+        let (lines, waiting) = sync_channel(1);
+        let log = LogFile { lines: Some(lines), writer: std::thread::spawn(|| {}), waits: true, strict: false };
+        let write = || {
+            let (told, written) = std::sync::mpsc::channel();
+            log.write(b"{}\n".to_vec(), move |is_written| told.send(is_written).unwrap());
+            written.try_recv().ok()
+        };
+        assert_eq!(write(), None);
+        assert_eq!(write(), Some(false));
+        drop(waiting);
+        assert_eq!(write(), Some(false));
     }
 }

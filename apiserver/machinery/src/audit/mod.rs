@@ -13,9 +13,16 @@ mod log;
 mod policy;
 mod trail;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 use prometheus::{IntCounter, IntCounterVec};
+use tokio::{sync::oneshot, time::timeout_at};
 
 pub(crate) use self::trail::{Begun, Ending, NotStored, Recorded, Trail, of_unknown_sender, source_ips};
 pub use self::{
@@ -85,16 +92,53 @@ impl Auditor {
         }))
     }
 
-    /// Sends an event to the log; whether it was taken.
-    fn send(&self, event: &event::Event<'_>) -> bool {
+    /// Sends an event to the log.
+    fn send(&self, event: &event::Event<'_>) -> Written {
         self.events.inc();
         let mut line = json::to_vec(event).unwrap_or_default();
         line.push(b'\n');
-        let taken = self.log.write(line);
-        if !taken {
-            self.errors.with_label_values(&[PLUGIN]).inc();
+        let (told, written) = oneshot::channel();
+        let errors = self.errors.clone();
+        self.log.write(line, move |is_written| {
+            if !is_written {
+                errors.with_label_values(&[PLUGIN]).inc();
+            }
+            // Nobody may wait for it.
+            let _ = told.send(is_written);
+        });
+        Written(self.log.waits.then_some(written))
+    }
+}
+
+/// What becomes of an event: whether it is written, or nobody is to wait for that. It is written all the same when this is
+/// dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Written(Option<oneshot::Receiver<bool>>);
+
+impl Written {
+    /// Waits for it, until `due` at most.
+    pub(crate) async fn until(self, due: Option<Instant>) {
+        match due {
+            Some(due) => {
+                // It is in line to be written either way.
+                let _ = timeout_at(due.into(), self).await;
+            }
+            None => {
+                self.await;
+            }
         }
-        taken
+    }
+}
+
+impl Future for Written {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        match &mut self.0 {
+            None => Poll::Ready(true),
+            // The thread that writes is gone when nobody says anything.
+            Some(written) => Pin::new(written).poll(context).map(|written| written.unwrap_or(false)),
+        }
     }
 }
 

@@ -97,6 +97,13 @@ fn what_an_event_says_first_of_a_key_stays() {
     assert_eq!(said(true), pairs(&[("a", "1"), ("b", "2"), ("c", "3")]));
 }
 
+/// Whether a line was written.
+fn write(log: &LogFile, line: &[u8]) -> bool {
+    let (told, written) = std::sync::mpsc::channel();
+    log.write(line.to_vec(), move |is_written| told.send(is_written).unwrap());
+    written.recv().unwrap()
+}
+
 #[test]
 fn a_full_log_is_turned_over_and_the_oldest_go() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,8 +114,8 @@ fn a_full_log_is_turned_over_and_the_oldest_go() {
     for old in ["audit-2020-01-01T00-00-00.000.log", "audit-2020-01-02T00-00-00.000.log", "audit-notes.log"] {
         fs::write(folder.path().join(old), "old").unwrap();
     }
-    assert!(log.write(line.clone()));
-    assert!(log.write(line.clone()));
+    assert!(write(&log, &line));
+    assert!(write(&log, &line));
     let mut names: Vec<String> =
         fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -128,7 +135,7 @@ fn a_log_whose_file_was_taken_away_begins_a_new_one() {
     let log = LogFile::open(options).unwrap();
     let line = vec![b'x'; 700 << 10];
     let begins_anew = |why: &str| {
-        assert!(log.write(line.clone()), "{why}");
+        assert!(write(&log, &line), "{why}");
         assert_eq!(fs::read(&path).unwrap(), line, "{why}");
     };
     begins_anew("opened");
@@ -141,7 +148,7 @@ fn a_log_whose_file_was_taken_away_begins_a_new_one() {
     // Nothing can be opened for a while.
     fs::remove_dir_all(folder.path().join("logs")).unwrap();
     fs::write(folder.path().join("logs"), "no folder").unwrap();
-    assert!(!log.write(line.clone()));
+    assert!(!write(&log, &line));
     fs::remove_file(folder.path().join("logs")).unwrap();
     begins_anew("openable again");
 }

@@ -15,7 +15,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
-    Auditor,
+    Auditor, Written,
     event::{AuthenticationMetadata, Event, Level, ObjectReference, ResponseStatus, Stage, User},
     policy::Wanted,
 };
@@ -93,18 +93,22 @@ pub(crate) struct Recorded<'a> {
 }
 
 impl Trail {
-    /// Begins a trail, if the policy wants one, and records that the request arrived.
+    /// Begins a trail, if the policy wants one.
+    pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Arc<Self>> {
+        Self::new(auditor, request).map(Arc::new)
+    }
+
+    /// Records that the request arrived.
     ///
     /// # Errors
     ///
     /// When that could not be recorded and the log is strict.
-    pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Result<Option<Arc<Self>>, NotStored> {
-        let Some(trail) = Self::new(auditor, request) else { return Ok(None) };
-        if !trail.write(Stage::RequestReceived) && auditor.log.strict {
-            auditor.rejected.inc();
+    pub(crate) async fn arrived(&self) -> Result<(), NotStored> {
+        if !self.write(Stage::RequestReceived).await && self.auditor.log.strict {
+            self.auditor.rejected.inc();
             return Err(NotStored);
         }
-        Ok(Some(Arc::new(trail)))
+        Ok(())
     }
 
     fn new(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Self> {
@@ -225,11 +229,11 @@ impl Trail {
     }
 
     /// Records the answer's head, and the failure that it tells; watches and their like get an event for it.
-    pub(crate) fn answered(&self, code: StatusCode, long_running: bool, failure: Option<&Status>) {
+    pub(crate) fn answered(&self, code: StatusCode, long_running: bool, failure: Option<&Status>) -> Written {
         {
             let mut changing = self.changing.lock();
             if changing.panicked {
-                return;
+                return Written::default();
             }
             // Upstream writes what no format is accepted for past its audit.
             if let Some(failure) = failure.filter(|_| code != StatusCode::NOT_ACCEPTABLE) {
@@ -239,15 +243,13 @@ impl Trail {
             }
             changing.status.get_or_insert_default().code = Some(i32::from(code.as_u16()));
         }
-        if long_running || self.unknown {
-            self.write(Stage::ResponseStarted);
-        }
+        if long_running || self.unknown { self.write(Stage::ResponseStarted) } else { Written::default() }
     }
 
     /// Records the end; `body` is what was sent, as far as it was asked for.
-    pub(crate) fn complete(&self, body: Option<&[u8]>, yaml: bool) {
+    fn complete(&self, body: Option<&[u8]>, yaml: bool) -> Written {
         if self.unknown {
-            return;
+            return Written::default();
         }
         let object = body.and_then(|body| read(body, yaml));
         let panicked = {
@@ -267,7 +269,7 @@ impl Trail {
             }
             changing.panicked
         };
-        self.write(if panicked { Stage::Panic } else { Stage::ResponseComplete });
+        self.write(if panicked { Stage::Panic } else { Stage::ResponseComplete })
     }
 
     /// Records the end of a request that nobody is left to answer, as upstream does it.
@@ -279,15 +281,15 @@ impl Trail {
             ..ResponseStatus::default()
         });
         if long_running || self.unknown {
-            self.write(Stage::ResponseStarted);
+            drop(self.write(Stage::ResponseStarted));
         }
-        self.complete(None, false);
+        drop(self.complete(None, false));
     }
 
-    /// Writes an event; whether it was taken, or not wanted.
-    fn write(&self, stage: Stage) -> bool {
+    /// Has an event written, if it is wanted.
+    fn write(&self, stage: Stage) -> Written {
         if self.wanted.omit_stages.contains(&stage) {
-            return true;
+            return Written::default();
         }
         let changing = self.changing.lock();
         let mut annotations = changing.annotations.clone();
@@ -433,10 +435,11 @@ impl Drop for Begun {
     }
 }
 
-/// The end of a trail: collects what is sent of a response, and records when it is done.
+/// The end of a trail: collects what is sent of a response, and records when it is done, or broken off.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    trail: Arc<Trail>,
+    /// Until the end is recorded.
+    trail: Option<Arc<Trail>>,
     body: Option<Vec<u8>>,
     yaml: bool,
 }
@@ -444,7 +447,17 @@ pub(crate) struct Ending {
 impl Ending {
     /// The end of a response with this head; `keeps` says whether its body is looked at.
     pub(crate) fn new(trail: Arc<Trail>, keeps: bool, yaml: bool) -> Self {
-        Self { trail, body: keeps.then(Vec::new), yaml }
+        Self { trail: Some(trail), body: keeps.then(Vec::new), yaml }
+    }
+
+    /// All of the response is there; whoever sends the end of it waits first.
+    pub(crate) fn finish(mut self) -> Written {
+        self.record()
+    }
+
+    fn record(&mut self) -> Written {
+        let trail = self.trail.take();
+        trail.map_or_else(Written::default, |trail| trail.complete(self.body.as_deref(), self.yaml))
     }
 
     /// Bytes of the body are sent.
@@ -461,6 +474,6 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.trail.complete(self.body.as_deref(), self.yaml);
+        drop(self.record());
     }
 }

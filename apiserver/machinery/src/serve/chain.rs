@@ -202,9 +202,11 @@ impl Chain {
         let took = record.received().elapsed();
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
         record.answered(code, is_watch);
-        if let Some(trail) = trail.take() {
+        let due = (!long_running)
+            .then(|| deadline.ok().flatten().unwrap_or_else(|| record.received() + self.request_timeout));
+        let started = trail.take().map(|trail| {
             let failure = response.extensions().get::<response::Failure>();
-            trail.answered(code, long_running, failure.map(|failure| &*failure.0));
+            let started = trail.answered(code, long_running, failure.map(|failure| &*failure.0));
             // A Status says more than its code; other objects count only where they are asked for, documents never.
             let keeps = match failure {
                 Some(_) => false,
@@ -217,15 +219,24 @@ impl Chain {
             let content_type = response.headers().get(header::CONTENT_TYPE);
             let yaml = content_type.is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
             record.ending = Some(audit::Ending::new(trail, keeps, yaml));
+            started
+        });
+        if let Some(started) = started {
+            started.until(due).await;
         }
-        let ends = if long_running {
-            Ends::With(self.outlasting.end.clone(), connection.long_answers.begin())
-        } else {
-            let due = deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout);
-            if !is_short(response.body()) {
-                response.extensions_mut().insert(Due(due));
+        // Nobody asks a body for its end in which there is nothing.
+        let is_empty = response.body().is_end_stream();
+        if let Some(ending) = record.ending.take_if(|_| is_empty) {
+            ending.finish().until(due).await;
+        }
+        let ends = match due {
+            None => Ends::With(self.outlasting.end.clone(), connection.long_answers.begin()),
+            Some(due) => {
+                if !is_short(response.body()) {
+                    response.extensions_mut().insert(Due(due));
+                }
+                Ends::At(due)
             }
-            Ends::At(due)
         };
         response.map(|body| outgoing(body, record, ends))
     }
@@ -247,17 +258,18 @@ impl Chain {
             }
         };
         let authenticated = Instant::now();
-        let begun = match &self.auditor {
-            None => None,
-            Some(auditor) => {
-                let of = (&info, request.uri(), request.headers());
-                match Trail::begin(auditor, recorded(connection, of, &user, &audit_id, received)) {
-                    Ok(begun) => begun,
-                    Err(NotStored) => return Ok(internal_error(request.uri(), "failed to store audit event")),
-                }
-            }
-        };
+        let begun = self.auditor.as_ref().and_then(|auditor| {
+            let of = (&info, request.uri(), request.headers());
+            Trail::begin(auditor, recorded(connection, of, &user, &audit_id, received))
+        });
         trail.hold(begun.clone());
+        if let Some(begun) = &begun
+            && let Err(NotStored) = begun.arrived().await
+        {
+            // Nothing is done, of which there would be more to record.
+            drop(trail.take());
+            return Ok(internal_error(request.uri(), "failed to store audit event"));
+        }
         let audited = Instant::now();
         self.metrics.audited(audited.duration_since(authenticated));
         let attributes = info.attributes();

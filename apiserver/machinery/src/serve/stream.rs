@@ -46,12 +46,21 @@ enum End {
     With(Alarms<()>),
 }
 
+/// The last frame of an answer, or its end, until the request is recorded.
+struct Last {
+    frame: Option<Frame<Bytes>>,
+    recorded: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
 struct Outgoing {
     inner: Body,
     /// What is left of a frame that is longer than others.
     rest: Bytes,
     record: Record,
     end: End,
+    /// What waits for the audit log, until `due` at most.
+    last: Option<Last>,
+    due: Option<Instant>,
     /// How many frames went out since the end was asked for.
     frames: u8,
     /// Keeps the share of the limit that a task of its own holds.
@@ -62,6 +71,10 @@ struct Outgoing {
 /// Sends `inner`; the request lasts as long as this does.
 pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
     let (mut alive, mut long) = (None, None);
+    let due = match &ends {
+        Ends::At(deadline) => Some(*deadline),
+        Ends::With(..) => None,
+    };
     let end = match ends {
         _ if is_short(&inner) => End::OfItself,
         Ends::At(deadline) => {
@@ -85,7 +98,7 @@ pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
             End::With(alarms)
         }
     };
-    Outgoing { inner, rest: Bytes::new(), record, end, frames: 0, alive, _long: long }.boxed_unsync()
+    Outgoing { inner, rest: Bytes::new(), record, end, last: None, due, frames: 0, alive, _long: long }.boxed_unsync()
 }
 
 impl Outgoing {
@@ -124,6 +137,17 @@ impl Outgoing {
         let length = self.rest.len().min(SHORT as usize);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
+
+    /// A frame that goes out, or the end.
+    fn released(&mut self, frame: Option<Frame<Bytes>>) -> Option<io::Result<Frame<Bytes>>> {
+        if self.is_end_stream() {
+            // What is left to do is the connection's. HTTP/2 keeps this body until the client takes the last frame, which
+            // it may never do, and nobody asks it for anything more.
+            self.record.permit = None;
+            self.alive = None;
+        }
+        frame.map(Ok)
+    }
 }
 
 impl HttpBody for Outgoing {
@@ -131,33 +155,42 @@ impl HttpBody for Outgoing {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if self.asks_first()
-            && let Poll::Ready(ended) = self.poll_end(context)
-        {
-            return Poll::Ready(ended);
+        let mut last = match self.last.take() {
+            Some(last) => last,
+            None => {
+                if self.asks_first()
+                    && let Poll::Ready(ended) = self.poll_end(context)
+                {
+                    return Poll::Ready(ended);
+                }
+                let Poll::Ready(frame) = self.poll_piece(context) else { return self.poll_end(context) };
+                self.frames = self.frames.saturating_add(1);
+                let frame = frame.transpose()?;
+                if let Some(bytes) = frame.as_ref().and_then(Frame::data_ref) {
+                    self.record.sent(bytes);
+                }
+                let is_last = frame.is_none() || self.is_end_stream();
+                let recorded: Pin<Box<dyn Future<Output = ()> + Send>> = match self.record.ending.take_if(|_| is_last) {
+                    Some(ending) => Box::pin(ending.finish().until(self.due)),
+                    None => return Poll::Ready(self.released(frame)),
+                };
+                Last { frame, recorded }
+            }
+        };
+        if last.recorded.as_mut().poll(context).is_pending() {
+            self.last = Some(last);
+            return Poll::Pending;
         }
-        let Poll::Ready(frame) = self.poll_piece(context) else { return self.poll_end(context) };
-        self.frames = self.frames.saturating_add(1);
-        if let Some(Ok(frame)) = &frame
-            && let Some(bytes) = frame.data_ref()
-        {
-            self.record.sent(bytes);
-        }
-        if self.is_end_stream() {
-            // What is left to do is the connection's. HTTP/2 keeps this body until the client takes the last frame, which
-            // it may never do, and nobody asks it for anything more.
-            self.record.permit = None;
-            self.alive = None;
-        }
-        Poll::Ready(frame)
+        Poll::Ready(self.released(last.frame))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.inner.is_end_stream()
+        self.last.is_none() && self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, mut hint) = (self.rest.len() as u64, self.inner.size_hint());
+        let last = self.last.as_ref().and_then(|last| last.frame.as_ref()?.data_ref()).map_or(0, Bytes::len);
+        let (rest, mut hint) = ((self.rest.len() + last) as u64, self.inner.size_hint());
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper + rest);
         }

@@ -1,7 +1,8 @@
 //! Owners and members of an Organization, as role bindings in its namespace.
 //!
 //! One binding for each role, of which Stoa writes the subjects. That the requester may bind the role was checked when
-//! the Organization was written. A binding that somebody else made is left alone.
+//! the Organization was written. A binding that somebody else made is left alone, and one of ours that leads to another role by
+//! now keeps nobody who is to lose it.
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::{Resource as _, ResourceExt as _};
@@ -37,18 +38,21 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
     wanted.sort_by_key(|binding| existing(binding).is_none_or(|existing| !is_lost_by_somebody(existing, binding)));
     let mut obstacle = None;
     for mut binding in wanted {
-        let existing = existing(&binding);
-        if let Some(RoleRef { kind, name: role, .. }) =
-            existing.map(|it| &it.role_ref).filter(|of| **of != binding.role_ref)
-        {
-            // Where a binding leads never changes: whoever made it so, it takes another.
-            let (binding, wanted) = (binding.name_any(), &binding.role_ref.name);
-            let message = format!(
-                "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is made \
-                 anew"
-            );
-            obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
-            continue;
+        let mut existing = existing(&binding);
+        if let Some(other) = existing.filter(|it| it.role_ref != binding.role_ref) {
+            if failed.note(withdraw(services, organization, other, &binding).await) == Some(true) {
+                existing = None;
+            } else {
+                // Where a binding leads never changes: whoever made it so, it takes another.
+                let RoleRef { kind, name: role, .. } = &other.role_ref;
+                let (binding, wanted) = (binding.name_any(), &binding.role_ref.name);
+                let message = format!(
+                    "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is \
+                     made anew"
+                );
+                obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
+                continue;
+            }
         }
         if existing.is_some_and(|existing| existing.subjects == binding.subjects) {
             continue;
@@ -80,6 +84,39 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
     }
     failed.told()?;
     note(services, organization, true, reason::AVAILABLE, "owners and members have their roles").await
+}
+
+/// Takes the role that a binding of ours leads to, which is another than ours, from those who are not to have ours. Whether the
+/// binding is gone with that: nobody else had it, or it could not be changed. Only who may bind a role changes a binding to it.
+async fn withdraw(
+    services: &Services,
+    organization: &Organization,
+    other: &RoleBinding,
+    wanted: &RoleBinding,
+) -> Result<bool, ApiError> {
+    let wanted = wanted.subjects.as_deref().unwrap_or_default();
+    let subjects = other.subjects.iter().flatten().cloned();
+    let (kept, lost): (Vec<Subject>, Vec<Subject>) = subjects.partition(|subject| wanted.contains(subject));
+    if lost.is_empty() {
+        return Ok(false);
+    }
+    let is_changed = if kept.is_empty() {
+        false
+    } else {
+        let rest = RoleBinding { subjects: Some(kept), ..other.clone() };
+        match services.cluster.write_role_binding(&rest).await {
+            Ok(()) => true,
+            Err(error) if error.code() == 403 => false,
+            Err(error) => return Err(error),
+        }
+    };
+    if !is_changed {
+        services.cluster.delete_role_binding(&organization.name_any(), &other.name_any()).await?;
+    }
+    let from: Vec<&str> = lost.iter().map(|subject| subject.name.as_str()).collect();
+    let message = format!("took {} from {}", other.role_ref.name, from.join(", "));
+    services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
+    Ok(!is_changed)
 }
 
 /// Whether somebody has the role who is not to have it any more.
@@ -164,11 +201,11 @@ mod tests {
         controllers::runs::tests::World,
     };
 
-    /// A cluster with RBAC, which refuses bindings of one role.
+    /// A cluster with RBAC, which refuses bindings of one role, and those to roles that are not ours.
     #[derive(Debug)]
     struct Rbac {
         rest: Arc<dyn Cluster>,
-        there: Vec<RoleBinding>,
+        there: Mutex<Vec<RoleBinding>>,
         refused: &'static str,
         calls: Mutex<Vec<String>>,
     }
@@ -188,7 +225,7 @@ mod tests {
         }
 
         async fn role_bindings(&self, _: &str) -> Result<Option<Vec<RoleBinding>>, ApiError> {
-            Ok(Some(self.there.clone()))
+            Ok(Some(self.there.lock().clone()))
         }
 
         async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError> {
@@ -199,7 +236,10 @@ mod tests {
                 let error = FieldError::invalid("subjects[0].name", subjects[0], "is no name");
                 return Err(ApiError::invalid(RBAC, "RoleBinding", &name, &[error]));
             }
-            let is_there = self.there.iter().any(|there| there.name_any() == name);
+            if !binding.role_ref.name.starts_with("stoa:") {
+                return Err(ApiError::forbidden(RBAC, "rolebindings", &name, "it is more than you have"));
+            }
+            let is_there = self.there.lock().iter().any(|there| there.name_any() == name);
             if is_there && binding.resource_version().is_none() {
                 return Err(ApiError::already_exists(RBAC, "rolebindings", &name));
             }
@@ -208,6 +248,7 @@ mod tests {
 
         async fn delete_role_binding(&self, _: &str, name: &str) -> Result<(), ApiError> {
             self.calls.lock().push(format!("{name} goes"));
+            self.there.lock().retain(|there| there.name_any() != name);
             Ok(())
         }
 
@@ -252,7 +293,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let there = there.iter().map(binding).collect();
+        let there = Mutex::new(there.iter().map(binding).collect());
         let rest = world.services.cluster.clone();
         let rbac = Arc::new(Rbac { rest, there, refused, calls: Mutex::default() });
         world.services.cluster = rbac.clone();
@@ -288,16 +329,44 @@ mod tests {
         assert!(told.starts_with("False RoleBindingRefused: ") && told.contains("subjects[0].name"), "{told}");
     }
 
+    /// What is told where these calls were made and nothing failed.
+    #[track_caller]
+    fn as_expected((calls, told, failed): (Vec<String>, String, Option<u16>), expected: &[&str]) -> String {
+        assert_eq!(calls, expected);
+        assert_eq!(failed, None);
+        told
+    }
+
     #[tokio::test]
     async fn binding_of_ours_that_leads_to_another_role_is_told_and_keeps_no_other_waiting() {
-        // Whether or not it is of those who are to have the role.
-        for users in [&["bob"][..], &["bob", "eve"][..]] {
-            let there = [("stoa:developer to cluster-admin", users), ("stoa:viewer", &["eve"][..])];
-            let (calls, told, failed) = bound("", &there, &[("bob", "developer"), ("cat", "viewer")]).await;
-            assert_eq!((calls, failed), (vec!["stoa:viewer: cat".to_owned()], None));
-            let message = "rolebinding acme/stoa:developer leads to ClusterRole cluster-admin, not to ClusterRole \
+        // Those who are to lose the role lose this one, too.
+        for (users, expected) in [
+            (&["bob"][..], &["stoa:viewer: cat"][..]),
+            (&["bob", "eve"][..], &["stoa:developer: bob", "stoa:viewer: cat"][..]),
+        ] {
+            let there = [("stoa:developer to stoa:owner", users), ("stoa:viewer", &["eve"][..])];
+            let bound = bound("", &there, &[("bob", "developer"), ("cat", "viewer")]).await;
+            let told = as_expected(bound, expected);
+            let message = "rolebinding acme/stoa:developer leads to ClusterRole stoa:owner, not to ClusterRole \
                            stoa:developer: delete it, and it is made anew";
             assert_eq!(told, format!("False RoleBindingExists: {message}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn binding_of_ours_to_another_role_that_somebody_is_to_lose_is_made_anew_where_it_cannot_be_changed() {
+        for (there, users, expected) in [
+            // Nobody is left.
+            ("stoa:developer to stoa:owner", &["eve"][..], &["stoa:developer goes", "stoa:developer: bob"][..]),
+            // The first of these is refused.
+            (
+                "stoa:developer to cluster-admin",
+                &["bob", "eve"][..],
+                &["stoa:developer: bob", "stoa:developer goes", "stoa:developer: bob"][..],
+            ),
+        ] {
+            let told = as_expected(bound("", &[(there, users)], &[("bob", "developer")]).await, expected);
+            assert!(told.starts_with("True "), "{told}");
         }
     }
 

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
+    backoff::Backoff,
     log::Key,
     registry::{Api, DeleteOptions, Stored, api::Change, is_undecodable},
 };
@@ -33,10 +34,10 @@ mod metrics;
 
 pub(crate) use metrics::{Counted, Metrics};
 
-/// The shortest and longest wait after a failure.
-const BACKOFF: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
-/// The longest wait after a failure to read what is stored: nothing but a repair ends that, which makes what is repaired due.
-const UNTIL_REPAIRED: Duration = Duration::from_mins(10);
+/// The waits after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+/// Those after failures to read what is stored: nothing but a repair ends these, which makes what is repaired due.
+const UNTIL_REPAIRED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_mins(10));
 
 /// By how much longer than a look took nobody looks again, at least.
 const PAUSE: u32 = 20;
@@ -304,8 +305,8 @@ pub(crate) async fn drive_some<F>(
 
 /// How long to wait after so many failures in a row, of which this is the last.
 fn wait_after(failures: u32, error: &ApiError) -> Duration {
-    let longest = if is_undecodable(error) { UNTIL_REPAIRED } else { *BACKOFF.end() };
-    (*BACKOFF.start() * 2_u32.saturating_pow(failures.saturating_sub(1).min(14))).min(longest)
+    let backoff = if is_undecodable(error) { UNTIL_REPAIRED } else { BACKOFF };
+    backoff.after(failures)
 }
 
 #[cfg(test)]

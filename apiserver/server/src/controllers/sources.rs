@@ -5,6 +5,8 @@
 //! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
 
 mod ahead;
+#[cfg(test)]
+mod changed_tests;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -18,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, backoff::Backoff};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -184,7 +186,8 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
     if failures == 0 {
         return interval;
     }
-    let wait = interval.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(LONGEST.max(interval));
+    // The interval itself is that without a failure.
+    let wait = Backoff::new(interval, LONGEST.max(interval)).after(failures.saturating_add(1));
     wait.mul_f64(rand::rng().random_range(0.8..1.2))
 }
 
@@ -229,10 +232,12 @@ async fn look(
     let wait = wait_after(failures, interval);
     let look = Looked { at: Instant::now(), wait, failures, broke, of, webhook, versions: versions.clone() };
     let now = Time(Timestamp::now());
+    let mut is_same = false;
     sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
             // What was found is of the source as it was, and this one is looked at next.
-            if s.metadata.uid != source.metadata.uid || s.spec != source.spec {
+            is_same = s.metadata.uid == source.metadata.uid && s.spec == source.spec;
+            if !is_same {
                 return;
             }
             let generation = s.metadata.generation;
@@ -259,7 +264,9 @@ async fn look(
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
         .await?;
-    tell(&services, &source, found.as_ref().err());
+    if is_same {
+        tell(&services, &source, found.as_ref().err());
+    }
     // What nobody has heard of is looked for once more.
     if let Some(commit) = &ahead {
         memory.ahead.looked(&key, commit);

@@ -5,7 +5,7 @@
 //! `<webhook-id>.<webhook-timestamp>.<body>`. The body is the whole event in the structured mode of CloudEvents' HTTP binding:
 //! in the binary mode its attributes would be headers, which are not signed.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{fmt, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -178,14 +178,6 @@ pub(crate) fn told(status: StatusCode) -> String {
     } else {
         format!("it answered {status}")
     }
-}
-
-/// How long to wait after so many tries, of which the first is 1: twice as long each time, between the shortest and the longest,
-/// less a random part of up to a half, since what failed together need not come together again.
-pub(crate) fn backoff(range: RangeInclusive<Duration>, attempts: u32) -> Duration {
-    let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1).min(30));
-    let whole = range.start().saturating_mul(doubled).min(*range.end());
-    whole.mul_f64(1.0 - rand::random::<f64>() / 2.0)
 }
 
 #[cfg(test)]

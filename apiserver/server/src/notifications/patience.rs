@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use stoa_machinery::backoff::Backoff;
 use stoa_types::{DurationString, platform::RetryPolicy};
 use tokio::time::Instant;
 
-use super::{delivery::backoff, window::Pending};
+use super::window::Pending;
 
 /// For how long it is tried whether an event is taken after all that may be what is wrong: a clock that is set wrong is set right
 /// within that.
@@ -29,8 +30,7 @@ impl Doubt {
 pub(super) struct Patience {
     attempts: u32,
     age: SignedDuration,
-    least: Duration,
-    most: Duration,
+    backoff: Backoff,
 }
 
 impl Patience {
@@ -41,14 +41,13 @@ impl Patience {
         Self {
             attempts: policy.max_attempts.map_or(u32::MAX, |most| u32::try_from(most).unwrap_or(u32::MAX)),
             age: SignedDuration::try_from(read(&policy.max_age)).unwrap_or(SignedDuration::MAX),
-            least: read(&policy.min_backoff),
-            most: read(&policy.max_backoff),
+            backoff: Backoff::new(read(&policy.min_backoff), read(&policy.max_backoff)),
         }
     }
 
     /// How long to wait after so many tries, of which the first is 1.
     pub(super) fn wait(&self, attempts: u32) -> Duration {
-        backoff(self.least..=self.most, attempts)
+        self.backoff.scattered_after(attempts)
     }
 
     pub(super) fn is_over(&self, pending: &Pending, now: Timestamp) -> bool {

@@ -1,6 +1,9 @@
 //! Documents of a run in the Backend, by their digests. Specs are sealed there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use memchr::memmem;
 use stoa_engine::{
     Plan, Spec,
@@ -14,6 +17,9 @@ use stoa_types::reason;
 
 use super::{Halt, target::Target};
 use crate::{aside::aside, sealing::Sealing};
+
+/// Of how many documents it is asked at once how many bytes they have.
+const ASKED_AT_ONCE: usize = 16;
 
 /// What there is to do about a document that is gone or damaged.
 const MEND: &str = "The backend is left as it is: put the document back from a copy of the backend or, where it is a Spec or a plan, \
@@ -35,6 +41,25 @@ pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) ->
 /// As [`get`].
 pub(crate) async fn size(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<u64, Halt> {
     found(store.size(scope, &parsed(digest)?).await, scope, digest)
+}
+
+/// How many bytes documents have in all.
+///
+/// # Errors
+///
+/// As [`get`], of any of them.
+pub(crate) async fn sizes(store: &Arc<dyn DocumentStore>, scope: &str, digests: Vec<String>) -> Result<u64, Halt> {
+    let asked = digests.into_iter().map(|digest| {
+        let (store, scope) = (Arc::clone(store), scope.to_owned());
+        async move { size(&*store, &scope, &digest).await }
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut sizes = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+    let mut all = 0_u64;
+    while let Some(size) = sizes.next().await {
+        all = all.saturating_add(size?);
+    }
+    Ok(all)
 }
 
 fn parsed(digest: &str) -> Result<Digest, Halt> {
@@ -153,11 +178,55 @@ fn parse(spec: &[u8]) -> Result<Spec, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use async_trait::async_trait;
     use serde_json::{Value, json};
     use stoa_engine::bounds::LARGEST_SPEC;
+    use tokio::sync::Barrier;
 
     use super::*;
     use crate::sealing::with_keys;
+
+    /// Says how large a document is once as many are asked for as may be at once.
+    #[derive(Debug)]
+    struct Together(Barrier);
+
+    #[async_trait]
+    impl DocumentStore for Together {
+        async fn size(&self, _: &str, _: &Digest) -> Result<Option<u64>, DocumentError> {
+            self.0.wait().await;
+            Ok(Some(7))
+        }
+
+        async fn put(&self, _: &str, _: Bytes) -> Result<Digest, DocumentError> {
+            unreachable!("nothing is written")
+        }
+
+        async fn get(&self, _: &str, _: &Digest) -> Result<Option<Bytes>, DocumentError> {
+            unreachable!("nothing is read")
+        }
+
+        async fn list(&self, _: &str) -> Result<Vec<Digest>, DocumentError> {
+            unreachable!("nothing is listed")
+        }
+
+        async fn file(&self, _: &str, _: u64) -> Result<Option<Bytes>, DocumentError> {
+            unreachable!("nothing is read")
+        }
+
+        async fn delete(&self, _: &str, _: &Digest) -> Result<(), DocumentError> {
+            unreachable!("nothing is removed")
+        }
+    }
+
+    #[tokio::test]
+    async fn sizes_are_asked_for_at_once() {
+        let store: Arc<dyn DocumentStore> = Arc::new(Together(Barrier::new(ASKED_AT_ONCE)));
+        let digests = vec![Digest::of(b"a body").to_string(); 2 * ASKED_AT_ONCE];
+        let sizes = tokio::time::timeout(Duration::from_secs(30), sizes(&store, "shop", digests)).await;
+        assert_eq!(sizes.expect("nobody waits for another").unwrap(), 7 * 2 * ASKED_AT_ONCE as u64);
+    }
 
     const SCOPE: &str = "shop/5f0c7f44";
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;
-use stoa_machinery::log::LogError;
+use stoa_machinery::{backoff::Backoff, log::LogError};
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -26,8 +26,8 @@ const UNREACHABLE: Duration = Duration::from_secs(30);
 const AGAIN: &str = "it is tried again every few seconds";
 /// The same where what the run asks for may be what ends function-runners.
 const LATER: &str = "it is tried again after a while";
-/// The shortest and longest wait before a step is tried again.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
+/// The waits before a step is tried again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// For how long a run that gets nowhere is tried with its place kept: much of what is in the way passes sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Tries {
 
     /// How long to wait for the next one.
     fn wait(&self) -> Duration {
-        (*BACKOFF.start() * 2_u32.saturating_pow(self.count.saturating_sub(1).min(10))).min(*BACKOFF.end())
+        BACKOFF.after(self.count)
     }
 
     /// How long to wait for the next one where others have the place meanwhile.

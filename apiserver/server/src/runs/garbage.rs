@@ -23,7 +23,7 @@ use stoa_machinery::{
     log::{Change, Expect, Log, LogError, Write},
     registry::ListOptions,
 };
-use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
+use stoa_storage::documents::{Digest, DocumentError, DocumentStore, Measured};
 use stoa_types::{Release, Run, Stack, Workspace};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -130,6 +130,10 @@ impl DocumentStore for Guarded {
 
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
         self.store.get(scope, digest).await
+    }
+
+    async fn get_at_most(&self, scope: &str, digest: &Digest, most: u64) -> Result<Option<Measured>, DocumentError> {
+        self.store.get_at_most(scope, digest, most).await
     }
 
     async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
-use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
+use stoa_storage::documents::{Digest, DocumentError, DocumentStore, Measured};
 use stoa_types::{Run, Stack, Workspace};
 
 use super::failure;
 use crate::{
+    aside::SMALL,
     rooms::{self, Room},
     runs::{Services, status},
 };
@@ -21,7 +22,7 @@ pub(super) struct Place {
     pub(super) stack_uid: String,
 }
 
-/// A document that is there, of which nothing is read yet.
+/// A document that is there, of which nothing is read yet where it takes room.
 #[derive(Debug)]
 pub(super) struct Kept {
     namespace: String,
@@ -29,6 +30,8 @@ pub(super) struct Kept {
     scope: String,
     digest: Digest,
     bytes: usize,
+    /// All of it, where it is so small that it takes none.
+    small: Option<Bytes>,
     /// What is said where it is not there any more.
     absent: String,
 }
@@ -70,9 +73,12 @@ impl Place {
         let store = services.backends.store(backend).await.map_err(failure)?;
         let parsed: Digest = digest.parse().map_err(|e| ApiError::internal(format!("{e}")))?;
         let (scope, absent) = (self.scope(), format!("document {digest} of {of} is not in backend {backend:?}"));
-        let size = found(store.size(&scope, &parsed).await, &absent)?;
-        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        Ok(Kept { namespace: self.namespace, store, scope, digest: parsed, bytes, absent })
+        // Most are small, and come with the answer.
+        let (bytes, small) = match found(store.get_at_most(&scope, &parsed, SMALL as u64 - 1).await, &absent)? {
+            Measured::Whole(small) => (small.len(), Some(small)),
+            Measured::Larger(bytes) => (usize::try_from(bytes).unwrap_or(usize::MAX), None),
+        };
+        Ok(Kept { namespace: self.namespace, store, scope, digest: parsed, bytes, small, absent })
     }
 }
 
@@ -98,7 +104,10 @@ impl Kept {
     ///
     /// As [`read_into`](Self::read_into).
     pub(super) async fn read_for_server(self) -> Result<Bytes, ApiError> {
-        found(self.store.get(&self.scope, &self.digest).await, &self.absent)
+        match self.small {
+            Some(small) => Ok(small),
+            None => found(self.store.get(&self.scope, &self.digest).await, &self.absent),
+        }
     }
 
     /// Reads it into room that was taken for it.
@@ -107,7 +116,10 @@ impl Kept {
     ///
     /// 404 when it is not there any more, 503 when the Backend cannot be read.
     pub(super) async fn read_into(self, room: Room) -> Result<(Bytes, Room), ApiError> {
-        let Self { store, scope, digest, absent, .. } = self;
+        let Self { store, scope, digest, small, absent, .. } = self;
+        if let Some(small) = small {
+            return Ok((small, room));
+        }
         let (read, room) = room.read(async move { store.get(&scope, &digest).await }).await;
         Ok((found(read, &absent)?, room))
     }
@@ -129,6 +141,7 @@ mod tests {
     use stoa_storage::documents::LocalDocuments;
 
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
 
     const MIB: usize = 1 << 20;
 
@@ -143,6 +156,7 @@ mod tests {
             scope: "shop/uid".to_owned(),
             digest,
             bytes: MIB,
+            small: None,
             absent: "it is gone".to_owned(),
         };
         // Three quarters are all that a namespace may have, and other tests may have some of the rest for a while.
@@ -157,5 +171,27 @@ mod tests {
         let gone = kept();
         let (read, ()) = tokio::join!(gone.read(), async move { drop(held) });
         assert_eq!(read.unwrap_err().code(), 404, "it was looked for when there was room");
+    }
+
+    #[tokio::test]
+    async fn what_takes_no_room_is_asked_for_once() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let services = &world.services;
+        let store = services.backends.store("default").await.unwrap();
+        for bytes in [0, 1, SMALL - 1, SMALL] {
+            let content = Bytes::from(vec![b' '; bytes]);
+            let digest = store.put("shop/uid", content.clone()).await.unwrap();
+            let named = digest.to_string();
+            let place = || Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
+            let client = place().find(services, "dev", &named, "run one").await.unwrap();
+            let server = place().find(services, "dev", &named, "run one").await.unwrap();
+            assert_eq!((client.bytes(), server.bytes()), (bytes, bytes));
+            store.delete("shop/uid", &digest).await.unwrap();
+            // What is gone by now was read before.
+            let expected = if bytes < SMALL { Ok(content) } else { Err(404) };
+            let read = client.read().await.map(|(read, _)| read);
+            assert_eq!(read.map_err(|error| error.code()), expected);
+            assert_eq!(server.read_for_server().await.is_ok(), expected.is_ok());
+        }
     }
 }

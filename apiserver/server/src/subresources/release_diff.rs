@@ -85,11 +85,14 @@ impl SubresourceHandler for ReleaseDiff {
             Some(with) => Some(with.find(services, &call.context, &release).await?),
             None => before(services, &release).await?,
         };
-        let after = release_documents::find(services, &release, Document::State).await?;
-        let before = match &other {
-            Some(other) => Some(release_documents::find(services, other, Document::State).await?),
-            None => None,
+        let after = release_documents::find(services, &release, Document::State);
+        let before = async {
+            match &other {
+                Some(other) => release_documents::find(services, other, Document::State).await.map(Some),
+                None => Ok(None),
+            }
         };
+        let (after, before) = tokio::try_join!(after, before)?;
         // For both at once: who has room for one and waits for more would keep others waiting who do the same.
         let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, Kept::bytes));
         let room = rooms::take(&call.namespace, bytes).await?;

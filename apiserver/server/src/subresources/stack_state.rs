@@ -88,10 +88,9 @@ impl Recorded {
                 let state = state.map_err(failure)?;
                 let digests: Vec<(ResourceId, String)> =
                     state.kept_bodies().map(|(id, digest)| (id.clone(), digest.to_owned())).collect();
-                for (_, digest) in &digests {
-                    let size = documents::size(&*store, &place.scope(), digest).await.map_err(failure)?;
-                    needed = needed.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
-                }
+                let asked = digests.iter().map(|(_, digest)| digest.clone()).collect();
+                let size = documents::sizes(&store, &place.scope(), asked).await.map_err(failure)?;
+                needed = needed.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
                 if needed <= bytes {
                     let (store, scope) = (store.clone(), place.scope());
                     let read = async move {

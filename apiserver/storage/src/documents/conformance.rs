@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{Digest, DocumentError, DocumentStore};
+use super::{Digest, DocumentError, DocumentStore, Measured};
 
 /// Runs all of them.
 pub async fn all(store: &dyn DocumentStore, scope: &str) {
@@ -39,13 +39,21 @@ pub async fn what_was_put_is_got(store: &dyn DocumentStore, scope: &str) {
         let digest = store.put(scope, bytes.clone()).await.expect("put");
         assert_eq!(digest, Digest::of(&bytes));
         assert_eq!(store.size(scope, &digest).await.expect("size"), Some(bytes.len() as u64));
-        assert_eq!(store.get(scope, &digest).await.expect("get"), Some(bytes));
+        assert_eq!(store.get(scope, &digest).await.expect("get"), Some(bytes.clone()));
+        let size = bytes.len() as u64;
+        let measured = store.get_at_most(scope, &digest, size).await.expect("get at most");
+        assert_eq!(measured, Some(Measured::Whole(bytes)));
+        if let Some(less) = size.checked_sub(1) {
+            let measured = store.get_at_most(scope, &digest, less).await.expect("get at most");
+            assert_eq!(measured, Some(Measured::Larger(size)));
+        }
         put.push(digest);
     }
     put.sort();
     assert_eq!(store.list(scope).await.expect("list"), put);
     assert_eq!(store.size(scope, &Digest::of(b"absent")).await.expect("size"), None);
     assert_eq!(store.get(scope, &Digest::of(b"absent")).await.expect("get"), None);
+    assert_eq!(store.get_at_most(scope, &Digest::of(b"absent"), 1).await.expect("get at most"), None);
 }
 
 /// The second put of the same bytes changes nothing.
@@ -98,6 +106,7 @@ pub async fn a_bad_scope_is_refused(store: &dyn DocumentStore) {
             store.put(scope, Bytes::new()).await.err(),
             store.size(scope, &digest).await.err(),
             store.get(scope, &digest).await.err(),
+            store.get_at_most(scope, &digest, 1).await.err(),
             store.list(scope).await.err(),
             store.delete(scope, &digest).await.err(),
         ];

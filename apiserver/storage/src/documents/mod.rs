@@ -93,6 +93,15 @@ impl TryFrom<String> for Digest {
     }
 }
 
+/// A document that was asked for up to a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// It has no more bytes than that.
+    Whole(Bytes),
+    /// It has so many, of which none was read.
+    Larger(u64),
+}
+
 /// Keeps documents.
 ///
 /// A *scope* is where a document lives, such as `<organization>/<stack uid>`: one to eight path
@@ -136,6 +145,20 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// As for [`put`](Self::put), and [`DocumentError::Corrupt`] when what is stored has another
     /// digest.
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError>;
+
+    /// Reads a document that has no more than `most` bytes, or else tells how many it has; `None` when it is not there. Where
+    /// most documents are small that is one question to a store for each, and not two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    async fn get_at_most(&self, scope: &str, digest: &Digest, most: u64) -> Result<Option<Measured>, DocumentError> {
+        match self.size(scope, digest).await? {
+            Some(bytes) if bytes > most => Ok(Some(Measured::Larger(bytes))),
+            Some(_) => Ok(self.get(scope, digest).await?.map(Measured::Whole)),
+            None => Ok(None),
+        }
+    }
 
     /// The documents directly in `scope`, in the order of their digests.
     async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError>;

@@ -85,6 +85,18 @@ pub enum GitError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// A later version of this program wrote the record of how far it got, in a shape that is not known here. It is left as
+    /// it is.
+    #[error(
+        "the record of what is in Git has schemaVersion {found}, and {known} is the newest known here: run the version of \
+         Stoa that wrote it, or a later one"
+    )]
+    Newer {
+        /// The version that it has.
+        found: u64,
+        /// The newest known here.
+        known: u32,
+    },
     /// There is more in a commit than is looked at.
     #[error("commit {commit} of the control repository has more than is looked at: {excess}")]
     TooMuch {

@@ -17,6 +17,8 @@ use super::{
 
 /// Where the record lives.
 pub(super) const KEY: &str = "/stoa/git/control";
+/// The shape of the record. One without a version was written before there were any, and has the first.
+const SCHEMA: u32 = 1;
 const USER: &str = "system:stoa:git";
 
 /// A commit, and the log up to where it shows it.
@@ -73,6 +75,9 @@ pub(super) struct Progress {
 /// The record as JSON has it. What is written is borrowed, since it may be more than a MiB, and is written often.
 #[derive(Serialize, Deserialize)]
 struct Encoded<'a> {
+    /// Looked at before the rest is read: see [`Progress::decode`].
+    #[serde(rename = "schemaVersion", skip_deserializing)]
+    schema_version: u32,
     #[serde(flatten)]
     at: Cow<'a, Point>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +98,30 @@ struct Encoded<'a> {
     unkept: u64,
 }
 
+/// The one field that never changes.
+#[derive(Deserialize)]
+struct Shape {
+    #[serde(rename = "schemaVersion", default)]
+    schema_version: u64,
+}
+
+impl Progress {
+    /// Reads the record.
+    ///
+    /// # Errors
+    ///
+    /// [`GitError::Newer`] when a later version wrote it, and [`GitError::Progress`] when it does not decode. Either way it
+    /// has to be left as it is.
+    pub(super) fn decode(record: &[u8]) -> Result<Self, GitError> {
+        let malformed = |source| GitError::Progress { source };
+        let Shape { schema_version: found } = serde_json::from_slice(record).map_err(malformed)?;
+        if found > u64::from(SCHEMA) {
+            return Err(GitError::Newer { found, known: SCHEMA });
+        }
+        serde_json::from_slice(record).map_err(malformed)
+    }
+}
+
 fn is_empty(points: &[Point]) -> bool {
     points.is_empty()
 }
@@ -103,7 +132,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl From<Encoded<'_>> for Progress {
     fn from(record: Encoded<'_>) -> Self {
-        let Encoded { at, next, earlier, push, id, invalid, alike, unkept } = record;
+        let Encoded { schema_version: _, at, next, earlier, push, id, invalid, alike, unkept } = record;
         let mut files: BTreeMap<String, InvalidFile> =
             invalid.into_iter().map(|(path, file)| (path.into_owned(), file.into_owned())).collect();
         files.extend(alike.into_iter().flat_map(Alike::files));
@@ -124,6 +153,7 @@ impl Serialize for Progress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (alike, invalid) = Alike::of(&self.invalid);
         let encoded = Encoded {
+            schema_version: SCHEMA,
             at: Cow::Borrowed(&self.at),
             next: self.next.as_ref().map(Cow::Borrowed),
             earlier: Cow::Borrowed(&self.earlier),
@@ -149,13 +179,14 @@ pub(super) struct Store {
 
 impl Store {
     /// Reads it; `None` when the log has none yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the log, and of [`Progress::decode`].
     pub(super) async fn load(log: Arc<dyn Log>, fence: Option<Fence>) -> Result<(Self, Option<Progress>), GitError> {
         let entry = log.read(&Key::new(KEY)).await?;
         let written = entry.as_ref().map(|entry| entry.version);
-        let progress = entry
-            .map(|entry| serde_json::from_slice(&entry.value))
-            .transpose()
-            .map_err(|source| GitError::Progress { source })?;
+        let progress = entry.map(|entry| Progress::decode(&entry.value)).transpose()?;
         Ok((Self { log, fence, written, saved: Instant::now() }, progress))
     }
 
@@ -188,11 +219,24 @@ mod tests {
     fn records_of_before_are_read() {
         let record = r#"{"commit":"a","version":7,"push":{"target":"b","done":3,"since":5},
             "invalid":{"things/web.yaml":{"reason":"it is wrong","commit":"c"}}}"#;
-        let progress: Progress = serde_json::from_str(record).unwrap();
+        let progress = Progress::decode(record.as_bytes()).unwrap();
         assert_eq!(progress.push.map(|push| (push.done, push.moves_first)), Some((3, false)));
         let file = &progress.invalid["things/web.yaml"];
         assert_eq!((file.reason.as_str(), file.waits, progress.unkept), ("it is wrong", false, 0));
     }
+
+    #[test]
+    fn what_a_later_version_wrote_is_not_guessed_at() {
+        for later in [r#"{"schemaVersion":2,"version":7}"#, r#"{"schemaVersion":2,"at":[7]}"#] {
+            let read = Progress::decode(later.as_bytes());
+            assert!(matches!(read, Err(GitError::Newer { found: 2, known: SCHEMA })), "{read:?}");
+        }
+        for malformed in [r#"{"schemaVersion":"two","version":7}"#, r#"{"schemaVersion":1}"#, "not JSON"] {
+            let read = Progress::decode(malformed.as_bytes());
+            assert!(matches!(read, Err(GitError::Progress { .. })), "{read:?}");
+        }
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let point = |commit: &str, version| Point {
@@ -219,8 +263,8 @@ mod tests {
         };
         for progress in [Progress::default(), full] {
             let written = serde_json::to_string(&progress).unwrap();
-            assert_eq!(serde_json::from_str::<Progress>(&written).unwrap(), progress, "{written}");
+            assert_eq!(Progress::decode(written.as_bytes()).unwrap(), progress, "{written}");
         }
-        assert_eq!(serde_json::to_string(&Progress::default()).unwrap(), r#"{"version":0}"#);
+        assert_eq!(serde_json::to_string(&Progress::default()).unwrap(), r#"{"schemaVersion":1,"version":0}"#);
     }
 }

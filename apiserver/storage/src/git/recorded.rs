@@ -37,10 +37,12 @@ impl GitRecord {
     }
 
     fn set(&self, value: Option<&[u8]>) {
-        match value.map(serde_json::from_slice::<Progress>).transpose() {
+        match value.map(Progress::decode).transpose() {
             Ok(progress) => *self.0.write() = Arc::new(progress.unwrap_or_default()),
-            // The projection says the same, and does not go on.
-            Err(error) => tracing::error!(%error, "the record of what is in Git does not decode"),
+            // The projection says the same, and does not go on. What was known last holds.
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "what is in Git is not known any more");
+            }
         }
     }
 }

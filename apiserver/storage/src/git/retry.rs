@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use git2::Oid;
+use stoa_machinery::backoff::Backoff;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +22,7 @@ impl GitOptions {
             (Some(remote), GitError::Remote(_)) => remote.longest_retry,
             _ => return self.retry,
         };
-        let delay = self.retry.saturating_mul(1 << failures.min(16)).min(longest.max(self.retry));
-        delay.mul_f64(rand::random_range(0.5..=1.0))
+        Backoff::new(self.retry, longest.max(self.retry)).scattered_after(failures.saturating_add(1))
     }
 }
 

@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "this is a test, helpers and all")]
 
-use stoa_machinery::log::Version;
-use stoa_storage::git::GitHistory;
+use stoa_machinery::log::{Change, Key, Version};
+use stoa_storage::git::{GitHistory, GitRecord};
 
 use crate::{
     past,
-    support::{Bench, damage, elsewhere, put, remove},
+    support::{Bench, damage, elsewhere, put, remove, write},
 };
 
 /// The files that there are.
@@ -81,4 +81,33 @@ async fn its_file_stays_where_only_the_log_tells_what_belongs_there() {
     let bench = bench.run();
     bench.projected(last).await;
     check(&bench, &before).await;
+}
+
+#[tokio::test]
+async fn a_record_of_a_later_version_is_left_as_it_is() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let bench = bench.stop().await;
+    let key = Key::new(GitRecord::PREFIX);
+    let there = bench.log().read(&key).await.unwrap().unwrap().value;
+    let mut record: serde_json::Value = serde_json::from_slice(&there).unwrap();
+    record["schemaVersion"] = 2.into();
+    record["what is not known yet"] = "is kept".into();
+    let later = serde_json::to_vec(&record).unwrap();
+    bench.write(write(GitRecord::PREFIX, Change::Put(later.clone().into()), "", "")).await;
+    bench.write(put("web", "replicas: 2", "anna")).await;
+
+    let bench = bench.run();
+    let told = "the record of what is in Git has schemaVersion 2, and 1 is the newest known here";
+    bench.wait(|status| status.restarts >= 2 && status.error.as_ref().is_some_and(|error| error.contains(told))).await;
+    assert_eq!(bench.log().read(&key).await.unwrap().unwrap().value, later);
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 1");
+    // What wrote it goes on where it was.
+    let bench = bench.stop().await;
+    bench.write(write(GitRecord::PREFIX, Change::Put(there), "", "")).await;
+    let bench = bench.run();
+    let last = bench.write(put("web", "replicas: 3", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 3");
 }

@@ -1,6 +1,9 @@
 //! What is recorded of requests.
 
-use std::path::PathBuf;
+use std::{
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+};
 
 use super::{fake_cluster::FakeCluster, *};
 use crate::{
@@ -15,15 +18,20 @@ struct Log {
     path: PathBuf,
 }
 
+/// Records by a policy what there is in a file.
+fn record(setup: &mut Setup, path: &Path, rules: &str) {
+    let policy = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}");
+    let options = LogOptions { path: path.to_owned(), ..LogOptions::default() };
+    let log = LogFile::open(options).unwrap();
+    let policy = Policy::parse(policy.as_bytes()).unwrap();
+    setup.auditor = Some(Auditor::new(policy, log, &Families::default()).unwrap());
+}
+
 impl Log {
     fn start(setup: &mut Setup, rules: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let policy = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}");
-        let options = LogOptions { path: path.clone(), ..LogOptions::default() };
-        let log = LogFile::open(options).unwrap();
-        let policy = Policy::parse(policy.as_bytes()).unwrap();
-        setup.auditor = Some(Auditor::new(policy, log, &Families::default()).unwrap());
+        record(setup, &path, rules);
         Self { _folder: folder, path }
     }
 
@@ -249,5 +257,71 @@ async fn what_fails_before_anybody_is_asked_is_recorded_or_said() {
     let answer = server.connect(Identity::Certificate(&ann)).await.get("/apis/g.io/v1/stacks").await;
     assert_eq!(answer.code, 500);
     assert_eq!(answer.text, "Internal Server Error: \"/apis/g.io/v1/stacks\": failed to store audit event\n");
+    server.end().await;
+}
+
+/// A pipe that takes nothing more until it is read.
+fn full_pipe(folder: &Path) -> (PathBuf, std::fs::File) {
+    let path = folder.join("audit.log");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // Both of its ends, so that the log is opened though nobody reads.
+    let mut pipe = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    pipe.write_all(&vec![b'\n'; 64 << 10]).unwrap();
+    (path, pipe)
+}
+
+#[tokio::test]
+async fn a_request_waits_for_storage_that_hangs_and_those_that_are_not_recorded_do_not() {
+    let check = async |h2: bool, method: Method| {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mut storage) = full_pipe(folder.path());
+        let mut setup = Setup::default();
+        let rules =
+            "omitStages: [RequestReceived]\nrules:\n- level: None\n  nonResourceURLs: [/healthz*]\n- level: Metadata";
+        record(&mut setup, &path, rules);
+        let server = setup.start().await;
+        let ann = setup.cas.client("ann");
+        let identity = || Identity::Certificate(&ann);
+        let (mut client, _connection) = server.try_connect(identity(), h2, &rustls::version::TLS13).await.unwrap();
+        let mut other = server.connect(identity()).await;
+        let answer = tokio::spawn(async move {
+            let slow = client.send(method, "/apis/g.io/v1/slows/s", &[]).await.unwrap();
+            read(slow).await.code
+        });
+        server.echo.begun.notified().await;
+        server.echo.release.notify_one();
+        for _ in 0..20 {
+            assert_eq!(other.get("/healthz/ping").await.code, 200);
+        }
+        assert!(!answer.is_finished());
+        let reading = std::thread::spawn(move || {
+            let (mut piece, mut text) = ([0; 4096], Vec::new());
+            while memchr::memmem::find(&text, b"ResponseComplete").is_none() {
+                let length = storage.read(&mut piece).unwrap();
+                text.extend_from_slice(&piece[..length]);
+            }
+            storage
+        });
+        assert_eq!(answer.await.unwrap(), 200);
+        drop(reading.join().unwrap());
+        server.end().await;
+    };
+    for h2 in [false, true] {
+        check(h2, Method::GET).await;
+        // Of an answer without a body nobody asks for the end.
+        check(h2, Method::HEAD).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_time_is_up_does_not_wait_for_storage_that_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _storage) = full_pipe(folder.path());
+    let mut setup = Setup::default();
+    record(&mut setup, &path, "rules: [{level: Metadata}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let answer = server.connect(Identity::Certificate(&ann)).await.get("/apis/g.io/v1/stacks?timeout=1s").await;
+    assert_eq!(answer.code, 504);
     server.end().await;
 }

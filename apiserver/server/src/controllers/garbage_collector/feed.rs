@@ -1,6 +1,17 @@
 //! Keeps the graph in step with the watch caches of all resources.
+//!
+//! **Invariant:** whoever asks ([`Seen::ask`]) is answered from a graph in which is all that was answered to any writer before.
+//! That is in the watch caches by then, as a change that is told or as something that was missed. So nobody is answered
+//! before all changes were asked for once more after the question and there was none, and nothing is missed:
+//!
+//! - `biased` has [`Feed::run`] ask for changes first, in each turn, and answer last.
+//! - `unconstrained` has that there is none mean what it says: else Tokio says so, too, to a task that had its share.
+//! - What was missed is in no change until it is listed, which may take any time. That it is due says the `Listing`.
+//!
+//! A list is taken up before anything else is asked for, on another thread, since it takes long.
 
 use std::{
+    collections::HashSet,
     future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
@@ -22,7 +33,10 @@ use super::{
     graph::Graph,
     objects::{Found, Objects},
 };
-use crate::controllers::queue::ObjectKey;
+use crate::{aside::apart, controllers::queue::ObjectKey};
+
+/// How many objects of a list are taken up while the graph is locked.
+const AT_ONCE: usize = 256;
 
 /// The graph, for whoever looks at objects.
 #[derive(Clone, Debug)]
@@ -32,8 +46,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What `of` finds in the graph, in which is all that was written before this is called. An owner that is about to go
-    /// must not miss a dependent that was made before.
+    /// What `of` finds in the graph, in which is all that was written before this is called: see the invariant above. An
+    /// owner that is about to go must not miss a dependent that was made before.
     ///
     /// # Errors
     ///
@@ -82,8 +96,7 @@ impl Feed {
         (feed, Seen { graph, asks })
     }
 
-    /// Feeds the graph until the token ends. To be run unconstrained: changes are all there is once none is left, and not
-    /// when it is another task's turn.
+    /// Feeds the graph until the token ends. To be run unconstrained: see the invariant above.
     pub(super) async fn run(mut self, end: CancellationToken) {
         let mut is_whole = false;
         let mut asked = Vec::new();
@@ -93,7 +106,7 @@ impl Feed {
                 biased;
                 () = end.cancelled() => return,
                 (index, change) = poll_fn(|context| next_change(&mut self.resources, context)) => {
-                    let due = self.take(index, change);
+                    let due = self.take(index, change).await;
                     let was_whole = std::mem::replace(&mut is_whole, self.resources.iter().all(|of| of.has_begun));
                     match (was_whole, is_whole) {
                         (true, _) => self.tell(due),
@@ -118,16 +131,19 @@ impl Feed {
     }
 
     /// Takes a change into the graph; the keys of what is due for it.
-    fn take(&mut self, index: usize, change: Change<Arc<Stored>>) -> Vec<ObjectKey> {
-        let Changes { store, has_begun, .. } = &mut self.resources[index];
-        let mut graph = self.graph.lock();
+    async fn take(&mut self, index: usize, change: Change<Arc<Stored>>) -> Vec<ObjectKey> {
+        let resource = &mut self.resources[index];
         match change {
             Change::Restarted(all) => {
-                *has_begun = true;
-                graph.reset(store, all)
+                resource.has_begun = true;
+                let (graph, store) = (Arc::clone(&self.graph), Arc::clone(&resource.store));
+                apart(move || restart(&graph, &store, &all, |stored| Found::new(&store, Arc::clone(stored)))).await
             }
-            Change::Applied(stored) => graph.put(Found::new(store, stored)),
-            Change::Deleted(stored) => graph.remove(stored.uid()),
+            Change::Applied(stored) => {
+                let found = Found::new(&resource.store, stored);
+                self.graph.lock().put(found)
+            }
+            Change::Deleted(stored) => self.graph.lock().remove(stored.uid()),
         }
     }
 
@@ -139,7 +155,25 @@ impl Feed {
     }
 }
 
-/// Ready unless a resource is listed anew: what was missed of it is in no change. That it is listed is one, which wakes.
+/// Takes up everything there is of a resource; the keys of what is due for it. Whoever looks into the graph meanwhile waits
+/// for no more than a few objects of it, none of which is read then, and sees the others as they were or as they are.
+pub(super) fn restart(
+    graph: &Mutex<Graph>,
+    store: &Arc<Store>,
+    all: &[Arc<Stored>],
+    read: impl Fn(&Arc<Stored>) -> Found,
+) -> Vec<ObjectKey> {
+    let there: HashSet<&str> = all.iter().map(|stored| stored.uid()).collect();
+    let mut due = graph.lock().retain(store, &there);
+    for some in all.chunks(AT_ONCE) {
+        let found: Vec<Found> = some.iter().map(&read).collect();
+        let mut graph = graph.lock();
+        due.extend(found.into_iter().flat_map(|found| graph.put(found)));
+    }
+    due
+}
+
+/// Ready unless a resource is listed anew: that it is listed is a change, which wakes.
 fn unless_due(listings: &[Listing]) -> Poll<()> {
     if listings.iter().any(Listing::is_due) { Poll::Pending } else { Poll::Ready(()) }
 }

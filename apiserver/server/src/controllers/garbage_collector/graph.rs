@@ -10,7 +10,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use stoa_machinery::registry::{Store, Stored};
+use stoa_machinery::registry::Store;
 
 use super::objects::Found;
 use crate::controllers::queue::ObjectKey;
@@ -63,18 +63,12 @@ impl Graph {
         self.referring(uid).map(Found::key).chain(self.waiting(old.owners.iter())).collect()
     }
 
-    /// Takes up everything there is of a resource; the keys of what is due for it.
-    pub(super) fn reset(&mut self, store: &Arc<Store>, all: Vec<Arc<Stored>>) -> Vec<ObjectKey> {
-        let gone: Vec<String> = {
-            let there: HashSet<&str> = all.iter().map(|stored| stored.uid()).collect();
-            let known = self.objects.iter().filter(|(_, known)| Arc::ptr_eq(&known.store, store));
-            known.filter(|(uid, _)| !there.contains(uid.as_str())).map(|(uid, _)| uid.clone()).collect()
-        };
-        let mut due: Vec<ObjectKey> = gone.iter().flat_map(|uid| self.remove(uid)).collect();
-        for stored in all {
-            due.extend(self.put(Found::new(store, stored)));
-        }
-        due
+    /// Forgets the objects of a resource but those with these uids; the keys of what is due for it.
+    pub(super) fn retain(&mut self, store: &Arc<Store>, there: &HashSet<&str>) -> Vec<ObjectKey> {
+        let known = self.objects.iter().filter(|(_, known)| Arc::ptr_eq(&known.store, store));
+        let gone: Vec<String> =
+            known.filter(|(uid, _)| !there.contains(uid.as_str())).map(|(uid, _)| uid.clone()).collect();
+        gone.iter().flat_map(|uid| self.remove(uid)).collect()
     }
 
     /// The keys of all about which there is something to do or to find out.

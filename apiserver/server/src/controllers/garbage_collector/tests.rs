@@ -5,6 +5,7 @@ mod listing;
 use std::collections::{BTreeSet, HashSet};
 
 use futures_util::stream;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_machinery::{
     Object, RequestContext,
@@ -444,14 +445,41 @@ async fn what_was_missed_is_found_when_all_is_listed_anew() {
     place.make("c", &[config_map("b", &b)]).await;
     let configs = store(&place.registry, "configmaps");
     let all = configs.list(None, &Default::default()).await.unwrap().items;
-    let mut graph = Graph::default();
-    graph.reset(configs, all.clone());
-    assert!(graph.unsettled().is_empty());
+    let graph = Mutex::new(Graph::default());
+    let restart = |all: Vec<Arc<Stored>>| {
+        feed::restart(&graph, configs, &all, |stored| {
+            assert!(graph.try_lock().is_some(), "the graph is there for others while a list is read");
+            Found::new(configs, Arc::clone(stored))
+        })
+    };
+    restart(all.clone());
+    assert!(graph.lock().unsettled().is_empty());
     let without = |name: &str| all.iter().filter(|stored| stored.name() != name).cloned().collect::<Vec<_>>();
     let key = |name: &str| ("shop".to_owned(), format!("configmaps/{name}"));
-    assert_eq!(graph.reset(configs, without("a")), [key("b")]);
-    assert_eq!(graph.unsettled(), [key("b")]);
-    assert_eq!(graph.reset(configs, without("b")), [key("c")]);
+    assert_eq!(restart(without("a")), [key("b")]);
+    assert_eq!(graph.lock().unsettled(), [key("b")]);
+    assert_eq!(restart(without("b")), [key("c")]);
+}
+
+#[test]
+fn lists_are_read_on_no_thread_that_serves_requests() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let end = CancellationToken::new();
+        let registry = registry_over(Arc::new(MemoryLog::new()), &end).await;
+        let a = make(&registry, "configmaps", "shop", "a", &[]).await;
+        make(&registry, "configmaps", "shop", "b", &[config_map("a", &a)]).await;
+        // The only thread for what takes long.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let working = tokio::task::spawn_blocking(move || released.recv().unwrap());
+        let recorder = recorder_of(&registry, &end);
+        let place = Place::of(registry, recorder, end);
+        let mut asked = Box::pin(place.collector.seen.ask(|graph| graph.dependents(&a).len()));
+        tokio::time::timeout(Duration::from_millis(200), &mut asked).await.unwrap_err();
+        release.send(()).unwrap();
+        working.await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap(), 1);
+    });
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ impl Ahead {
 fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
     let (spec, status) = (&run.spec, run.status.as_ref()?);
     let planned = spec.operation.planned(spec.of);
-    let asks = matches!(planned, Operation::Preview | Operation::Apply | Operation::Import) && spec.plan.is_none();
+    let asks = matches!(planned, Operation::Apply | Operation::Import) && spec.plan.is_none();
     if !asks || status.phase != RunPhase::Generating {
         return None;
     }
@@ -139,6 +139,13 @@ mod tests {
         };
         assert_eq!(looks(apply.clone(), "Generating", "b"), (true, false));
         assert_eq!(looks(with("version", "latest"), "Generating", "b"), (true, false));
+        assert_eq!(looks(with("operation", "Import"), "Generating", "b"), (true, false));
+        let preview = |of: Value| json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": of});
+        for (of, asks) in
+            [(Value::Null, true), ("Apply".into(), true), ("Import".into(), true), ("Rollback".into(), false)]
+        {
+            assert_eq!(looks(preview(of.clone()), "Generating", "b"), (asks, false), "a Preview of {of}");
+        }
         for (spec, phase, letter) in [
             (apply.clone(), "Generating", "a"),
             (apply.clone(), "Succeeded", "b"),

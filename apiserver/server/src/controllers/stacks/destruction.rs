@@ -2,14 +2,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ops::RangeInclusive,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_machinery::{ApiError, backoff::Backoff, registry::ListOptions};
 use stoa_types::{
     Backend, Organization, Project, Run, Stack, Workspace,
     delivery::{Decision, Operation, RunPhase},
@@ -27,13 +26,12 @@ use crate::{
     runs::{Services, awaits_approval, status, target::is_internal},
 };
 
-/// How long after a Destroy that failed the next is started, after the first and after many.
-const DESTROY_AGAIN: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(1);
+/// How long after Destroys that failed the next is started.
+const DESTROY_AGAIN: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// How long to wait after so many Destroys that failed in a row.
 fn wait_after(failures: usize) -> Duration {
-    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(10);
-    (*DESTROY_AGAIN.start() * 2_u32.pow(doublings)).min(*DESTROY_AGAIN.end())
+    DESTROY_AGAIN.after(u32::try_from(failures).unwrap_or(u32::MAX))
 }
 
 /// Whether it is a Destroy that the server started for a deletion and somebody rejected. It is not started again, or else

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_machinery::backoff::Backoff;
 use stoa_types::{
     Project, Source, Stack,
     common::condition,
@@ -15,9 +15,9 @@ use stoa_types::{
 
 use crate::runs::Services;
 
-/// How long after a run that failed since its source was out of reach another one is started for the same: that long, then
-/// twice as long and so on.
-const RETRY: SignedDuration = SignedDuration::from_mins(1);
+/// How long after a run that failed since its source was out of reach another one is started for the same. It is not tried so
+/// often that it would take longer.
+const BACKOFF: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// How often that is tried.
 const RETRIES: i64 = 5;
@@ -25,9 +25,9 @@ const RETRIES: i64 = 5;
 /// How long until another run is started for what this one was, if one is to be.
 pub(super) fn time_to_retry(services: &Services, stack: &Stack, started: &Started) -> Option<Duration> {
     let Time(at) = started.retry_time.as_ref().filter(|_| !was_mended(stack, started))?;
-    let left = at.duration_since(services.now());
+    let left = Duration::try_from(at.duration_since(services.now())).unwrap_or_default();
     // Nobody knows how long it has been when the clock was set back to before the run ended.
-    Some(if left > wait_after(started.retries) { Duration::ZERO } else { left.try_into().unwrap_or_default() })
+    Some(if left > wait_after(started.retries) { Duration::ZERO } else { left })
 }
 
 /// Whether nothing is known to keep the stack's source from being read.
@@ -57,6 +57,6 @@ pub(super) fn retry_time(ended: &RunStatus, retries: i64) -> Option<Time> {
 }
 
 /// How long after its end a run is followed by another one, after so many others.
-fn wait_after(retries: i64) -> SignedDuration {
-    RETRY * 2_i32.saturating_pow(u32::try_from(retries).unwrap_or_default())
+fn wait_after(retries: i64) -> Duration {
+    BACKOFF.after(u32::try_from(retries).unwrap_or_default().saturating_add(1))
 }

@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_machinery::{RequestContext, outbound};
+use stoa_machinery::{RequestContext, backoff::Backoff, outbound};
 use stoa_types::{
     DurationString, Workflow,
     delivery::{Hook, HookPhase, HookStatus, Step, StepPhase, StepStatus, WorkflowStatus},
@@ -33,7 +33,7 @@ use crate::{
     },
     kinds::workflow::{hook, stack_of},
     notifications::{
-        delivery::{Endpoint, Keys, LONGEST_WAIT, backoff, told},
+        delivery::{Endpoint, Keys, LONGEST_WAIT, told},
         events::{Event, id, source_of},
     },
     runs::Services,
@@ -236,7 +236,8 @@ impl Call {
             timeout: read(&self.hook.timeout),
         };
         let retry = &self.hook.retry;
-        let (most_age, range) = (read(&retry.max_age), read(&retry.min_backoff)..=read(&retry.max_backoff));
+        let (most_age, backoff) =
+            (read(&retry.max_age), Backoff::new(read(&retry.min_backoff), read(&retry.max_backoff)));
         loop {
             let due = Instant::now();
             let turn = self.turns.take().await;
@@ -248,7 +249,7 @@ impl Call {
                 Answer::Passed(message) => (HookPhase::Succeeded, message, None),
                 Answer::Failed(why) => (HookPhase::Failed, why, None),
                 Answer::Later(why, retry_after) => {
-                    let wait = backoff(range.clone(), u32::try_from(attempts).unwrap_or(u32::MAX));
+                    let wait = backoff.scattered_after(u32::try_from(attempts).unwrap_or(u32::MAX));
                     let wait = wait.max(retry_after.unwrap_or_default());
                     let is_late = self.age + begin.elapsed().saturating_sub(waited) + wait > most_age;
                     match is_late || retry.max_attempts.is_some_and(|most| attempts >= most) {

@@ -6,13 +6,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    ops::RangeInclusive,
     time::Duration,
 };
 
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, backoff::Backoff};
 use stoa_types::{
     Run, Workflow,
     delivery::{RunPhase, RunSpec, StepPhase, WorkflowStatus},
@@ -27,12 +26,11 @@ use super::{
 use crate::{
     controllers::queue,
     kinds::{lookup, workflow::run_of},
-    notifications::delivery::backoff,
     runs::{Services, status as status_of_run},
 };
 
-/// The shortest and longest wait before a run that could not be created is tried again.
-const BACKOFF: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
+/// The waits before a run that could not be created is tried again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// A run to be created: the workflow's uid, and the run's name.
 type Of = (String, String);
@@ -59,7 +57,7 @@ impl Tries {
     fn note(&self, of: Of, error: &ApiError) -> Failure {
         let mut all = self.0.lock();
         let count = all.get(&of).map_or(0, |failure| failure.count).saturating_add(1);
-        let due = Instant::now() + backoff(BACKOFF, count);
+        let due = Instant::now() + BACKOFF.scattered_after(count);
         let failure = Failure { count, why: error.message().to_owned(), due };
         all.insert(of, failure.clone());
         failure
@@ -233,9 +231,10 @@ mod tests {
             tokio::time::advance(wait).await;
         }
         let (first, last) = (waits[0], waits[7]);
-        assert!(first <= *BACKOFF.start() && last >= *BACKOFF.end() / 2 && last <= *BACKOFF.end(), "{waits:?}");
+        let (least, most) = (BACKOFF.after(1), BACKOFF.after(u32::MAX));
+        assert!(first <= least && last >= most / 2 && last <= most, "{waits:?}");
         tries.made(&of);
-        assert!(fail() <= *BACKOFF.start(), "it begins anew");
+        assert!(fail() <= least, "it begins anew");
         tries.forget("another");
         assert!(tries.pending(&of).is_some());
         tries.forget("uid");

@@ -29,7 +29,7 @@ use self::{
     oss::Oss,
     transport::{AtMost, Connector, Failure},
 };
-use super::{Digest, DocumentError, DocumentStore, Refusal, file_segments, scope_segments};
+use super::{Digest, DocumentError, DocumentStore, Measured, Refusal, file_segments, scope_segments};
 
 const ALGORITHM: &str = "sha256";
 
@@ -189,11 +189,22 @@ impl S3Documents {
     }
 
     async fn read(&self, path: &Path) -> Result<Option<Bytes>, DocumentError> {
-        let read = async { self.store.get(path).await?.bytes().await };
+        self.read_with(path, GetOptions::default()).await.map_err(|error| self.failure(error))
+    }
+
+    /// Reads what has no more bytes than that: else it fails as [`Failure::Large`].
+    async fn read_at_most(&self, path: &Path, most: u64) -> object_store::Result<Option<Bytes>> {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(AtMost(most));
+        self.read_with(path, GetOptions { extensions, ..GetOptions::default() }).await
+    }
+
+    async fn read_with(&self, path: &Path, options: GetOptions) -> object_store::Result<Option<Bytes>> {
+        let read = async { self.store.get_opts(path, options).await?.bytes().await };
         match read.await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.failure(error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -213,6 +224,16 @@ impl S3Documents {
             Some(none @ KeyError::Unavailable(_)) => DocumentError::Unavailable(Box::new(none.clone())),
             None => DocumentError::Unavailable(Box::new(error)),
         }
+    }
+}
+
+/// What was found, if it is the document that was asked for.
+fn checked(scope: &str, digest: &Digest, found: Option<Bytes>) -> Result<Option<Bytes>, DocumentError> {
+    match found {
+        Some(bytes) if Digest::of(&bytes) != *digest => {
+            Err(DocumentError::Corrupt { scope: scope.to_owned(), digest: *digest })
+        }
+        found => Ok(found),
     }
 }
 
@@ -263,11 +284,18 @@ impl DocumentStore for S3Documents {
     }
 
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
-        match self.read(&self.path(scope, digest)?).await? {
-            Some(bytes) if Digest::of(&bytes) != *digest => {
-                Err(DocumentError::Corrupt { scope: scope.to_owned(), digest: *digest })
-            }
-            found => Ok(found),
+        checked(scope, digest, self.read(&self.path(scope, digest)?).await?)
+    }
+
+    async fn get_at_most(&self, scope: &str, digest: &Digest, most: u64) -> Result<Option<Measured>, DocumentError> {
+        let error = match self.read_at_most(&self.path(scope, digest)?, most).await {
+            Ok(found) => return Ok(checked(scope, digest, found)?.map(Measured::Whole)),
+            Err(error) => error,
+        };
+        match told(&error) {
+            Some(Failure::Large(Some(bytes))) => Ok(Some(Measured::Larger(*bytes))),
+            Some(Failure::Large(None)) => Ok(self.size(scope, digest).await?.map(Measured::Larger)),
+            _ => Err(self.failure(error)),
         }
     }
 
@@ -283,14 +311,9 @@ impl DocumentStore for S3Documents {
     async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
         let prefix = self.prefix.split('/').filter(|segment| !segment.is_empty());
         let key: Path = prefix.chain(file_segments(path)?).collect();
-        let mut extensions = http::Extensions::new();
-        extensions.insert(AtMost(most));
-        let options = GetOptions { extensions, ..GetOptions::default() };
-        let read = async { self.store.get_opts(&key, options).await?.bytes().await };
-        match read.await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) if told(&error) == Some(&Failure::Large) => {
+        match self.read_at_most(&key, most).await {
+            Ok(found) => Ok(found),
+            Err(error) if matches!(told(&error), Some(Failure::Large(_))) => {
                 Err(DocumentError::TooLarge { path: path.to_owned(), most })
             }
             Err(error) => Err(self.failure(error)),
@@ -361,6 +384,20 @@ mod tests {
         let server = Server::start(format!("{HEAD}2147483648"), Vec::new(), Duration::ZERO).await;
         let size = store(&server).size("shop", &Digest::of(b"plan")).await.unwrap();
         assert_eq!((size, server.asked()), (Some(2_147_483_648), 1));
+    }
+
+    #[tokio::test]
+    async fn a_document_is_asked_for_once_whether_it_is_small_or_tells_that_it_is_not() {
+        let whole = Measured::Whole(Bytes::from_static(b"plan"));
+        for (length, body, expected) in [(4_u64, "plan", whole), (2_147_483_648, "", Measured::Larger(2_147_483_648))] {
+            let body = vec![body.as_bytes().to_vec()];
+            let server = Server::start(format!("{HEAD}{length}"), body, Duration::ZERO).await;
+            let found = store(&server).get_at_most("shop", &Digest::of(b"plan"), 4).await.unwrap();
+            assert_eq!((found, server.asked()), (Some(expected), 1));
+        }
+        let server = Server::start(format!("{HEAD}4"), vec![b"plot".to_vec()], Duration::ZERO).await;
+        let found = store(&server).get_at_most("shop", &Digest::of(b"plan"), 4).await;
+        assert!(matches!(found, Err(DocumentError::Corrupt { .. })), "{found:?}");
     }
 
     #[tokio::test]

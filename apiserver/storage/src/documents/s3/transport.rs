@@ -101,7 +101,7 @@ impl Connector {
         }
         let body = match self.collect(body, MIB).await {
             // What is not read is not sent, either, and the status says enough.
-            Err(Failure::Large) => Bytes::new(),
+            Err(Failure::Large(_)) => Bytes::new(),
             body => body?,
         };
         let code = error_code(&body);
@@ -130,7 +130,7 @@ impl Connector {
         let start = Instant::now();
         let expected = body.size_hint().lower();
         if expected > most {
-            return Err(Failure::Large);
+            return Err(Failure::Large(body.size_hint().exact()));
         }
         let mut whole = BytesMut::with_capacity(usize::try_from(expected.min(MIB)).unwrap_or_default());
         loop {
@@ -145,7 +145,7 @@ impl Connector {
                 Some(Ok(frame)) => whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
             }
             if u64::try_from(whole.len()).is_ok_and(|length| length > most) {
-                return Err(Failure::Large);
+                return Err(Failure::Large(None));
             }
         }
     }
@@ -160,9 +160,9 @@ pub(super) enum Failure {
     /// No answer came in time, or not all of it.
     #[error("it did not answer within {:.1} s", .0.as_secs_f32())]
     Slow(Duration),
-    /// The answer has more than is wanted.
+    /// The answer has more bytes than is wanted: so many, where it told.
     #[error("its answer is larger than what is asked for")]
-    Large,
+    Large(Option<u64>),
     /// There is no connection, or it broke.
     #[error("{0}")]
     Transport(String),
@@ -173,7 +173,7 @@ impl Failure {
     fn may_pass(&self) -> bool {
         match self {
             Self::Slow(_) | Self::Transport(_) => true,
-            Self::Large => false,
+            Self::Large(_) => false,
             Self::Answer { status, code } => match *status {
                 StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
                 // Two puts of one document at once, but where OSS keeps what is there for a time that was agreed.
@@ -192,7 +192,7 @@ impl Failure {
         let (status, code) = match self {
             Self::Answer { status, code } => (status, code),
             // It will be as large the next time.
-            Self::Large => return refused(Refusal::Request),
+            Self::Large(_) => return refused(Refusal::Request),
             Self::Slow(_) | Self::Transport(_) => return DocumentError::Unavailable(source),
         };
         if *status == StatusCode::INSUFFICIENT_STORAGE || FULL.contains(&code.as_str()) {
@@ -262,15 +262,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_larger_than_wanted_is_not_read() {
-        for head in ["Content-Length: 10", "X-Of: no length"] {
+        for (head, told) in [("Content-Length: 10", Some(10)), ("X-Of: no length", None)] {
             let server = Server::start(head, vec![b"12345".to_vec(); 2], Duration::ZERO).await;
             assert_eq!(exchanged(&server, Some(10)).await.unwrap(), "1234512345");
-            assert_eq!(exchanged(&server, Some(9)).await, Err(Failure::Large));
+            assert_eq!(exchanged(&server, Some(9)).await, Err(Failure::Large(told)));
         }
         // Its length tells: nothing else comes.
         let server = Server::start("Content-Length: 2147483648", Vec::new(), Duration::from_secs(60)).await;
         for most in [Some(9), None] {
-            assert_eq!(exchanged(&server, most).await, Err(Failure::Large));
+            assert_eq!(exchanged(&server, most).await, Err(Failure::Large(Some(2_147_483_648))));
         }
     }
 
@@ -304,7 +304,7 @@ mod tests {
         check(answer(409, "ConditionalRequestConflict"), "unavailable", true);
         check(Failure::Slow(Duration::from_secs(1)), "unavailable", true);
         check(Failure::Transport("connection reset".to_owned()), "unavailable", true);
-        check(Failure::Large, "Request", false);
+        check(Failure::Large(None), "Request", false);
         check(answer(409, "FileImmutable"), "Request", false);
         check(answer(400, "PublicEndpointForbidden"), "Request", false);
         check(answer(507, ""), "full", false);
