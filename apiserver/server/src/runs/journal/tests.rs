@@ -1,5 +1,8 @@
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,6 +36,8 @@ pub(crate) struct Narrow {
     unrenewed: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
+    /// What says this is refused for now.
+    refused: Mutex<Option<&'static str>>,
     /// Scans of this are never answered.
     unscanned: std::sync::OnceLock<&'static str>,
     /// How often it was asked where it ends, as by every list.
@@ -48,6 +53,7 @@ impl Narrow {
             failures: failures.into(),
             unrenewed: 0.into(),
             hanging: std::sync::OnceLock::new(),
+            refused: Mutex::default(),
             unscanned: std::sync::OnceLock::new(),
             heads: 0.into(),
             hangs: tokio::sync::Notify::new(),
@@ -74,6 +80,11 @@ impl Narrow {
         self.hanging.set(said).unwrap();
     }
 
+    /// Refuses writes that say this, or none.
+    pub(crate) fn refuse(&self, said: Option<&'static str>) {
+        *self.refused.lock().unwrap() = said;
+    }
+
     /// Never answers to scans of this prefix.
     pub(crate) fn hang_scans(&self, prefix: &'static str) {
         self.unscanned.set(prefix).unwrap();
@@ -88,6 +99,13 @@ impl Log for Narrow {
         {
             self.hangs.notify_one();
             std::future::pending::<()>().await;
+        }
+        let refused = *self.refused.lock().unwrap();
+        if let (Some(said), Change::Put(value)) = (refused, &write.change)
+            && String::from_utf8_lossy(value).contains(said)
+        {
+            self.hangs.notify_one();
+            return Err(LogError::Unavailable("no leader".into()));
         }
         let size = if let Change::Put(value) = &write.change { value.len() } else { 0 };
         if size > ETCD {
