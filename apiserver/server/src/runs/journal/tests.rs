@@ -40,6 +40,8 @@ pub(crate) struct Narrow {
     refused: Mutex<Option<&'static str>>,
     /// Scans of this are never answered.
     unscanned: std::sync::OnceLock<&'static str>,
+    /// How many bytes of values were to be read at most, of scans that say so.
+    bounds: Mutex<Vec<usize>>,
     /// How often it was asked where it ends, as by every list.
     heads: AtomicUsize,
     /// Something is not written since it says that, or not read.
@@ -55,6 +57,7 @@ impl Narrow {
             hanging: std::sync::OnceLock::new(),
             refused: Mutex::default(),
             unscanned: std::sync::OnceLock::new(),
+            bounds: Mutex::default(),
             heads: 0.into(),
             hangs: tokio::sync::Notify::new(),
         })
@@ -73,6 +76,11 @@ impl Narrow {
     /// How often it was asked where it ends.
     pub(crate) fn heads(&self) -> usize {
         self.heads.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes of values were to be read at most, of scans that say so.
+    pub(crate) fn bounds(&self) -> Vec<usize> {
+        self.bounds.lock().unwrap().clone()
     }
 
     /// Never answers to writes that say this.
@@ -140,6 +148,11 @@ impl Log for Narrow {
             std::future::pending::<()>().await;
         }
         self.log.scan(prefix, at).await
+    }
+
+    async fn scan_within(&self, prefix: &str, bytes: usize) -> Result<Option<Snapshot>, LogError> {
+        self.bounds.lock().unwrap().push(bytes);
+        self.log.scan_within(prefix, bytes).await
     }
 
     async fn follow(&self, since: Version) -> Result<RecordStream, LogError> {
