@@ -3,8 +3,8 @@
 //! Once it is decoded, compared and written anew a document takes some 15 times as many bytes as it has. So room for all that a
 //! request needs is taken before any of it is read ([`take`]), and held until the answer is made. Answers have room apart from
 //! that until they are sent, so that no slow client keeps a large document from being read. A namespace has half of each at
-//! most, and so does what waits of it among all: no tenant keeps the others from reading, and no few have the server run out of
-//! memory.
+//! most, and so does what waits of it among all: no tenant alone keeps others from reading, while two that take all they may have
+//! others wait for a few of theirs; and no number of them has the server run out of memory.
 //!
 //! What runs read and write has places of its own (`aside`).
 
