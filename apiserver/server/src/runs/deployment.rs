@@ -9,6 +9,7 @@ use stoa_types::{
 };
 
 use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
+use crate::kinds::lookup::Lookup;
 
 /// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
 /// while somebody is waited for, which may take weeks.
@@ -28,6 +29,23 @@ pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {
         let is_its = of.workspace == run.spec.workspace && of.last_run.as_ref() == run.metadata.name.as_ref();
         is_its && of.phase.is_some_and(|phase| !phase.is_terminal())
     })
+}
+
+/// The same of a run whose object is gone: what the stack's status says of its name is of another run once one of that name
+/// has begun.
+pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, Halt> {
+    if !is_noted(stack, run) {
+        return Ok(false);
+    }
+    let found = lookup.api::<Run>()?.get_opt(&run.namespace().unwrap_or_default(), &run.name_any()).await?;
+    let is_anothers = found.is_some_and(|other| {
+        let deploys = |run: &Run| (run.spec.stack.clone(), run.spec.workspace.clone());
+        other.uid() != run.uid()
+            && deploys(&other) == deploys(run)
+            && other.spec.operation.is_mutating()
+            && status(&other).start_time.is_some()
+    });
+    Ok(!is_anothers)
 }
 
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the

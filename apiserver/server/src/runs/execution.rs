@@ -378,10 +378,12 @@ impl Execution {
     }
 
     /// Ends a run whose object is gone, as where somebody took its finalizer away: only what its stack says of it is left.
-    /// That stays where it does not say that the run is under way, since another server may have ended it before it went.
+    /// That stays where it does not say that the run is under way, since another server may have ended it before it went, or
+    /// another of its name may be what is under way.
     async fn finish_gone(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
-        let stack = self.stack_to_tell(reason).await?;
-        if let Some(stack) = stack.filter(|stack| deployment::is_noted(stack, &self.run)) {
+        if let Some(stack) = self.stack_to_tell(reason).await?
+            && deployment::is_noted_still(&self.services.lookup, &stack, &self.run).await?
+        {
             self.tell_stack(&stack, phase, reason, &with_unheard_of(message, &self.unheard_of)).await?;
         }
         self.remove_journal().await;
