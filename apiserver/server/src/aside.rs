@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinHandle, spawn_blocking},
 };
 
@@ -23,6 +23,14 @@ const AT_ONCE: u32 = 64;
 const LEAST: u32 = 8;
 
 static PLACES: LazyLock<Places> = LazyLock::new(|| Places::new(AT_ONCE, LEAST));
+/// For what the server reads for itself, and does not work on yet: a Backend may be slow, and runs are not to wait for it.
+static READ: LazyLock<Places> = LazyLock::new(|| Places::new(AT_ONCE, 1));
+
+/// Waits for a place for documents of so many bytes that the server reads for itself, which is there until it is dropped. Small ones
+/// need none.
+pub(crate) async fn place_to_read(bytes: usize) -> Option<OwnedSemaphorePermit> {
+    if bytes < SMALL { None } else { Some(READ.take(bytes).await) }
+}
 
 /// Does some work on documents of so many bytes without keeping a thread of the runtime for long. Work that has begun goes on
 /// when its caller is gone.
@@ -42,9 +50,13 @@ impl Places {
         Self { all, least, free: Arc::new(Semaphore::new(all as usize)) }
     }
 
-    async fn work<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let weight = u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX).clamp(self.least, self.all);
-        let place = Arc::clone(&self.free).acquire_many_owned(weight).await.expect("nobody closes the semaphore");
+        Arc::clone(&self.free).acquire_many_owned(weight).await.expect("nobody closes the semaphore")
+    }
+
+    async fn work<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let place = self.take(bytes).await;
         let work = move || {
             let _place = place;
             work()

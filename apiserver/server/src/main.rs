@@ -22,6 +22,7 @@ mod server;
 mod standalone;
 mod storage;
 mod subresources;
+mod text;
 mod webhook;
 
 use std::{io::IsTerminal as _, time::Duration};

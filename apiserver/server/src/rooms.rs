@@ -3,7 +3,8 @@
 //! Once it is decoded, compared and written anew a document takes some 15 times as many bytes as it has. So room for all that a
 //! request needs is taken before any of it is read ([`take`]), and held until the answer is made, some seconds as a rule. Answers
 //! have room apart from that until they are sent, so that no slow client keeps a large document from being read. Namespaces share
-//! both ([`stoa_shares`]): no tenant keeps the others from reading, and no few have the server run out of memory.
+//! both ([`stoa_shares`]): no tenant alone keeps others from reading, while a few that take all they may have others wait for one
+//! of theirs each; and no number of them has the server run out of memory.
 //!
 //! What runs read and write has places of its own (`aside`).
 

@@ -32,3 +32,5 @@ pub const WORKFLOW_FINALIZER: &str = "stoa.dev/workflow";
 
 /// On a Run, as an annotation: the run that took its place before it began.
 pub const SUPERSEDED_BY: &str = "stoa.dev/superseded-by";
+/// On a Run that destroys a Stack for its deletion, as an annotation: which try it is, from 1.
+pub const ATTEMPT: &str = "stoa.dev/attempt";

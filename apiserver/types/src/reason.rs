@@ -160,6 +160,8 @@ pub const BACKEND_FULL: &str = "BackendFull";
 pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
 /// A Secret that is named, or a key of it, does not exist.
 pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
+/// A Secret that is named cannot be read.
+pub const UNREADABLE_SECRET: &str = "UnreadableSecret";
 /// The store does not take the Backend's credentials, or they do not allow it.
 pub const ACCESS_DENIED: &str = "AccessDenied";
 /// The Backend's bucket does not exist.

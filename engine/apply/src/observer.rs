@@ -67,4 +67,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// A resource fares so. Nothing waits for this.
     async fn health(&self, id: &ResourceId, health: Health, message: &str);
+
+    /// A resource that fared so last is waited for no more, for this reason. Nothing waits for this.
+    async fn given_up(&self, id: &ResourceId, health: Health, message: &str);
 }

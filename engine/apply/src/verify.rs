@@ -73,24 +73,28 @@ async fn check(
                 }
                 let (heard, message) = last;
                 let because = if message.is_empty() { String::new() } else { format!(": {message}") };
-                return match ended {
+                let problem = match ended {
                     Ok(Ok(Health::Failed)) => {
-                        Some(Problem::new(reason::UNHEALTHY, format!("it was applied and failed{because}")).of(id))
+                        return Some(
+                            Problem::new(reason::UNHEALTHY, format!("it was applied and failed{because}")).of(id),
+                        );
                     }
                     Ok(Ok(health)) => {
                         if heard != Some(health) {
                             observer.health(id, health, &message).await;
                         }
-                        None
+                        return None;
                     }
-                    Ok(Err(error)) => Some(problem(id, &error, &ready.sensitive)),
+                    Ok(Err(error)) => problem(id, &error, &ready.sensitive),
                     Err(_) => {
                         // Why nobody could look counts for more than what was seen before.
                         let because = told.take().map_or(because, |error| format!(": {error}"));
                         let message = format!("it was applied and is not healthy in time{because}");
-                        Some(Problem::new(reason::TIMED_OUT, message).of(id))
+                        Problem::new(reason::TIMED_OUT, message).of(id)
                     }
                 };
+                observer.given_up(id, heard.unwrap_or(Health::InProgress), &problem.message).await;
+                return Some(problem);
             }
         }
     }

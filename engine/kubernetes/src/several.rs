@@ -81,6 +81,8 @@ impl Observer for Keeper {
     }
 
     async fn health(&self, _: &ResourceId, _: Health, _: &str) {}
+
+    async fn given_up(&self, _: &ResourceId, _: Health, _: &str) {}
 }
 
 /// A deployment to the clusters `main` and `east`.

@@ -45,6 +45,7 @@ macro_rules! log_conformance_tests {
             scan_gives_a_prefix_in_byte_order
             scan_shows_an_old_version
             scan_past_the_head_is_future
+            scan_within_so_many_bytes_gives_all_or_nothing
             follow_streams_what_came_after
             follow_waits_for_new_records
             follow_carries_the_whole_record
@@ -342,6 +343,20 @@ pub async fn scan_past_the_head_is_future(log: Arc<dyn Log>) {
         Err(LogError::Future { asked, head: found }) => assert_eq!((asked, found), (later, head)),
         other => panic!("expected a version from the future to be refused, got {other:?}"),
     }
+}
+
+/// A scan within so many bytes of values gives all that there is, or nothing where that is more.
+pub async fn scan_within_so_many_bytes_gives_all_or_nothing(log: Arc<dyn Log>) {
+    put(&*log, "/r/a", "12").await;
+    let last = put(&*log, "/r/b", "345").await;
+    let within = async |prefix: &str, bytes| {
+        let found = log.scan_within(prefix, bytes).await.expect("scan");
+        found.map(|found| (found.version, found.entries.len()))
+    };
+    assert_eq!(within("/r/", 5).await, Some((last, 2)));
+    assert_eq!(within("/r/", 4).await, None);
+    assert_eq!(within("/r/b", 3).await, Some((last, 1)));
+    assert_eq!(within("/t/", 0).await, Some((last, 0)));
 }
 
 /// A follow streams every record after a version, oldest first, whatever its key.

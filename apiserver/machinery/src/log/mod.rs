@@ -228,6 +228,19 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     /// [`LogError::Future`] when it is newer than the head.
     async fn scan(&self, prefix: &str, at: Option<Version>) -> Result<Snapshot, LogError>;
 
+    /// The same as of now, unless the values have more than so many bytes in all: `None` then, of which no more was read than
+    /// tells that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`scan`](Self::scan).
+    async fn scan_within(&self, prefix: &str, bytes: usize) -> Result<Option<Snapshot>, LogError> {
+        // Of a log in memory the values are only shared.
+        let found = self.scan(prefix, None).await?;
+        let all: usize = found.entries.iter().map(|entry| entry.value.len()).sum();
+        Ok((all <= bytes).then_some(found))
+    }
+
     /// Streams every record after `since`, then waits for new ones.
     ///
     /// # Errors

@@ -30,6 +30,10 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(60);
 /// The same as long as one is missing, or nobody knows.
 const SOON: Duration = Duration::from_secs(10);
+/// How long the Secrets of one may take to be read.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So many workspaces are looked at at once: one whose Secrets nobody answers for is to keep no other waiting.
+const AT_ONCE: usize = 64;
 
 /// What was last found of the Secrets of each workspace, by its name: there are more looks, as for each stack that is deployed,
 /// than Secrets are read. Of these nothing is kept.
@@ -97,7 +101,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     let looks = Looks::default();
-    queue::drive(services.queues.of("workspaces"), triggers, end, |key| {
+    queue::drive_some(services.queues.of("workspaces"), AT_ONCE, triggers, end, |key| {
         look(services.clone(), by_workspace.clone(), looks.clone(), key)
     })
     .await;
@@ -118,9 +122,17 @@ async fn look(
     let (found, again) = if let Some(known) = looks.get(&workspace) {
         known
     } else {
-        let found = secrets::look(&*services.cluster, &workspace.spec).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, workspace = name, "it is not known whether the Secrets of a workspace are there");
-            workspace::known_secrets(&workspace, Some(&workspace))
+        let looked = secrets::look(&*services.cluster, &workspace.spec, PATIENCE).await;
+        let found = looked.unwrap_or_else(|unread| {
+            let why = &unread.why;
+            tracing::warn!(why, workspace = name, "it is not known whether the Secrets of a workspace are there");
+            match workspace::known_secrets(&workspace, Some(&workspace)) {
+                // What was found counts as long as nobody says otherwise.
+                known @ (Secrets::Found | Secrets::Missing(_)) if !unread.is_refused => known,
+                Secrets::Found | Secrets::Missing(_) | Secrets::Unread(_) | Secrets::Unseen => {
+                    Secrets::Unread(unread.why)
+                }
+            }
         });
         looks.insert(&workspace, found.clone());
         let again = term(&found);
@@ -140,12 +152,138 @@ async fn look(
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Secret;
+    use std::collections::BTreeMap;
+
+    use async_trait::async_trait;
+    use k8s_openapi::api::{
+        core::v1::{Event, Secret},
+        rbac::v1::RoleBinding,
+    };
     use serde_json::json;
-    use stoa_types::{common::condition, reason};
+    use stoa_types::{Organization, common::condition, reason};
 
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::check::set_condition};
+    use crate::{
+        cluster::{Cluster, NamespaceInfo},
+        controllers::runs::tests::World,
+        kinds::check::set_condition,
+    };
+
+    /// A cluster that refuses the Secrets of some namespaces, and does not answer about those of others.
+    #[derive(Debug)]
+    struct Secretive {
+        rest: Arc<dyn Cluster>,
+        /// Whether it answers at all.
+        answers: Mutex<bool>,
+    }
+
+    #[async_trait]
+    impl Cluster for Secretive {
+        async fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ApiError> {
+            self.rest.namespace(name).await
+        }
+
+        async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
+            self.rest.create_namespace(organization).await
+        }
+
+        async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
+            self.rest.delete_namespace(name, uid).await
+        }
+
+        async fn role_bindings(&self, organization: &str) -> Result<Option<Vec<RoleBinding>>, ApiError> {
+            self.rest.role_bindings(organization).await
+        }
+
+        async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError> {
+            self.rest.write_role_binding(binding).await
+        }
+
+        async fn delete_role_binding(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+            self.rest.delete_role_binding(namespace, name).await
+        }
+
+        async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
+            let answers = *self.answers.lock();
+            match namespace {
+                "silent" => std::future::pending().await,
+                "refused" => Err(ApiError::forbidden("", "secrets", name, "not for stoa")),
+                _ if !answers => Err(ApiError::service_unavailable("it is away")),
+                _ => Ok(Some(BTreeMap::from([("kubeconfig".to_owned(), Vec::new())]))),
+            }
+        }
+
+        async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
+            self.rest.write_secret(secret).await
+        }
+
+        async fn record(&self, event: Event) -> Result<(), ApiError> {
+            self.rest.record(event).await
+        }
+    }
+
+    /// Says that the Backend is ready.
+    async fn with_backend(world: &World) {
+        let ready = |backend: &mut Backend| {
+            let conditions = &mut backend.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::READY, true, reason::AVAILABLE, "", None);
+        };
+        let backends = world.registry.api::<Backend>();
+        backends.update_status_with("", "default", ready).await.unwrap();
+        assert!(backends.get_opt("", "default").await.unwrap().is_some());
+    }
+
+    /// A workspace with a cluster whose kubeconfig is in this namespace.
+    async fn with_workspace(world: &World, name: &str, namespace: &str) {
+        let kubeconfig = json!({"namespace": namespace, "name": "edge", "key": "kubeconfig"});
+        let clusters = json!([{"name": "edge", "kubeconfigSecretRef": kubeconfig}]);
+        let spec = json!({"backend": {"name": "default"}, "kubernetes": {"clusters": clusters}});
+        world.create("Workspace", name, spec).await;
+    }
+
+    async fn told(world: &World, workspace: &str) -> String {
+        let status = world.registry.api::<Workspace>().get("", workspace).await.unwrap().status.unwrap_or_default();
+        let ready = condition(&status.conditions, reason::READY).unwrap();
+        format!("{} {}: {}", ready.status, ready.reason, ready.message)
+    }
+
+    async fn until(world: &World, workspace: &str, expected: &str) {
+        let is_told = async {
+            while told(world, workspace).await != expected {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(600), is_told).await.is_err() {
+            panic!("{workspace} says {}", told(world, workspace).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn secrets_that_cannot_be_read_are_told_and_keep_no_other_workspace_waiting() {
+        let mut world = World::with_secrets().await;
+        with_backend(&world).await;
+        let rest = world.services.cluster.clone();
+        let cluster = Arc::new(Secretive { rest, answers: Mutex::new(true) });
+        world.services.cluster = cluster.clone();
+        for (name, namespace) in [("a", "silent"), ("b", "refused"), ("c", "shop")] {
+            with_workspace(&world, name, namespace).await;
+        }
+        let end = CancellationToken::new();
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        until(&world, "c", "True Available: the backend is ready").await;
+        assert!(told(&world, "a").await.starts_with("Unknown Progressing: "), "nobody waited for it");
+        let silent = "Unknown UnreadableSecret: secret silent/edge cannot be read: there was no answer in 20s";
+        until(&world, "a", silent).await;
+        let refused = "Unknown UnreadableSecret: secret refused/edge cannot be read: secrets \"edge\" is forbidden: not \
+                       for stoa";
+        until(&world, "b", refused).await;
+        // What was found counts until somebody says otherwise.
+        *cluster.answers.lock() = false;
+        tokio::time::sleep(3 * LOOK).await;
+        assert_eq!(told(&world, "c").await, "True Available: the backend is ready");
+        end.cancel();
+        driven.await.unwrap();
+    }
 
     fn secret(key: &str) -> Secret {
         let metadata = json!({"name": "edge", "namespace": "shop"});
@@ -188,35 +326,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn workspace_is_ready_once_the_secrets_that_it_names_are_there() {
         let world = World::with_secrets().await;
-        let ready = |backend: &mut Backend| {
-            let conditions = &mut backend.status.get_or_insert_default().conditions;
-            set_condition(conditions, reason::READY, true, reason::AVAILABLE, "", None);
-        };
-        let backends = world.registry.api::<Backend>();
-        backends.update_status_with("", "default", ready).await.unwrap();
-        assert!(backends.get_opt("", "default").await.unwrap().is_some());
-        let kubeconfig = json!({"namespace": "shop", "name": "edge", "key": "kubeconfig"});
-        let clusters = json!([{"name": "edge", "kubeconfigSecretRef": kubeconfig}]);
-        let spec = json!({"backend": {"name": "default"}, "kubernetes": {"clusters": clusters}});
-        world.create("Workspace", "edge", spec).await;
+        with_backend(&world).await;
+        with_workspace(&world, "edge", "shop").await;
         let workspaces = world.registry.api::<Workspace>();
-        let told = async || {
-            let status = workspaces.get("", "edge").await.unwrap().status.unwrap_or_default();
-            let ready = condition(&status.conditions, reason::READY).unwrap();
-            format!("{} {}: {}", ready.status, ready.reason, ready.message)
-        };
-        assert_eq!(told().await, "Unknown Progressing: the Secrets that it names are not looked for yet");
+        let unseen = "Unknown Progressing: the Secrets that it names are not looked for yet";
+        assert_eq!(told(&world, "edge").await, unseen);
 
         let end = CancellationToken::new();
         let driven = tokio::spawn(run(world.services.clone(), end.clone()));
-        let until = async |expected: &str| {
-            let is_told = async {
-                while told().await != expected {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(600), is_told).await.expect("it gets there");
-        };
+        let until = async |expected: &str| until(&world, "edge", expected).await;
         let missing = "False SecretNotFound: secret shop/edge does not exist";
         until(missing).await;
         let describe = |workspace: &mut Workspace| workspace.spec.description = Some("At the edge".to_owned());

@@ -63,14 +63,15 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secr
     };
     let conditions = workspace.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
     let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
+    // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
+    let unknown = if was_unready { "False" } else { "Unknown" };
     let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
         (None, _) => ("False", reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
         (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
         (Some(true), Secrets::Missing(what)) => ("False", reason::SECRET_NOT_FOUND, what.clone()),
+        (Some(true), Secrets::Unread(why)) => (unknown, reason::UNREADABLE_SECRET, why.clone()),
         (Some(true), Secrets::Unseen) => {
-            // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
-            let ready = if was_unready { "False" } else { "Unknown" };
-            (ready, reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
+            (unknown, reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
         }
         (Some(true), Secrets::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };
@@ -99,6 +100,7 @@ pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Secrets
     let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
     match condition(conditions, reason::READY) {
         Some(ready) if ready.reason == reason::SECRET_NOT_FOUND => Secrets::Missing(ready.message.clone()),
+        Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Secrets::Unread(ready.message.clone()),
         Some(ready) if ready.status == "True" => Secrets::Found,
         _ => Secrets::Unseen,
     }

@@ -1,6 +1,6 @@
 //! How often and how long an event is tried.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use stoa_machinery::backoff::Backoff;
@@ -9,19 +9,37 @@ use tokio::time::Instant;
 
 use super::window::Pending;
 
-/// For how long it is tried whether an event is taken after all that may be what is wrong: a clock that is set wrong is set right
-/// within that.
+/// For how long it is tried whether an event is taken after all that may be what is wrong, while nothing else is taken: a clock that
+/// is set wrong is set right within that.
 const DOUBT: Duration = Duration::from_mins(10);
 
-/// Since when it is doubted that an event will ever be taken, if it is.
+/// When the first of the tries was begun since which it is doubted that an event will ever be taken, if it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt(Option<Instant>);
 
-impl Doubt {
-    /// Notes what a try says of it; whether there was doubt for so long that it is none any more.
-    pub(super) fn note(&mut self, is_doubted: bool) -> bool {
-        self.0 = is_doubted.then(|| self.0.unwrap_or_else(Instant::now));
-        self.0.is_some_and(|since| since.elapsed() >= DOUBT)
+/// What tells of a sink whether an event will never be taken or a clock is wrong: nothing is taken then.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    /// When the last try was begun by which an event was taken.
+    taken: Option<Instant>,
+    /// When the first try was begun by which an event of a type was not, of types of which none was taken since.
+    refused: BTreeMap<String, Instant>,
+}
+
+impl Doubts {
+    /// Notes that an event of a type was taken, by a try that was begun then.
+    pub(super) fn take(&mut self, event_type: &str, begun: Instant) {
+        self.taken = self.taken.max(Some(begun));
+        self.refused.remove(event_type);
+    }
+
+    /// Notes that an event of a type may never be taken; whether that is known: since the first such answer another was, so that
+    /// no clock is wrong, or it was so for long enough.
+    pub(super) fn note(&mut self, event_type: &str, doubt: &mut Doubt, begun: Instant) -> bool {
+        let since = *doubt.0.get_or_insert(begun);
+        let first = (*self.refused.entry(event_type.to_owned()).or_insert(begun)).min(since);
+        let is_clock_right = self.taken.is_some_and(|taken| first < taken && taken < begun);
+        is_clock_right || since.elapsed() >= DOUBT
     }
 }
 
@@ -59,15 +77,39 @@ impl Patience {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[tokio::test(start_paused = true)]
-    async fn event_that_is_doubted_is_tried_for_a_while_whatever_was_answered_before() {
-        let mut doubt = Doubt::default();
-        assert!(!doubt.note(true), "a clock may be set");
-        tokio::time::advance(DOUBT - Duration::from_secs(1)).await;
-        assert!(!doubt.note(true) && !doubt.note(false), "it was another matter");
+    async fn event_that_is_doubted_is_tried_for_a_while_as_long_as_nothing_is_taken() {
+        let (mut doubts, mut doubt) = (Doubts::default(), Doubt::default());
+        doubts.take("run.failed", Instant::now());
+        tokio::time::advance(SECOND).await;
+        assert!(!doubts.note("run.started", &mut doubt, Instant::now()), "a clock may have been set since");
+        tokio::time::advance(DOUBT - SECOND).await;
+        assert!(!doubts.note("run.started", &mut doubt, Instant::now()));
+        assert!(!doubts.note("run.started", &mut Doubt::default(), Instant::now()), "each is tried as long");
+        doubt = Doubt::default();
         tokio::time::advance(DOUBT).await;
-        assert!(!doubt.note(false) && !doubt.note(true));
+        assert!(!doubts.note("run.started", &mut doubt, Instant::now()), "it was another matter meanwhile");
         tokio::time::advance(DOUBT).await;
-        assert!(doubt.note(true));
+        assert!(doubts.note("run.started", &mut doubt, Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn event_that_is_not_taken_while_others_are_never_will_be() {
+        let (mut doubts, mut doubt) = (Doubts::default(), Doubt::default());
+        assert!(!doubts.note("run.started", &mut doubt, Instant::now()));
+        tokio::time::advance(SECOND).await;
+        let before = Instant::now();
+        tokio::time::advance(SECOND).await;
+        doubts.take("run.failed", Instant::now());
+        assert!(!doubts.note("run.started", &mut doubt, before), "the clock may have been set right in between");
+        tokio::time::advance(SECOND).await;
+        assert!(doubts.note("run.started", &mut doubt, Instant::now()));
+        // So are those of its type that come after it, each after one try.
+        assert!(doubts.note("run.started", &mut Doubt::default(), Instant::now()));
+        doubts.take("run.started", Instant::now());
+        tokio::time::advance(SECOND).await;
+        assert!(!doubts.note("run.started", &mut Doubt::default(), Instant::now()), "some are taken");
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Tried {
     pub(super) outcome: Outcome,
     /// What keeps it from being tried at all.
     pub(super) problem: Option<Problem>,
+    /// Before it was signed.
+    pub(super) begun: Instant,
 }
 
 /// The keys that were read last, or why there are none, and when.
@@ -44,17 +46,18 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) async fn attempt(self, number: u64, happened: Happened) -> Tried {
-        let keys = match self.keys().await {
+        let keys = self.keys().await;
+        let begun = Instant::now();
+        let keys = match keys {
             Ok(keys) => keys,
             Err(problem) => {
                 let outcome = Outcome::Failed { why: problem.1.clone(), retry_after: None };
-                return Tried { number, outcome, problem: Some(problem) };
+                return Tried { number, outcome, problem: Some(problem), begun };
             }
         };
-        let began = Instant::now();
         let outcome = self.endpoint.post(&happened.event, &keys, self.services.now()).await;
-        self.metrics.duration.with_label_values(&[&self.name]).observe(began.elapsed().as_secs_f64());
-        Tried { number, outcome, problem: None }
+        self.metrics.duration.with_label_values(&[&self.name]).observe(begun.elapsed().as_secs_f64());
+        Tried { number, outcome, problem: None, begun }
     }
 
     /// The keys to sign with, read again now and then.

@@ -27,7 +27,7 @@ use super::{
     events::{Happened, Scope},
     feed::{self, Fed, Feed, FeedError},
     metrics::{self, Metrics},
-    patience::Patience,
+    patience::{Doubt, Doubts, Patience},
     records::{Cursor, DeadLetter, Gap, RecordError, Records},
     selection::Selection,
     sender::{NO_KEY_AGE, Sender, Tried},
@@ -147,6 +147,7 @@ struct Delivery<'a> {
     name: String,
     selection: Selection,
     patience: Patience,
+    doubts: Doubts,
     sender: Sender,
     records: Records,
     feed: Feed,
@@ -204,6 +205,7 @@ impl<'a> Delivery<'a> {
             name,
             selection: Selection::new(spec, services.lookup.clone()),
             patience: Patience::of(&spec.retry),
+            doubts: Doubts::default(),
             sender,
             records,
             feed,
@@ -282,12 +284,23 @@ impl<'a> Delivery<'a> {
 
     /// Decides what becomes of an event that was tried.
     async fn settle(&mut self, tried: Tried) -> Result<(), Stopped> {
-        let Tried { number, outcome, problem } = tried;
+        let Tried { number, outcome, problem, begun } = tried;
         let now = self.worker.services.now();
         let Some(pending) = self.window.get_mut(number) else { return Ok(()) };
         // Without a key it was no try.
         pending.attempts += u32::from(problem.is_none());
-        let is_hopeless = pending.doubt.note(matches!(outcome, Outcome::Doubted { .. }));
+        let event_type = &pending.happened.event.event_type;
+        let is_hopeless = match outcome {
+            Outcome::Doubted { .. } => self.doubts.note(event_type, &mut pending.doubt, begun),
+            Outcome::Delivered => {
+                self.doubts.take(event_type, begun);
+                false
+            }
+            Outcome::Failed { .. } | Outcome::Refused { .. } => {
+                pending.doubt = Doubt::default();
+                false
+            }
+        };
         let is_over = self.patience.is_over(pending, now) || is_hopeless;
         let wait = self.patience.wait(pending.attempts);
         // Its number may be another's by now.

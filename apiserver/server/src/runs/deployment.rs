@@ -36,6 +36,23 @@ fn is_of(deployment: &Deployment, run: &Run) -> bool {
     is_last && deployment.phase.is_some_and(|phase| !phase.is_terminal())
 }
 
+/// The same of a run whose object is gone: what the stack's status says of its name is of another run once one of that name
+/// has begun.
+pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, Halt> {
+    if !is_noted(stack, run) {
+        return Ok(false);
+    }
+    let found = lookup.api::<Run>()?.get_opt(&run.namespace().unwrap_or_default(), &run.name_any()).await?;
+    let is_anothers = found.is_some_and(|other| {
+        let deploys = |run: &Run| (run.spec.stack.clone(), run.spec.workspace.clone());
+        other.uid() != run.uid()
+            && deploys(&other) == deploys(run)
+            && other.spec.operation.is_mutating()
+            && status(&other).start_time.is_some()
+    });
+    Ok(!is_anothers)
+}
+
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
 /// one that the run is in or about to be in, `ended` the reason and message that it ends with.
 pub(super) async fn note(

@@ -23,13 +23,15 @@ use super::{
     state, status,
     target::Target,
 };
-use crate::{events::Kind, kinds::check::set_condition};
+use crate::{events::Kind, kinds::check::set_condition, text::cut};
 
 /// How long a run that ends waits for the Backend to take its log.
 const KEEP: Duration = Duration::from_secs(5);
 
 /// So many ids are named in the message that a run ends with.
 const NAMED: usize = 10;
+/// So many characters are kept of what a function-runner says that it waits for.
+const COMPLAINT: usize = 1024;
 
 /// One run on its way.
 #[derive(Debug)]
@@ -208,12 +210,14 @@ impl Execution {
         status(&self.run).conditions.iter().any(|it| is_trouble(it) && it.message == complaint)
     }
 
-    /// Tells that nothing is out of reach any more, where the run says so.
+    /// Tells that nothing is out of reach any more, and nothing waited for that is not healthy, where the run says so.
     pub(super) async fn goes_on(&mut self) -> Result<(), Halt> {
-        if !self.tells_trouble() {
+        let says_so =
+            |it: &Condition| is_trouble(it) || (it.type_ == reason::WAITING && it.reason == reason::VERIFYING);
+        if !status(&self.run).conditions.iter().any(says_so) {
             return Ok(());
         }
-        self.update(|status| status.conditions.retain(|condition| !is_trouble(condition))).await
+        self.update(|status| status.conditions.retain(|condition| !says_so(condition))).await
     }
 
     /// Tells what the function-runner waits for that works for the run.
@@ -221,7 +225,7 @@ impl Execution {
         if awaited.is_empty() {
             return self.goes_on().await;
         }
-        let complaint = awaited.join("; ");
+        let complaint = complaint(awaited);
         if !self.tells_waiting(&complaint) {
             self.tell_waiting(&complaint).await;
         }
@@ -230,25 +234,30 @@ impl Execution {
 
     /// Tells why the run does not go on for now.
     pub(super) async fn tell_waiting(&mut self, complaint: &str) {
-        tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
-        self.note(format!("waiting: {complaint}"));
-        self.journal.flush().await;
-        self.show_waiting(complaint).await;
-    }
-
-    /// The same in the status alone, unless that says so already.
-    pub(super) async fn show_waiting(&mut self, complaint: &str) {
+        self.note_waiting(complaint).await;
         if self.tells_waiting(complaint) {
             return;
         }
-        let generation = self.run.metadata.generation;
-        let told = self.change(|run| {
-            let conditions = &mut run.status.get_or_insert_default().conditions;
-            set_condition(conditions, reason::WAITING, true, reason::WAITING, complaint, generation);
-        });
-        if let Err(halt) = told.await {
+        if let Err(halt) = self.say_waiting(reason::WAITING, complaint).await {
             tracing::warn!(run = self.run.name_any(), ?halt, "the run's status does not show why it waits");
         }
+    }
+
+    /// The same in the journal alone.
+    pub(super) async fn note_waiting(&mut self, complaint: &str) {
+        tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
+        self.note(format!("waiting: {complaint}"));
+        self.journal.flush().await;
+    }
+
+    /// The same in the status alone, with a reason.
+    pub(super) async fn say_waiting(&mut self, why: &'static str, message: &str) -> Result<(), Halt> {
+        let generation = self.run.metadata.generation;
+        self.change(|run| {
+            let conditions = &mut run.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::WAITING, true, why, message, generation);
+        })
+        .await
     }
 
     /// Moves the run to a phase that it has not reached yet.
@@ -389,10 +398,12 @@ impl Execution {
     }
 
     /// Ends a run whose object is gone, as where somebody took its finalizer away: only what its stack says of it is left.
-    /// That stays where it does not say that the run is under way, since another server may have ended it before it went.
+    /// That stays where it does not say that the run is under way, since another server may have ended it before it went, or
+    /// another of its name may be what is under way.
     async fn end_gone(&mut self, end: End<'_>) -> Result<(), Halt> {
-        let stack = self.stack_to_tell(end.reason).await?;
-        if let Some(stack) = stack.filter(|stack| deployment::is_noted(stack, &self.run)) {
+        if let Some(stack) = self.stack_to_tell(end.reason).await?
+            && deployment::is_noted_still(&self.services.lookup, &stack, &self.run).await?
+        {
             self.tell_stack(&stack, end).await?;
         }
         self.remove_journal().await;
@@ -473,6 +484,11 @@ fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
          of a Run if nothing is",
         named.join(", ")
     )
+}
+
+/// What a function-runner says that it waits for, in a sentence.
+pub(super) fn complaint(awaited: &[String]) -> String {
+    cut(&awaited.join("; "), COMPLAINT)
 }
 
 /// Whether a condition says that something is out of reach, rather than whose turn it is or who has to decide.

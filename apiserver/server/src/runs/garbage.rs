@@ -6,6 +6,10 @@
 //! are looked at for the last time. A crash leaves documents that the next round finds.
 //!
 //! Where documents may be is a record for each stack and Backend, since a stack that is gone has nothing else that tells.
+//!
+//! Elsewhere: [`removal`] has each store lose its own at its own pace.
+
+mod removal;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +23,7 @@ use kube::ResourceExt as _;
 use memchr::memmem;
 use parking_lot::Mutex;
 use stoa_machinery::{
-    ApiError, Key,
+    Key,
     log::{Change, Expect, Log, LogError, Write},
     registry::ListOptions,
 };
@@ -28,17 +32,13 @@ use stoa_types::{Release, Run, Stack, Workspace};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::removal::Due;
 use super::{Halt, Services};
 
 /// How often documents are looked at.
 const EVERY: Duration = Duration::from_secs(3600);
 /// How long nothing must have referred to a document.
 const GRACE: Duration = Duration::from_secs(3600);
-/// So many documents at most are removed after it was looked once what refers to them: all that there is of Runs, Releases and
-/// records is read for it, and nobody can put them meanwhile.
-const BATCH: usize = 1_000;
-/// How long a removal whose answer was lost may be on its way.
-const LATE: Duration = Duration::from_secs(60);
 /// Where the records are of where documents may be: `<namespace>/<stack uid>/<backend>` below this.
 const SCOPES: &str = "/stoa/documents/";
 
@@ -68,12 +68,27 @@ impl Guarded {
     }
 }
 
-/// Documents of a scope that are being removed: nobody can put them until this is dropped.
+/// Documents of a scope that are being removed: nobody can put them until they are released, or this is dropped.
 #[derive(Debug)]
 struct Going {
     holds: Arc<Holds>,
     scope: String,
     digests: Vec<Digest>,
+}
+
+impl Going {
+    /// Lets the last one be put again: it is gone, or stays.
+    fn release_last(&mut self) {
+        if let Some(digest) = self.digests.pop() {
+            self.holds.0.lock().going.remove(&(self.scope.clone(), digest));
+        }
+    }
+
+    /// The last one alone, which is not released with the others.
+    fn split_last(&mut self) -> Self {
+        let last = self.digests.pop();
+        Self { holds: self.holds.clone(), scope: self.scope.clone(), digests: last.into_iter().collect() }
+    }
 }
 
 impl Drop for Going {
@@ -195,36 +210,6 @@ impl Place {
     }
 }
 
-/// Documents of a stack in a store that nothing has referred to for long enough.
-#[derive(Clone, Debug)]
-struct Due {
-    store: Arc<dyn DocumentStore>,
-    scope: String,
-    digests: Vec<Digest>,
-}
-
-/// The same in parts of so many documents at most.
-fn batches(due: Vec<Due>, most: usize) -> Vec<Vec<Due>> {
-    let mut batches = Vec::new();
-    let (mut batch, mut left) = (Vec::new(), most);
-    for of in due {
-        let mut digests = of.digests.as_slice();
-        while !digests.is_empty() {
-            let (now, later) = digests.split_at(left.min(digests.len()));
-            batch.push(Due { store: of.store.clone(), scope: of.scope.clone(), digests: now.to_vec() });
-            (digests, left) = (later, left - now.len());
-            if left == 0 {
-                batches.push(std::mem::take(&mut batch));
-                left = most;
-            }
-        }
-    }
-    if !batch.is_empty() {
-        batches.push(batch);
-    }
-    batches
-}
-
 /// What is known of documents that nothing refers to.
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -281,47 +266,17 @@ impl Collector {
                 known.insert(key, since);
             }
             if !due.is_empty() {
-                all_due.push(Due { store, scope: place.scope(), digests: due });
+                all_due.push(Due { scope: place.scope(), backend: place.backend, store, digests: due });
             }
         }
         self.unreferenced = known;
-        let mut removed = 0;
-        for batch in batches(all_due, BATCH) {
-            removed += self.remove(batch, end).await?;
-        }
-        Ok(removed)
+        self.remove(all_due, end).await
     }
 
     /// Removes those of some documents that nothing refers to now either; how many.
-    async fn remove(&self, batch: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
-        let begin = |Due { store, scope, digests }: Due| {
-            (store, self.services.backends.holds().begin(&scope, &digests, self.grace))
-        };
-        let all_going: Vec<(Arc<dyn DocumentStore>, Going)> = batch.into_iter().map(begin).collect();
-        // Whatever refers to one of them since the last look is there now, and nothing can begin to any more.
-        let referenced = self.references().await?;
-        // A task of its own: what is being removed must not be put again before it is gone, whatever becomes of us.
-        let end = end.clone();
-        let removed = tokio::spawn(async move {
-            let mut removed = 0;
-            let mut all_going = all_going.into_iter();
-            while let Some((store, going)) = all_going.next() {
-                for digest in going.digests.iter().filter(|digest| !referenced.contains(digest)) {
-                    if end.is_cancelled() {
-                        return Ok(removed);
-                    }
-                    if let Err(error) = store.delete(&going.scope, digest).await {
-                        drop(all_going);
-                        // It may arrive yet, and must not remove what is put by then.
-                        tokio::time::sleep(LATE).await;
-                        return Err(unread(error));
-                    }
-                    removed += 1;
-                }
-            }
-            Ok(removed)
-        });
-        removed.await.unwrap_or_else(|error| Err(Halt::Retry(error.to_string())))
+    async fn remove(&self, due: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
+        let holds = self.services.backends.holds();
+        removal::remove(due, holds, self.grace, || self.references(), end).await
     }
 
     /// Where documents may be, and whether the stack that they were of is gone.
@@ -373,10 +328,6 @@ impl Collector {
         records.entries.iter().for_each(|entry| digests_in(&entry.value, &mut found));
         Ok(found)
     }
-}
-
-fn unread(error: DocumentError) -> Halt {
-    ApiError::internal(error.to_string()).into()
 }
 
 /// Finds the digests in a text.

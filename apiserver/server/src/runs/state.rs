@@ -91,6 +91,22 @@ impl Records {
         Ok(Self { prefix, entries })
     }
 
+    /// The same, unless they have more than so many bytes: nothing then.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub(crate) async fn read_within(
+        log: &dyn Log,
+        stack_uid: &str,
+        workspace: &str,
+        bytes: usize,
+    ) -> Result<Option<Self>, Halt> {
+        let prefix = prefix(stack_uid, workspace);
+        let found = log.scan_within(&prefix, bytes).await.map_err(|e| halt(&e))?;
+        Ok(found.map(|found| Self { prefix, entries: found.entries }))
+    }
+
     /// How many bytes they have.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.iter().map(|entry| entry.value.len()).sum()

@@ -25,6 +25,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// So many are generated at once, eight of them for the first namespace that asks. It is a small part of the requests that
 /// change something, and of the calls of a function-runner, of which runs need some.
 const AT_ONCE: usize = 32;
+/// A Spec of so many bytes is taken before there is room for it; all that are generated at once have as much as there is room.
+const SMALL: usize = 4 << 20;
+/// So many larger ones are taken at once, one for the first namespace that asks.
+const LARGE_AT_ONCE: usize = 4;
 /// Query parameters that are not the generator's.
 const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "dryRun", "fieldManager"];
 
@@ -32,6 +36,8 @@ const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "d
 pub(super) struct Generate {
     subresources: Subresources,
     turns: Turns,
+    /// For Specs that are not small.
+    large: Turns,
 }
 
 #[async_trait]
@@ -60,7 +66,7 @@ impl SubresourceHandler for Generate {
 
 impl Generate {
     pub(super) fn new(subresources: Subresources) -> Self {
-        Self { subresources, turns: Turns::new(AT_ONCE) }
+        Self { subresources, turns: Turns::new(AT_ONCE), large: Turns::new(LARGE_AT_ONCE) }
     }
 
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
@@ -86,7 +92,21 @@ impl Generate {
         };
         let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
         let request = target.generate_request(services, &commit, &parameters).await.map_err(failure)?;
-        let response = services.runner.generate(request).await.map_err(refused)?.into_inner();
+        let large = self.large.of(&call.namespace);
+        let (response, turn) = match services.runner.generate_within(request.clone(), SMALL).await.map_err(refused)? {
+            Some(response) => (response, None),
+            // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source
+            // or a generator likes.
+            None => {
+                let turn = large.try_take().ok_or_else(|| {
+                    let message = "as many Specs of more than 4 MiB are generated as may be at once; try again, or create a \
+                                   Run with operation Preview, which waits for its turn";
+                    ApiError::too_many_requests(message, 1)
+                })?;
+                (services.runner.generate(request).await.map_err(refused)?, Some(turn))
+            }
+        };
+        let response = response.into_inner();
         for warning in response.warnings {
             call.context.warn(warning);
         }
@@ -94,6 +114,7 @@ impl Generate {
         let room = rooms::take(&call.namespace, spec.len()).await?;
         let show = move || document(&documents::shown(spec).map_err(ApiError::internal)?, as_json);
         let (answer, room) = room.work(show).await;
+        drop(turn);
         room.until_sent(answer?).await
     }
 }
@@ -115,8 +136,14 @@ mod tests {
 
     use http::{HeaderMap, Method};
     use stoa_machinery::RequestContext;
+    use stoa_proto::{GenerateRequest, GenerateResponse, ResolveRequest, ResolveResponse};
+    use tonic::{Request, Response};
 
     use super::*;
+    use crate::{
+        controllers::runs::tests::World,
+        runs::runner::testing::{Answer, Answers},
+    };
 
     fn call(namespace: &str) -> SubresourceCall {
         SubresourceCall {
@@ -141,5 +168,44 @@ mod tests {
         assert_eq!(code("quick").await, 503, "it goes on to the services, which are not there yet");
         drop(held);
         assert_eq!([code("silent").await, code("silent").await], [503, 503], "a turn is given back");
+    }
+
+    /// A runner whose Specs have so many bytes and some more.
+    struct Rendering(usize);
+
+    #[tonic::async_trait]
+    impl Answers for Rendering {
+        async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
+            Ok(Response::new(ResolveResponse { commit: "a".repeat(40), ..ResolveResponse::default() }))
+        }
+
+        async fn generate(&self, _: Request<GenerateRequest>) -> Answer<GenerateResponse> {
+            let attributes = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "a", "namespace": "shop"}, "data": {"a": "x".repeat(self.0)}});
+            let resource =
+                serde_json::json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": attributes});
+            let spec = serde_json::to_vec(&serde_json::json!({ "resources": [resource] })).unwrap().into();
+            Ok(Response::new(GenerateResponse { spec, ..GenerateResponse::default() }))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn large_specs_are_taken_by_few_at_once_and_small_ones_by_all() {
+        for (size, is_large) in [(SMALL, true), (SMALL / 2, false)] {
+            let world = World::with_runner(runner::at(Rendering(size).serve())).await;
+            let subresources = Subresources::default();
+            subresources.set(world.services.clone());
+            let generate = Generate::new(subresources);
+            let others: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| generate.large.of(name)).collect();
+            let held: Vec<_> = others.iter().filter_map(|of| of.try_take()).collect();
+            assert_eq!(held.len(), LARGE_AT_ONCE);
+            let mut call = call("shop");
+            call.query.push(("workspace".to_owned(), "dev".to_owned()));
+            let answer = generate.generate(&call).await.map(|answer| answer.status().as_u16());
+            assert_eq!(answer.map_err(|error| error.code()), if is_large { Err(429) } else { Ok(200) });
+            drop(held);
+            let answer = generate.generate(&call).await.map(|answer| answer.status().as_u16());
+            assert_eq!(answer.map_err(|error| error.code()), Ok(200));
+        }
     }
 }

@@ -7,10 +7,11 @@ use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore, Measured};
 use stoa_types::{Run, Stack, Workspace};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::failure;
 use crate::{
-    aside::SMALL,
+    aside::{SMALL, place_to_read},
     rooms::{self, Room},
     runs::{Services, status},
 };
@@ -98,16 +99,19 @@ impl Kept {
         self.read_into(room).await
     }
 
-    /// Reads it for what the server does by itself, of which there is never much at once: without room.
+    /// Reads it for what the server does by itself, once there is a place for that; clients' room it takes none of. It is in memory
+    /// until the place is dropped.
     ///
     /// # Errors
     ///
     /// As [`read_into`](Self::read_into).
-    pub(super) async fn read_for_server(self) -> Result<Bytes, ApiError> {
-        match self.small {
-            Some(small) => Ok(small),
-            None => found(self.store.get(&self.scope, &self.digest).await, &self.absent),
-        }
+    pub(super) async fn read_for_server(self) -> Result<(Bytes, Option<OwnedSemaphorePermit>), ApiError> {
+        let place = place_to_read(self.bytes).await;
+        let read = match self.small {
+            Some(small) => small,
+            None => found(self.store.get(&self.scope, &self.digest).await, &self.absent)?,
+        };
+        Ok((read, place))
     }
 
     /// Reads it into room that was taken for it.
@@ -138,6 +142,8 @@ fn found<T>(found: Result<Option<T>, DocumentError>, absent: &str) -> Result<T, 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use stoa_storage::documents::LocalDocuments;
 
     use super::*;
@@ -166,7 +172,15 @@ mod tests {
             }
         };
         assert_eq!(kept().read().await.unwrap_err().code(), 429);
-        assert_eq!(kept().read_for_server().await.unwrap().len(), MIB, "the server itself takes none of it");
+        let (read, place) = kept().read_for_server().await.unwrap();
+        assert_eq!(read.len(), MIB, "the server itself takes none of it");
+        assert!(place.is_some());
+        drop(place);
+        // What it reads has places of its own.
+        let all = place_to_read(64 * MIB).await;
+        let waiting = tokio::time::timeout(Duration::from_secs(1), kept().read_for_server()).await;
+        assert!(waiting.is_err(), "it is read before there is a place for it");
+        drop(all);
         store.delete("shop/uid", &digest).await.unwrap();
         let gone = kept();
         let (read, ()) = tokio::join!(gone.read(), async move { drop(held) });

@@ -64,16 +64,25 @@ impl SubresourceHandler for RunPlan {
     }
 }
 
-/// The plan of a run as people read it, for the server itself: it waits for the place that runs have, and not for the room of
-/// clients.
+/// The plan of a run as people read it, for the server itself, as far as `keep` keeps it: it waits for the place that runs have, and
+/// not for the room of clients.
 ///
 /// # Errors
 ///
 /// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 503 when the Backend cannot be read.
-pub(crate) async fn plan_text(services: &Services, run: &Run) -> Result<String, ApiError> {
-    let kept = find(services, run).await?.read_for_server().await?;
-    let name = run.name_any();
-    aside(kept.len(), move || decoded(&kept, &name).map(|plan| render(&plan, Colour::Never))).await
+pub(crate) async fn plan_text<T: Send + 'static>(
+    services: &Services,
+    run: &Run,
+    keep: impl FnOnce(&str) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let (kept, place) = find(services, run).await?.read_for_server().await?;
+    let (bytes, name) = (kept.len(), run.name_any());
+    let text = move || {
+        let plan = decoded(&kept, &name)?;
+        drop((kept, place));
+        Ok(keep(&render(&plan, Colour::Never)))
+    };
+    aside(bytes, text).await
 }
 
 /// The document that the plan of a run is in.

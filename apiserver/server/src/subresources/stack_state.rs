@@ -74,35 +74,38 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, and where that
-    /// does not do, anew with more. What it has it gives back before, since others might wait for it who do the same.
+    /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, reads no more than
+    /// that, and where that does not do, begins anew with more. What it has it gives back before, since others might wait for it who
+    /// do the same.
     async fn read(services: &Services, place: &Place, workspace: &str, mut bytes: usize) -> Result<Self, ApiError> {
         let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
         loop {
             let room = rooms::take(&place.namespace, bytes).await?;
-            let records = Records::read(&*services.log, &place.stack_uid, workspace).await.map_err(failure)?;
+            let records = Records::read_within(&*services.log, &place.stack_uid, workspace, bytes).await;
+            let Some(records) = records.map_err(failure)? else {
+                bytes = bytes.saturating_mul(4).max(FIRST);
+                continue;
+            };
             let mut needed = records.bytes();
+            let (state, room) = room.work(move || records.decode(None)).await;
+            let state = state.map_err(failure)?;
+            let digests: Vec<(ResourceId, String)> =
+                state.kept_bodies().map(|(id, digest)| (id.clone(), digest.to_owned())).collect();
+            let asked = digests.iter().map(|(_, digest)| digest.clone()).collect();
+            let size = documents::sizes(&store, &place.scope(), asked).await.map_err(failure)?;
+            needed = needed.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
             if needed <= bytes {
-                let (state, room) = room.work(move || records.decode(None)).await;
-                let state = state.map_err(failure)?;
-                let digests: Vec<(ResourceId, String)> =
-                    state.kept_bodies().map(|(id, digest)| (id.clone(), digest.to_owned())).collect();
-                let asked = digests.iter().map(|(_, digest)| digest.clone()).collect();
-                let size = documents::sizes(&store, &place.scope(), asked).await.map_err(failure)?;
-                needed = needed.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
-                if needed <= bytes {
-                    let (store, scope) = (store.clone(), place.scope());
-                    let read = async move {
-                        let mut bodies = Vec::with_capacity(digests.len());
-                        for (id, digest) in digests {
-                            bodies.push((id, documents::get(&*store, &scope, &digest).await?));
-                        }
-                        Ok::<_, Halt>(bodies)
-                    };
-                    let (bodies, room) = room.read(read).await;
-                    return Ok(Self { state, bodies: bodies.map_err(failure)?, room });
-                }
+                let (store, scope) = (store.clone(), place.scope());
+                let read = async move {
+                    let mut bodies = Vec::with_capacity(digests.len());
+                    for (id, digest) in digests {
+                        bodies.push((id, documents::get(&*store, &scope, &digest).await?));
+                    }
+                    Ok::<_, Halt>(bodies)
+                };
+                let (bodies, room) = room.read(read).await;
+                return Ok(Self { state, bodies: bodies.map_err(failure)?, room });
             }
             bytes = needed;
         }
@@ -148,11 +151,15 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{
+        controllers::runs::tests::World,
+        runs::{journal::tests::Narrow, runner},
+    };
 
     #[tokio::test]
     async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let log = Narrow::new(0);
+        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let services = &world.services;
         let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();
@@ -166,6 +173,7 @@ mod tests {
 
         let Recorded { mut state, bodies, room } = Recorded::read(services, &place, "dev", 1).await.unwrap();
         assert!(room.is_taken(), "it began with none");
+        assert_eq!(log.bounds(), [1, FIRST], "no more of the records is read than there is room for");
         let [(of, body)] = &bodies[..] else { panic!("{bodies:?}") };
         state.set_body(of, body).unwrap();
         assert_eq!(state.entry(&id).resource, record.resource);

@@ -45,6 +45,8 @@ use crate::clock::{Clock, SystemClock};
 
 /// How many values are read at a time.
 const PAGE: i64 = 1000;
+/// The same where it is told how many bytes there may be: few of them have megabytes already.
+const SMALL_PAGE: i64 = 50;
 
 /// With which certificates to call etcd.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -166,6 +168,15 @@ impl EtcdLog {
     }
 }
 
+/// What is under a prefix.
+enum Scanned {
+    All(Vec<Entry>),
+    /// More bytes than there may be.
+    TooMuch,
+    /// The revision is gone.
+    Gone,
+}
+
 impl Shared {
     /// The version of the last record, and the revision at which that was so.
     async fn read_head(&self) -> Result<(Version, i64), LogError> {
@@ -233,23 +244,51 @@ impl Shared {
         }
     }
 
-    /// Everything under a prefix as of a revision; `None` when that is gone.
-    async fn scan_at(&self, prefix: &str, revision: i64) -> Result<Option<Vec<Entry>>, LogError> {
+    /// Everything under a prefix as of a revision, if its values have no more than `most` bytes.
+    async fn scan_at(&self, prefix: &str, revision: i64, most: Option<usize>) -> Result<Scanned, LogError> {
         let (mut key, range_end) = self.keys.data_range(prefix);
         let mut entries = Vec::new();
+        let mut bytes = 0;
+        let limit = if most.is_some() { SMALL_PAGE } else { PAGE };
         loop {
-            let range =
-                RangeRequest { key, range_end: range_end.clone(), limit: PAGE, revision, ..RangeRequest::default() };
+            let range = RangeRequest { key, range_end: range_end.clone(), limit, revision, ..RangeRequest::default() };
             let page = match self.range(Operation { name: "list", key: prefix }, range).await? {
                 Ok(page) => page,
-                Err(status) if is_compacted(&status) => return Ok(None),
+                Err(status) if is_compacted(&status) => return Ok(Scanned::Gone),
                 Err(status) => return Err(unavailable(status)),
             };
+            bytes += page.kvs.iter().map(|kv| kv.value.len()).sum::<usize>();
+            if most.is_some_and(|most| bytes > most) {
+                return Ok(Scanned::TooMuch);
+            }
             let next = page.kvs.last().filter(|_| page.more).map(|last| [&last.key[..], b"\0"].concat());
             entries.extend(page.kvs.into_iter().filter_map(|kv| self.entry(&kv)));
             match next {
                 Some(next) => key = next.into(),
-                None => return Ok(Some(entries)),
+                None => return Ok(Scanned::All(entries)),
+            }
+        }
+    }
+
+    /// Everything under a prefix as of a version, or as of now, if its values have no more than `most` bytes.
+    async fn scan(&self, prefix: &str, at: Option<Version>, most: Option<usize>) -> Result<Option<Snapshot>, LogError> {
+        loop {
+            let (head, now) = self.read_head().await?;
+            let asked = at.unwrap_or(head);
+            if asked > head {
+                return Err(LogError::Future { asked, head });
+            }
+            // Where nothing has changed since, now will do, and that is never compacted.
+            let revision = if asked == head { now } else { i64::try_from(asked.0).unwrap_or(i64::MAX).max(1) };
+            match self.scan_at(prefix, revision, most).await? {
+                Scanned::All(entries) => return Ok(Some(Snapshot { version: asked, entries })),
+                Scanned::TooMuch => return Ok(None),
+                // Somebody compacts faster than this reads; the present is tried again.
+                Scanned::Gone if asked == head => {}
+                Scanned::Gone => {
+                    let oldest = version(self.compacted().await?).min(head);
+                    return Err(LogError::Expired { asked, oldest });
+                }
             }
         }
     }
@@ -287,25 +326,11 @@ impl Log for EtcdLog {
     }
 
     async fn scan(&self, prefix: &str, at: Option<Version>) -> Result<Snapshot, LogError> {
-        let shared = &self.shared;
-        loop {
-            let (head, now) = shared.read_head().await?;
-            let asked = at.unwrap_or(head);
-            if asked > head {
-                return Err(LogError::Future { asked, head });
-            }
-            // Where nothing has changed since, now will do, and that is never compacted.
-            let revision = if asked == head { now } else { i64::try_from(asked.0).unwrap_or(i64::MAX).max(1) };
-            match shared.scan_at(prefix, revision).await? {
-                Some(entries) => return Ok(Snapshot { version: asked, entries }),
-                // Somebody compacts faster than this reads; the present is tried again.
-                None if asked == head => {}
-                None => {
-                    let oldest = version(shared.compacted().await?).min(head);
-                    return Err(LogError::Expired { asked, oldest });
-                }
-            }
-        }
+        Ok(self.shared.scan(prefix, at, None).await?.expect("it may have any number of bytes"))
+    }
+
+    async fn scan_within(&self, prefix: &str, bytes: usize) -> Result<Option<Snapshot>, LogError> {
+        self.shared.scan(prefix, None, Some(bytes)).await
     }
 
     async fn follow(&self, since: Version) -> Result<RecordStream, LogError> {

@@ -561,4 +561,6 @@ impl Observer for Keeper {
             self.0.inner.lock().store.is_healthy(id);
         }
     }
+
+    async fn given_up(&self, _: &ResourceId, _: Health, _: &str) {}
 }

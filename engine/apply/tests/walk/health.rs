@@ -44,8 +44,12 @@ async fn what_does_not_get_there_in_time_is_told_and_others_are_not_held_up() {
     stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
     let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[])])).await;
     assert_eq!(outcome.problems.len(), 1);
-    assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+    let late = "it was applied and is not healthy in time: 0 of 1";
+    assert_eq!(outcome.problems[0].message, late);
     assert!(stack.keeper.healths().iter().any(|(it, health, _)| it.0 == id("b") && *health == Health::Current));
+    // Whoever follows the walk hears that it does not wait any more.
+    let given_up: Vec<_> = stack.keeper.given_up().into_iter().map(|(it, health, why)| (it.0, health, why)).collect();
+    assert_eq!(given_up, [(id("a"), Health::InProgress, late.to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

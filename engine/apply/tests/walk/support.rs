@@ -37,6 +37,7 @@ struct Kept {
     open: BTreeMap<ResourceId, OpenCall>,
     owed: BTreeSet<ResourceId>,
     healths: Vec<(ResourceId, Health, String)>,
+    given_up: Vec<(ResourceId, Health, String)>,
     /// How many results are kept before the keeper goes away.
     results_left: Option<usize>,
 }
@@ -98,6 +99,10 @@ impl Observer for Keeper {
             kept.owed.remove(id);
         }
     }
+
+    async fn given_up(&self, id: &ResourceId, health: Health, message: &str) {
+        self.kept.lock().given_up.push((id.clone(), health, message.to_owned()));
+    }
 }
 
 impl Keeper {
@@ -134,6 +139,10 @@ impl Keeper {
         self.kept.lock().intents.clone()
     }
 
+    pub(crate) fn given_up(&self) -> Vec<(ResourceId, Health, String)> {
+        self.kept.lock().given_up.clone()
+    }
+
     pub(crate) fn healths(&self) -> Vec<(ResourceId, Health, String)> {
         self.kept.lock().healths.clone()
     }
@@ -167,6 +176,7 @@ impl Keeper {
         kept.results.clear();
         kept.intents.clear();
         kept.healths.clear();
+        kept.given_up.clear();
     }
 
     /// Returns when something that was told makes this true.

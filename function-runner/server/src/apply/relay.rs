@@ -22,6 +22,14 @@ pub(super) struct Relay {
     pub(super) metrics: Metrics,
 }
 
+impl Relay {
+    async fn tell_health(&self, id: &ResourceId, health: Health, message: &str, over: bool) {
+        let event = HealthEvent { id: id.0.clone(), health: health.to_string(), message: message.to_owned(), over };
+        // A caller that is gone is noticed by whoever waits for an ack.
+        let _ = self.conversation.tell(Event::Health(event)).await;
+    }
+}
+
 impl From<Broken> for Abandoned {
     fn from(_: Broken) -> Self {
         Self
@@ -69,8 +77,10 @@ impl Observer for Relay {
 
     async fn health(&self, id: &ResourceId, health: Health, message: &str) {
         reached("health-told");
-        let event = HealthEvent { id: id.0.clone(), health: health.to_string(), message: message.to_owned() };
-        // A caller that is gone is noticed by whoever waits for an ack.
-        let _ = self.conversation.tell(Event::Health(event)).await;
+        self.tell_health(id, health, message, false).await;
+    }
+
+    async fn given_up(&self, id: &ResourceId, health: Health, message: &str) {
+        self.tell_health(id, health, message, true).await;
     }
 }

@@ -10,6 +10,8 @@ use stoa_engine::{Summary, render::summary_line};
 use stoa_pulls::StatusState;
 use stoa_types::{Run, config::PlansPhase, delivery::PlanSummary};
 
+use crate::text;
+
 /// How many characters of all plans are in a comment; servers take some 65,000 of it.
 const TEXT: usize = 45_000;
 /// How many characters of a failure are.
@@ -89,15 +91,42 @@ pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
     }
 }
 
-/// The comment. `texts` are the plans as people read them, in the same order; absent where they are not kept any more.
-/// `left_out` is how many plans more there would be.
-pub(super) fn comment(
-    namespace: &str,
-    commit: &str,
-    plans: &[Plan],
-    texts: &[Option<String>],
-    left_out: usize,
-) -> String {
+/// What a comment shows of its plans, one after the other. Plans are of any length, and many pull requests are told at once: no
+/// more of a text is kept than is shown.
+#[derive(Debug)]
+pub(super) struct Texts {
+    /// How many characters there is room for yet.
+    room: usize,
+    plans: usize,
+    shown: Vec<String>,
+}
+
+impl Texts {
+    /// Those of so many plans.
+    pub(super) fn of(plans: usize) -> Self {
+        Self { room: TEXT, plans, shown: Vec::new() }
+    }
+
+    /// How many characters the next one may have: what earlier ones leave is for the later ones.
+    pub(super) fn most(&self) -> usize {
+        self.room / self.plans.saturating_sub(self.shown.len()).max(1)
+    }
+
+    /// Adds the next one: what is shown of the plan as people read it; nothing where there is none, or it is not kept any more.
+    pub(super) fn add(&mut self, outcome: &Outcome, shown: Option<String>) {
+        let shown = match (outcome, shown) {
+            (Outcome::Pending, _) => String::new(),
+            (Outcome::Failed(why) | Outcome::Refused(why), _) => cut(&text::cut(why, FAILURE), self.most()),
+            (Outcome::Made { .. }, Some(shown)) => shown,
+            (Outcome::Made { .. }, None) => "The plan is not kept any more.".to_owned(),
+        };
+        self.room = self.room.saturating_sub(shown.chars().count());
+        self.shown.push(shown);
+    }
+}
+
+/// The comment. `texts` are those of the plans; `left_out` is how many plans more there would be.
+pub(super) fn comment(namespace: &str, commit: &str, plans: &[Plan], texts: &Texts, left_out: usize) -> String {
     let mut out = format!("### Plans of {}\n\n", short(commit));
     if plans.is_empty() {
         out.push_str("No stack changes.\n");
@@ -119,19 +148,12 @@ pub(super) fn comment(
     if left_out > 0 {
         let _ = writeln!(out, "\n{left_out} more would change, and are not planned.");
     }
-    let mut room = TEXT;
-    for (at, (plan, text)) in plans.iter().zip(texts).enumerate() {
-        let text = match (&plan.outcome, text) {
-            (Outcome::Pending, _) => continue,
-            (Outcome::Failed(why) | Outcome::Refused(why), _) => why.chars().take(FAILURE).collect(),
-            (Outcome::Made { .. }, Some(text)) => text.clone(),
-            (Outcome::Made { .. }, None) => "The plan is not kept any more.".to_owned(),
-        };
-        // What earlier plans leave is for the later ones.
-        let shown = cut(&text, room / (plans.len() - at));
-        room = room.saturating_sub(shown.chars().count());
+    for (plan, shown) in plans.iter().zip(&texts.shown) {
+        if plan.outcome == Outcome::Pending {
+            continue;
+        }
         let Plan { stack, workspace, run, .. } = plan;
-        let _ = write!(out, "\n<details><summary>{stack} in {workspace}</summary>\n\n{}", fenced(&shown));
+        let _ = write!(out, "\n<details><summary>{stack} in {workspace}</summary>\n\n{}", fenced(shown));
         match plan.outcome {
             Outcome::Made { .. } => {
                 let path =
@@ -195,7 +217,7 @@ fn counts(summary: &Summary) -> String {
 }
 
 /// The first lines of a text, and how many more there are.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     let text = text.trim_end();
     if text.chars().count() <= most {
         return text.to_owned();
@@ -238,6 +260,15 @@ mod tests {
         Plan { stack: stack.to_owned(), workspace: "dev".to_owned(), run: format!("{stack}-pr7-1"), outcome }
     }
 
+    fn texts<'a>(plans: &[Plan], of: impl IntoIterator<Item = Option<&'a str>>) -> Texts {
+        let mut texts = Texts::of(plans.len());
+        for (plan, text) in plans.iter().zip(of) {
+            let most = texts.most();
+            texts.add(&plan.outcome, text.map(|text| cut(text, most)));
+        }
+        texts
+    }
+
     fn made(create: i64) -> Outcome {
         let summary = PlanSummary { create, unchanged: 8, ..PlanSummary::default() };
         Outcome::Made { digest: "sha256:12".to_owned(), summary }
@@ -266,7 +297,7 @@ mod tests {
     #[test]
     fn comment_says_what_is_planned_and_how_to_see_all_of_it() {
         let plans = [plan("web", made(1)), plan("api", Outcome::Failed("spec.yaml: no such file".to_owned()))];
-        let texts = [Some("+ create   v1:ConfigMap:shop:web\n\nPlan: 1 to create.\n".to_owned()), None];
+        let texts = texts(&plans, [Some("+ create   v1:ConfigMap:shop:web\n\nPlan: 1 to create.\n"), None]);
         insta::assert_snapshot!(comment("shop", &"a".repeat(40), &plans, &texts, 2), @r#"
         ### Plans of aaaaaaaa
 
@@ -299,7 +330,7 @@ mod tests {
 
         </details>
         "#);
-        assert_eq!(comment("shop", "abc", &[], &[], 0), "### Plans of abc\n\nNo stack changes.\n");
+        assert_eq!(comment("shop", "abc", &[], &Texts::of(0), 0), "### Plans of abc\n\nNo stack changes.\n");
     }
 
     #[test]
@@ -324,7 +355,7 @@ mod tests {
     #[test]
     fn comment_names_no_run_that_is_not_there() {
         let plans = [plan("api", Outcome::Refused("workspaces \"dev\" not found".to_owned()))];
-        let text = comment("shop", "abc", &plans, &[None], 0);
+        let text = comment("shop", "abc", &plans, &texts(&plans, [None]), 0);
         assert!(text.contains("**could not be made**") && text.contains("workspaces \"dev\" not found"), "{text}");
         assert!(!text.contains("kubectl") && !text.contains("api-pr7-1"), "{text}");
     }
@@ -333,24 +364,28 @@ mod tests {
     fn comment_is_no_longer_than_servers_take_however_long_plans_are() {
         let long = "~ update   v1:ConfigMap:shop:web\n".repeat(10_000);
         let plans: Vec<Plan> = (0..50).map(|n| plan(&format!("stack-{n}"), made(n))).collect();
-        let mut texts = vec![Some("short".to_owned()); 50];
-        texts[49] = Some(long.clone());
-        let text = comment("shop", "abc", &plans, &texts, 0);
+        let mut of = vec![Some("short"); 50];
+        of[49] = Some(long.as_str());
+        let text = comment("shop", "abc", &plans, &texts(&plans, of), 0);
         assert!((40_000..60_000).contains(&text.chars().count()), "{}", text.chars().count());
         assert!(text.contains(" lines more\n```\n"), "it ends in the block");
-        let text = comment("shop", "abc", &plans, &vec![Some(long); 50], 0);
+        let all = texts(&plans, [Some(long.as_str()); 50]);
+        let kept: usize = all.shown.iter().map(|text| text.chars().count()).sum();
+        assert!(kept < TEXT + 50 * 30, "{kept} characters are kept");
+        let text = comment("shop", "abc", &plans, &all, 0);
         assert!(text.chars().count() < 60_000, "{}", text.chars().count());
         assert_eq!(text.matches(" lines more").count(), 50, "each has its share");
     }
 
     #[test]
     fn plan_means_nothing_in_the_comment() {
-        let text = "```\n</details> <!-- stoa:plans:shop/other -->\n````\n@everyone".to_owned();
-        let text = comment("shop", "abc", &[plan("web", made(1))], &[Some(text)], 0);
+        let plans = [plan("web", made(1))];
+        let text = "```\n</details> <!-- stoa:plans:shop/other -->\n````\n@everyone";
+        let text = comment("shop", "abc", &plans, &texts(&plans, [Some(text)]), 0);
         assert!(text.contains("\n`````diff\n```\n") && text.contains("@everyone\n`````\n"), "{text}");
         assert!(!stoa_pulls::is_marked(&text, "stoa:plans:shop/other"), "{text}");
-        let hostile = Some("a\tb\r\u{1b}[31m\u{202e}c".to_owned());
-        let text = comment("shop", "abc", &[plan("web", made(1))], &[hostile], 0);
+        let hostile = "a\tb\r\u{1b}[31m\u{202e}c";
+        let text = comment("shop", "abc", &plans, &texts(&plans, [Some(hostile)]), 0);
         assert!(text.contains("\na\tb  [31m\u{fffd}c\n"), "{text:?}");
     }
 }

@@ -15,7 +15,7 @@ use stoa_types::{
 
 use super::{
     listing::interval,
-    report::{self, Outcome, Plan},
+    report::{self, Outcome, Plan, Texts},
     world::{Stop, World},
 };
 use crate::{controllers::queue, kinds::check::set_condition, runs::Services, subresources::plan_text};
@@ -104,24 +104,26 @@ impl World {
         }
     }
 
-    /// The plans as people read them, or why they cannot be read now.
-    async fn texts(&self, plans: &[Plan]) -> Result<Result<Vec<Option<String>>, String>, ApiError> {
+    /// What is shown of the plans as people read them, or why they cannot be read now.
+    async fn texts(&self, plans: &[Plan]) -> Result<Result<Texts, String>, ApiError> {
         let runs = self.services.lookup.api::<Run>()?;
-        let mut texts = Vec::new();
+        let mut texts = Texts::of(plans.len());
         for plan in plans {
             let run = match plan.outcome {
                 Outcome::Made { .. } => runs.get_opt(&self.key.0, &plan.run).await?,
                 Outcome::Pending | Outcome::Failed(_) | Outcome::Refused(_) => None,
             };
-            texts.push(match run {
-                Some(run) => match plan_text(&self.services, &run).await {
-                    Ok(text) => Some(text),
+            let most = texts.most();
+            let shown = match run {
+                Some(run) => match plan_text(&self.services, &run, move |text| report::cut(text, most)).await {
+                    Ok(shown) => Some(shown),
                     Err(error) if matches!(error.code(), 404 | 422) => None,
                     // One Backend that is away keeps no other plan from being told.
                     Err(error) => return Ok(Err(error.message().to_owned())),
                 },
                 None => None,
-            });
+            };
+            texts.add(&plan.outcome, shown);
         }
         Ok(Ok(texts))
     }

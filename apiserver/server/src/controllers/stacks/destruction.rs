@@ -12,6 +12,7 @@ use stoa_machinery::{ApiError, backoff::Backoff, registry::ListOptions};
 use stoa_types::{
     Backend, Organization, Project, Run, Stack, Workspace,
     delivery::{Decision, Operation, RunPhase},
+    labels,
 };
 
 use super::{recorded_in, run_of};
@@ -60,8 +61,8 @@ struct OfRun {
     began: Option<Timestamp>,
     /// Absent while it is under way.
     ended: Option<Timestamp>,
-    /// Whether the server started it for a deletion, and it did not succeed.
-    has_failed: bool,
+    /// Where the server started it for a deletion, and it did not succeed: which try it was. Earlier ones may be gone.
+    failed: Option<usize>,
     is_rejected: bool,
 }
 
@@ -75,13 +76,16 @@ impl OfRun {
 /// What counts of a run, with the name of its stack.
 fn of_run(run: Run) -> (String, OfRun) {
     let status = status(&run);
+    let has_failed = is_internal(&status.requester) && matches!(status.phase, RunPhase::Failed | RunPhase::Canceled);
+    // Of an earlier version it says nothing.
+    let attempt = run.annotations().get(labels::ATTEMPT).and_then(|attempt| attempt.parse::<u32>().ok()).unwrap_or(1);
     let of = OfRun {
         name: run.name_any(),
         uid: run.uid(),
         workspace: run.spec.workspace.clone(),
         began: status.start_time.as_ref().map(|Time(at)| *at),
         ended: status.completion_time.as_ref().filter(|_| status.phase.is_terminal()).map(|Time(at)| *at),
-        has_failed: is_internal(&status.requester) && matches!(status.phase, RunPhase::Failed | RunPhase::Canceled),
+        failed: has_failed.then(|| usize::try_from(attempt).unwrap_or(usize::MAX)),
         is_rejected: is_rejected(&run),
         stack_uid: status.stack_uid,
     };
@@ -92,8 +96,10 @@ fn of_run(run: Run) -> (String, OfRun) {
 struct Attempts<'a>(Vec<&'a OfRun>);
 
 impl Attempts<'_> {
+    /// How many have failed in a row, also where only the last is kept.
     fn failures(&self) -> usize {
-        self.0.iter().filter(|run| run.has_failed).count()
+        let failed = || self.0.iter().filter_map(|run| run.failed);
+        failed().max().unwrap_or_default().max(failed().count())
     }
 
     /// Whether no other is to be started now: one is under way or was rejected, or has failed, and nothing has changed by
@@ -228,12 +234,13 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, 
 
 /// Starts a Destroy, after so many that failed.
 async fn start_destroy(services: &Services, stack: &Stack, workspace: &str, failures: usize) -> Result<(), ApiError> {
-    let run = run_of(stack, workspace, Operation::Destroy);
+    let mut run = run_of(stack, workspace, Operation::Destroy);
+    run.annotations_mut().insert(labels::ATTEMPT.to_owned(), failures.saturating_add(1).to_string());
     let context = trigger::on_behalf_of("stacks", deleted_by(services, stack).await?);
     let run = services.lookup.api::<Run>()?.with_context(context).create(&run).await?;
     let mut message = format!("run {} destroys it in workspace {workspace}", run.name_any());
     if failures > 0 {
-        let wait = wait_after(failures + 1).as_secs() / 60;
+        let wait = wait_after(failures.saturating_add(1)).as_secs() / 60;
         message += &format!("; {failures} before it failed, and should it fail, too, the next begins {wait} min later");
     }
     services.recorder.record(stack, Kind::Normal, "Destroying", message);
@@ -258,6 +265,7 @@ async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, A
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_machinery::registry::DeleteOptions;
 
     use super::*;
     use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
@@ -291,5 +299,38 @@ mod tests {
         let both = vec!["api".to_owned(), "web".to_owned()];
         assert_eq!(begin("api").await, (both.clone(), false));
         assert_eq!(begin("web").await, (both, true), "what has begun goes on, and nothing is in its way");
+    }
+
+    #[tokio::test]
+    async fn waits_grow_also_where_runs_that_failed_are_not_kept() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
+        let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
+        stacks.update_status_with("shop", "web", deploy).await.unwrap();
+        let long_ago = Time(world.services.now() - Duration::from_secs(2 * 3600));
+        let mut last: Option<String> = None;
+        for attempt in 1..=8 {
+            let stack = stacks.get("shop", "web").await.unwrap();
+            assert!(destroy(&world.services, &stack).await.unwrap());
+            // Retention leaves the last one alone.
+            if let Some(name) = last {
+                runs.delete("shop", &name, &DeleteOptions::default()).await.unwrap();
+                drop(runs.update_with("shop", &name, |run: &mut Run| run.finalizers_mut().clear()).await);
+            }
+            let all = runs.list(Some("shop"), "").await.unwrap();
+            let [run] = &all[..] else { panic!("{} runs", all.len()) };
+            assert_eq!(run.annotations()[labels::ATTEMPT], attempt.to_string());
+            let fail = |run: &mut Run| {
+                let status = run.status.get_or_insert_default();
+                status.phase = RunPhase::Failed;
+                (status.start_time, status.completion_time) = (Some(long_ago.clone()), Some(long_ago.clone()));
+            };
+            runs.update_status_with("shop", &run.name_any(), fail).await.unwrap();
+            last = Some(run.name_any());
+        }
+        let stack = stacks.get("shop", "web").await.unwrap();
+        let destruction = Destruction::of(&world.services, "shop", &ListOptions::default()).await.unwrap();
+        let failures = destruction.attempts(&stack)["dev"].failures();
+        assert_eq!((failures, wait_after(failures)), (8, *DESTROY_AGAIN.end()));
     }
 }

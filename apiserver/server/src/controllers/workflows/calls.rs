@@ -37,6 +37,7 @@ use crate::{
         events::{Event, id, source_of},
     },
     runs::Services,
+    text::cut,
 };
 
 /// The type of the events that hooks get.
@@ -351,10 +352,7 @@ fn clean(text: &str) -> String {
     };
     let seen: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).take(4 * LONGEST).collect();
     let words = seen.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}…", &words[..at]),
-        None => words,
-    }
+    cut(&words, LONGEST)
 }
 
 /// Whether a text has in it what is signed with.

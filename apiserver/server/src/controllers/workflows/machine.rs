@@ -21,7 +21,7 @@ use stoa_types::delivery::{
 use self::hooks::Place;
 pub(super) use self::hooks::{Called, Which, failure_of_whole, has_failed, ignored_of_whole};
 use super::gates::{every, note_every};
-use crate::kinds::workflow::approval::sentence;
+use crate::{kinds::workflow::approval::sentence, text};
 
 /// So many runs of a step are listed that have ended, and so many of all steps together.
 const LISTED: usize = 20;
@@ -545,12 +545,9 @@ fn trim(runs: &mut Vec<StepRun>, listed: usize) {
     });
 }
 
-/// The beginning of a text, which may come from anywhere.
+/// As much of a text as a status has.
 pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    text::cut(text, LONGEST)
 }
 
 #[cfg(test)]

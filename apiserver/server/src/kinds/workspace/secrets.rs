@@ -1,10 +1,15 @@
 //! The Secrets that a workspace names, and whether they are there.
 
-use stoa_machinery::ApiError;
+use std::time::Duration;
+
 use stoa_types::{SecretReference, platform::WorkspaceSpec};
+use tokio::time::{Instant, timeout_at};
 
 use super::clusters;
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, text::cut};
+
+/// So many characters are told of why a Secret cannot be read.
+const LONGEST: usize = 512;
 
 /// A Secret that has to be there, and a key that it has to have, if one is named.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,18 +26,37 @@ pub(crate) enum Secrets {
     Found,
     /// The first that is not, or that lacks a key, in a sentence.
     Missing(String),
-    /// Nobody has looked yet, or they cannot be read.
+    /// The first that cannot be read, and why, in a sentence.
+    Unread(String),
+    /// Nobody has looked yet.
     Unseen,
 }
 
-/// Looks for the Secrets that a workspace names.
+/// Why a Secret cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unread {
+    /// Which, and why, in a sentence.
+    pub(crate) why: String,
+    /// It was refused. Otherwise nobody said anything.
+    pub(crate) is_refused: bool,
+}
+
+/// Looks for the Secrets that a workspace names, for so long at most.
 ///
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec) -> Result<Secrets, ApiError> {
+pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Secrets, Unread> {
+    let deadline = Instant::now() + patience;
     for Needed { namespace, name, key } in needed(spec) {
-        let Some(keys) = cluster.secret(namespace, name).await? else {
+        let unread = |why: &str, is_refused| {
+            let why = cut(why, LONGEST);
+            Unread { why: format!("secret {namespace}/{name} cannot be read: {why}"), is_refused }
+        };
+        let found = timeout_at(deadline, cluster.secret(namespace, name)).await;
+        let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
+        let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
+        let Some(keys) = found else {
             return Ok(Secrets::Missing(format!("secret {namespace}/{name} does not exist")));
         };
         if let Some(key) = key.filter(|key| !keys.contains_key(*key)) {

@@ -3,7 +3,9 @@
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 use stoa_machinery::registry::DeleteOptions;
+use stoa_storage::documents::Refusal;
 use stoa_test_s3::{REGION, S3Server};
+use tokio::sync::{Semaphore, watch};
 
 use super::*;
 use crate::{
@@ -65,7 +67,12 @@ impl Bed {
 
     /// Documents as they are found to be loose.
     fn due(&self, digests: &[Digest]) -> Vec<Due> {
-        vec![Due { store: self.store.clone(), scope: self.place.scope(), digests: digests.to_vec() }]
+        self.due_in("default", &self.store, digests)
+    }
+
+    fn due_in(&self, backend: &str, store: &Arc<dyn DocumentStore>, digests: &[Digest]) -> Vec<Due> {
+        let (backend, scope) = (backend.to_owned(), self.place.scope());
+        vec![Due { backend, store: store.clone(), scope, digests: digests.to_vec() }]
     }
 
     async fn is_there(&self, digest: &Digest) -> bool {
@@ -168,16 +175,108 @@ async fn what_refers_to_documents_is_read_once_for_those_of_many_stacks() {
     assert!(reads[1] < reads[0] + 2 * STACKS, "{reads:?}");
 }
 
+/// Longer than anything takes that is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store that removes a document when it is let, or never.
+#[derive(Debug)]
+struct Stubborn {
+    store: Arc<dyn DocumentStore>,
+    lets: Option<Semaphore>,
+    /// How often it was asked to.
+    asked: watch::Sender<usize>,
+}
+
+impl Stubborn {
+    fn new(store: &Arc<dyn DocumentStore>, lets: Option<Semaphore>) -> Arc<Self> {
+        Arc::new(Self { store: store.clone(), lets, asked: watch::Sender::new(0) })
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Stubborn {
+    async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        self.store.put(scope, bytes).await
+    }
+
+    async fn size(&self, scope: &str, digest: &Digest) -> Result<Option<u64>, DocumentError> {
+        self.store.size(scope, digest).await
+    }
+
+    async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
+        self.store.get(scope, digest).await
+    }
+
+    async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError> {
+        self.store.list(scope).await
+    }
+
+    async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
+        self.store.file(path, most).await
+    }
+
+    async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
+        self.asked.send_modify(|asked| *asked += 1);
+        let Some(lets) = &self.lets else {
+            return Err(DocumentError::Refused { refusal: Refusal::Access, source: "403 AccessDenied".into() });
+        };
+        lets.acquire().await.expect("it is never closed").forget();
+        self.store.delete(scope, digest).await
+    }
+}
+
 #[tokio::test]
-async fn documents_are_removed_in_parts_that_are_no_larger_than_they_may_be() {
-    let bed = Bed::on_disk().await;
-    let digests: Vec<Digest> = (0..7_u8).map(|number| Digest::of(&[number])).collect();
-    let due = [&digests[..2], &digests[2..2], &digests[2..6], &digests[6..]].map(|part| bed.due(part)).concat();
-    let size = |batch: &Vec<Due>| batch.iter().map(|of| of.digests.len()).collect::<Vec<_>>();
-    assert_eq!(batches(due.clone(), 3).iter().map(size).collect::<Vec<_>>(), [vec![2, 1], vec![3], vec![1]]);
-    let all: Vec<Digest> = batches(due, 3).into_iter().flatten().flat_map(|of| of.digests).collect();
-    assert_eq!(all, digests);
-    assert!(batches(Vec::new(), 3).is_empty());
+async fn store_that_lets_nothing_be_removed_keeps_no_other_from_it() {
+    let mut bed = Bed::on_disk().await;
+    let [kept, also, loose] = [bed.put("kept").await, bed.put("also").await, bed.put("loose").await];
+    bed.wait();
+    let stubborn = Stubborn::new(&bed.store, None);
+    let refusing: Arc<dyn DocumentStore> = stubborn.clone();
+    let others: Vec<Digest> = (0..20_u8).map(|number| Digest::of(&[number])).collect();
+    let due = [
+        bed.due_in("a", &refusing, &[kept]),
+        bed.due_in("a", &refusing, &others),
+        bed.due_in("b", &bed.store, &[also, loose]),
+    ];
+    let removed = bed.collector.remove(due.concat(), &bed.end).await;
+    assert_eq!(removed.unwrap(), 2);
+    assert!(bed.is_there(&kept).await && !bed.is_there(&also).await && !bed.is_there(&loose).await);
+    assert_eq!(*stubborn.asked.borrow(), 5, "the rest is left for the next round");
+    // What was asked for may arrive yet.
+    let refused = bed.store.put(&bed.place.scope(), Bytes::from_static(b"kept")).await;
+    assert!(matches!(refused, Err(DocumentError::Unavailable(_))), "{refused:?}");
+    let scope = bed.place.scope();
+    assert!(bed.store.put(&scope, Bytes::from_static(&[0])).await.is_ok(), "nobody asked for it to go");
+    bed.put("loose").await;
+}
+
+#[tokio::test]
+async fn slow_store_keeps_no_documents_of_others_from_being_put() {
+    let mut bed = Bed::on_disk().await;
+    let [first, second, other] = [bed.put("first").await, bed.put("second").await, bed.put("other").await];
+    bed.wait();
+    let stubborn = Stubborn::new(&bed.store, Some(Semaphore::new(0)));
+    let slow: Arc<dyn DocumentStore> = stubborn.clone();
+    let due = [bed.due_in("a", &slow, &[first, second]), bed.due_in("b", &bed.store, &[other])].concat();
+    let meanwhile = async {
+        let mut asked = stubborn.asked.subscribe();
+        let lets = stubborn.lets.as_ref().unwrap();
+        asked.wait_for(|asked| *asked == 1).await.unwrap();
+        while bed.is_there(&other).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bed.put("other").await;
+        // Nor is one held that is gone.
+        lets.add_permits(1);
+        asked.wait_for(|asked| *asked == 2).await.unwrap();
+        bed.put("second").await;
+        let refused = bed.store.put(&bed.place.scope(), Bytes::from_static(b"first")).await;
+        assert!(matches!(refused, Err(DocumentError::Unavailable(_))), "{refused:?}");
+        lets.add_permits(1);
+    };
+    let both = async { tokio::join!(bed.collector.remove(due, &bed.end), meanwhile) };
+    let (removed, ()) = tokio::time::timeout(PATIENCE, both).await.expect("nobody waits for the slow one");
+    assert_eq!(removed.unwrap(), 3);
 }
 
 mod buckets {

@@ -1,5 +1,8 @@
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,8 +36,12 @@ pub(crate) struct Narrow {
     unrenewed: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
+    /// What says this is refused for now.
+    refused: Mutex<Option<&'static str>>,
     /// Scans of this are never answered.
     unscanned: std::sync::OnceLock<&'static str>,
+    /// How many bytes of values were to be read at most, of scans that say so.
+    bounds: Mutex<Vec<usize>>,
     /// How often it was asked where it ends, as by every list.
     heads: AtomicUsize,
     /// Something is not written since it says that, or not read.
@@ -48,7 +55,9 @@ impl Narrow {
             failures: failures.into(),
             unrenewed: 0.into(),
             hanging: std::sync::OnceLock::new(),
+            refused: Mutex::default(),
             unscanned: std::sync::OnceLock::new(),
+            bounds: Mutex::default(),
             heads: 0.into(),
             hangs: tokio::sync::Notify::new(),
         })
@@ -69,9 +78,19 @@ impl Narrow {
         self.heads.load(Ordering::SeqCst)
     }
 
+    /// How many bytes of values were to be read at most, of scans that say so.
+    pub(crate) fn bounds(&self) -> Vec<usize> {
+        self.bounds.lock().unwrap().clone()
+    }
+
     /// Never answers to writes that say this.
     pub(crate) fn hang(&self, said: &'static str) {
         self.hanging.set(said).unwrap();
+    }
+
+    /// Refuses writes that say this, or none.
+    pub(crate) fn refuse(&self, said: Option<&'static str>) {
+        *self.refused.lock().unwrap() = said;
     }
 
     /// Never answers to scans of this prefix.
@@ -88,6 +107,13 @@ impl Log for Narrow {
         {
             self.hangs.notify_one();
             std::future::pending::<()>().await;
+        }
+        let refused = *self.refused.lock().unwrap();
+        if let (Some(said), Change::Put(value)) = (refused, &write.change)
+            && String::from_utf8_lossy(value).contains(said)
+        {
+            self.hangs.notify_one();
+            return Err(LogError::Unavailable("no leader".into()));
         }
         let size = if let Change::Put(value) = &write.change { value.len() } else { 0 };
         if size > ETCD {
@@ -122,6 +148,11 @@ impl Log for Narrow {
             std::future::pending::<()>().await;
         }
         self.log.scan(prefix, at).await
+    }
+
+    async fn scan_within(&self, prefix: &str, bytes: usize) -> Result<Option<Snapshot>, LogError> {
+        self.bounds.lock().unwrap().push(bytes);
+        self.log.scan_within(prefix, bytes).await
     }
 
     async fn follow(&self, since: Version) -> Result<RecordStream, LogError> {

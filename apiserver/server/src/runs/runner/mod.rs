@@ -261,6 +261,22 @@ impl Runner {
         self.call("Generate", request, |mut client, request| async move { client.generate(request).await }).await
     }
 
+    /// The same, unless the answer has more than so many bytes: nothing then, of which no more was taken than tells that.
+    pub(crate) async fn generate_within(
+        &self,
+        request: GenerateRequest,
+        bytes: usize,
+    ) -> Result<Option<Response<GenerateResponse>>, Status> {
+        let call = move |client: FunctionRunnerClient<Channel>, request: GenerateRequest| async move {
+            client.max_decoding_message_size(bytes).generate(request).await
+        };
+        match self.call("Generate", request, call).await {
+            // Runners say what is wrong with a Problem: this is the client itself.
+            Err(status) if status.code() == Code::OutOfRange && !is_of_runner(&status) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     /// Compares a Spec with what is recorded and what is there.
     pub(crate) async fn plan(&self, request: PlanRequest) -> Result<Response<PlanResponse>, Status> {
         let search = self.search("Plan", None).weighing(weight(&request.spec, &request.state));

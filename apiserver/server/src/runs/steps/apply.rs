@@ -28,10 +28,12 @@ use stoa_types::{
 use tokio::sync::mpsc;
 
 use super::{
+    MESSAGE,
     awaited::Awaited,
     grants::{Grants, Told, answered},
     proposal,
     verifying::Verifying,
+    waits::Waits,
 };
 use crate::{
     lease::Held,
@@ -44,6 +46,7 @@ use crate::{
         status,
         target::Target,
     },
+    text::cut,
 };
 
 /// How often progress is shown while it is made.
@@ -52,8 +55,6 @@ const SHOW: Duration = Duration::from_millis(400);
 const BATCH: usize = 256;
 /// How long a runner may take to finish calls in flight after it was told to stop.
 const GRACE: Duration = Duration::from_secs(120);
-/// What a run waits for that is to end.
-const STOPPING: &str = "the run is being stopped, once the calls that are under way are answered";
 
 /// Carries out a plan, from wherever an earlier try left off.
 ///
@@ -105,6 +106,7 @@ pub(super) async fn apply(
         shown: Vec::new(),
         intended: HashSet::new(),
         verified: state.verified_objects(),
+        waits: Waits::default(),
         verifying: Verifying::default(),
     };
     let finished = conversation.hold((&mut *execution, target), state, events.ready_chunks(BATCH)).await;
@@ -157,11 +159,6 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched
     Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
 }
 
-/// As much of a message as a status has.
-fn cut(message: &str) -> String {
-    message.chars().take(512).collect()
-}
-
 /// One of the engine's words for actions, outcomes and healths.
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, Halt> {
     let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
@@ -190,7 +187,9 @@ struct Conversation {
     intended: HashSet<ResourceId>,
     /// The uids of the objects that were seen healthy after their last changes when it began.
     verified: BTreeSet<String>,
-    /// What is not healthy yet.
+    /// What is waited for.
+    waits: Waits,
+    /// Whether what was changed is on record while that is so.
     verifying: Verifying,
 }
 
@@ -218,12 +217,12 @@ impl Conversation {
                 _ = ticks.tick() => {
                     self.show(execution).await?;
                     let Progress { total, done, failed } = self.progress;
-                    self.verifying.tell(execution, target, state, done + failed >= total).await?;
+                    if done + failed >= total && self.waits.is_long() {
+                        self.verifying.record(execution, target, state).await;
+                    }
+                    self.waits.tell(execution).await?;
                 }
-                said = awaited.next() => match said.is_empty() && is_canceled {
-                    true => execution.show_waiting(STOPPING).await,
-                    false => execution.tell_awaited(&said).await?,
-                },
+                said = awaited.next() => self.waits.hear_awaited(&said, is_canceled),
                 batch = events.next() => {
                     let Some(batch) = batch else {
                         let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
@@ -293,7 +292,7 @@ impl Conversation {
                     let id = ResourceId(health.id);
                     let found: Health = word(&health.health)?;
                     state.set_health(&id, found);
-                    self.verifying.hear(&id, found, &health.message);
+                    self.waits.hear(&id, found, health.over, &health.message);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
                         time: execution.services.now(),
@@ -430,7 +429,7 @@ impl Conversation {
                 for (id, phase, message) in &shown {
                     if let Some(resource) = status.resources.iter_mut().find(|r| r.id == id.0) {
                         resource.phase.clone_from(phase);
-                        resource.message = cut(message);
+                        resource.message = cut(message, MESSAGE);
                     }
                 }
             })

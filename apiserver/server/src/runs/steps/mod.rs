@@ -18,6 +18,7 @@ mod release;
 mod render;
 mod resolve;
 mod verifying;
+mod waits;
 
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;
@@ -31,6 +32,9 @@ pub(super) use proposal::look as look_at_proposal;
 
 use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
 use crate::lease::Held;
+
+/// The longest message about a resource in a run's status, in characters.
+const MESSAGE: usize = 512;
 
 /// Looks before a run begins for what it names of what is here: with nothing to go back to, or to carry out, it says nothing about
 /// what is deployed.

@@ -17,16 +17,15 @@ use stoa_types::{
     reason,
 };
 
-use super::{awaited, deletion, import, merged};
+use super::{MESSAGE, awaited, deletion, import, merged};
 use crate::kinds::{check::set_condition, previewed};
 use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
+use crate::text::cut;
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
 /// So many differences, or ids, are in the message that a run ends with.
 const NAMED: usize = 10;
-/// The longest message about a resource in a run's status, in characters.
-const LONGEST_MESSAGE: usize = 512;
 
 /// The plan, which is made once and then kept.
 pub(super) async fn plan(
@@ -269,7 +268,7 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
             phase: phase.to_owned(),
             message: {
                 let told = planned.refused.clone().or_else(|| owned(planned)).unwrap_or_default();
-                told.chars().take(LONGEST_MESSAGE).collect()
+                cut(&told, MESSAGE)
             },
         })
         .collect()

@@ -75,3 +75,21 @@ async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
     assert_eq!(runs.get("shop", "one").await.unwrap(), other);
 }
+
+#[tokio::test]
+async fn stack_hears_nothing_late_of_a_run_once_another_of_its_name_has_begun() {
+    let world = World::new().await;
+    let runs = world.registry.api::<Run>();
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let seen = runs.get("shop", "one").await.unwrap();
+    vanish(&world, "one").await;
+    world.apply("one").await;
+    say_begun(&world, "one").await;
+    let deployed = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]));
+    let stacks = world.registry.api::<Stack>();
+    let stack = stacks.update_status_with("shop", "web", deployed).await.unwrap();
+    let mut gone = unexecuted(world.services.clone(), seen);
+    gone.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
+    assert_eq!(stacks.get("shop", "web").await.unwrap(), stack, "it is the other one's");
+}
