@@ -70,6 +70,9 @@ struct Shared {
     pushes: AtomicU64,
 }
 
+/// How many branches [`Behaviour::Endless`] tells of: whoever keeps that needs a quarter of a gigabyte.
+const REPORTED: usize = 3 << 20;
+
 /// How the server answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Behaviour {
@@ -84,6 +87,8 @@ pub enum Behaviour {
     Mute,
     /// The same, but pushes arrive only when [`GitServer::deliver`] lets them.
     Late,
+    /// It takes pushes, and tells what became of so many branches that it comes to no end.
+    Endless,
     /// Requests wait until it behaves otherwise.
     Held,
     /// The same of requests that pushes begin with.
@@ -218,6 +223,12 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         Behaviour::Mute if is_push => {
             backend(&shared.root, head, body).await;
             failed(StatusCode::BAD_GATEWAY)
+        }
+        Behaviour::Endless if is_push => {
+            backend(&shared.root, head, body).await;
+            let report = "0017ok refs/heads/other".repeat(REPORTED);
+            let answer = plain(StatusCode::OK).header("content-type", "application/x-git-receive-pack-result");
+            Ok(answer.body(Full::from(report)).unwrap())
         }
         Behaviour::Late if is_push => {
             shared.late.lock().unwrap().push((head, body));

@@ -59,12 +59,23 @@ pub struct Reached {
 pub enum Unreached {
     /// What Git says.
     Git(git2::Error),
-    /// It takes more than a repository may: which one and what, for people.
+    /// It takes more than a repository may: which one and what, for people. Nothing was pushed.
     TooLarge(String),
-    /// Another try may do: which one and why, for people.
+    /// Another try may do: which one and why, for people. Nobody knows whether something was pushed.
     Unavailable(String),
     /// The grant was over when a push was about to begin. Nothing was pushed.
     Lapsed,
+}
+
+impl Unreached {
+    /// The same of a push that may have begun: it may be the answer that took too much, and the branch be where it was to be.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        match self {
+            Self::TooLarge(why) => Self::Unavailable(why),
+            other => other,
+        }
+    }
 }
 
 impl From<git2::Error> for Unreached {

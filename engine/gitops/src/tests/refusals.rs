@@ -209,6 +209,39 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
     }
 }
 
+/// Pushes, and reaches a limit while it hears what came of that.
+#[derive(Debug)]
+struct CutAfterwards;
+
+impl Connect for CutAfterwards {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, copy: &Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        let reached = reach(self, copy, request, grant);
+        match request.task {
+            Task::List | Task::Fetch { .. } => reached,
+            Task::Push { .. } => Err(Unreached::TooLarge("it takes too much".to_owned()).in_doubt()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_push_whose_answer_takes_too_much_may_have_arrived() {
+    let bed = Bed::remote();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(CutAfterwards)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert!(failed.is_retryable() && failed.is_unanswered(), "{failed:?}");
+    assert_eq!(finish(&runtime).await, Some(bed.log()[0]), "the next try finds it");
+    assert_eq!(bed.log().len(), 1);
+}
+
 /// Reaches servers when the time for it is over, as far as is known there.
 #[derive(Debug)]
 struct Late;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
@@ -53,9 +54,15 @@ impl Repository {
         let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
         let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
         let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
-        let tell = || Deadline::of(grant, monotonic()).encode_to_vec();
+        let may_have_pushed = AtomicBool::new(false);
+        let tell = || {
+            // It asks right before it pushes.
+            may_have_pushed.store(true, Ordering::Relaxed);
+            Deadline::of(grant, monotonic()).encode_to_vec()
+        };
         // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
         let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
+        let in_doubt = |why: Unreached| if may_have_pushed.load(Ordering::Relaxed) { why.in_doubt() } else { why };
         let why = match worked {
             Ok(Ok(answer)) => {
                 let reached = match answer.into_result() {
@@ -63,6 +70,7 @@ impl Repository {
                     Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
                     Err(failure) => Err(unreached(failure)),
                 };
+                let reached = reached.map_err(in_doubt);
                 if reached.is_ok() {
                     self.readers.keep(reader).await;
                 } else {
@@ -70,7 +78,7 @@ impl Repository {
                 }
                 return reached;
             }
-            Ok(Err(Unanswered { failure, .. })) => unreached(failure),
+            Ok(Err(Unanswered { failure, .. })) => in_doubt(unreached(failure)),
             // Nobody knows whether something was pushed by then.
             Err(lapsed) => {
                 let remote = stoa_git::without_userinfo(&self.source.remote);

@@ -16,7 +16,7 @@ use crate::delivery::Scene;
 const LEASE: Duration = Duration::from_secs(3);
 /// The same where all of them come: several times what is between two of them. What is held up twice as long is not given up
 /// by Git yet, which waits 30 s for a server.
-const ACKED: Duration = Duration::from_secs(8);
+pub(crate) const ACKED: Duration = Duration::from_secs(8);
 /// Longer than what was held up takes once it is let go.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// Longer than anything here takes.
@@ -24,7 +24,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A scene whose repository is at a server that can hold up what it is asked, and a plan.
 pub(crate) async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
-    let mut scene = Scene::new().await;
+    at_a_server_with(&[]).await
+}
+
+/// The same with more arguments of the runner.
+pub(crate) async fn at_a_server_with(arguments: &[&str]) -> (Scene, GitServer, Spec, PlanResponse) {
+    let mut scene = Scene::start_with(arguments).await;
     // Over HTTP, pushes are refused unless this is set.
     git2::Repository::open_bare(&scene.deploy).unwrap().config().unwrap().set_bool("http.receivepack", true).unwrap();
     let server = GitServer::start(scene.deploy.parent().unwrap(), "secret", None).await;
