@@ -7,6 +7,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
@@ -17,6 +18,7 @@ use stoa_git::cache::{Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
 use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
+use stoa_workers::Fence;
 use stoa_workers::worker::Progress;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -128,7 +130,7 @@ fn unreached(failure: Failure) -> Unreached {
 /// Does what is asked of a repository from its copy, in the process that has it in hand.
 pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progress) -> Told {
     let reached = || {
-        let connect = OnBehalf { authenticated: Authenticated::with(source), progress };
+        let connect = OnBehalf { authenticated: Authenticated::with(source), progress, fence: Mutex::default() };
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
@@ -144,6 +146,8 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progre
 struct OnBehalf {
     authenticated: Authenticated,
     progress: Progress,
+    /// Ends this process with the grant, once something is pushed.
+    fence: Mutex<Option<Fence>>,
 }
 
 impl Connect for OnBehalf {
@@ -161,10 +165,17 @@ impl Connect for OnBehalf {
 
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         // Where nobody answers, nobody waits for the push.
-        if let Some(told) = self.progress.ask().map_err(|_| Lapsed)? {
-            Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?.extend(grant, monotonic);
+        let Some(told) = self.progress.ask().map_err(|_| Lapsed)? else { return grant.check() };
+        let deadline = Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?;
+        deadline.extend(grant, monotonic);
+        grant.check()?;
+        if let Some(end) = deadline.end() {
+            // The runner may stand still while this goes on.
+            let later = |told: &[u8]| Deadline::decode(told).ok()?.end();
+            let fence = Fence::new(end, self.progress, later).map_err(|_| Lapsed)?;
+            *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = Some(fence);
         }
-        grant.check()
+        Ok(())
     }
 }
 
@@ -190,8 +201,13 @@ impl Deadline {
         Self { until: until.map(|until| u64::try_from(until).unwrap_or(u64::MAX)) }
     }
 
+    /// By the monotonic clock.
+    fn end(self) -> Option<Duration> {
+        self.until.map(Duration::from_nanos)
+    }
+
     fn instant(self, clock: impl FnOnce() -> Duration) -> Option<Instant> {
-        let until = Duration::from_nanos(self.until?);
+        let until = self.end()?;
         // In this order: whoever is suspended in between finds the grant to end sooner, and never later.
         let start = Instant::now();
         Some(start + until.saturating_sub(clock()))
