@@ -116,6 +116,12 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
         reach(self, copy, request, grant)
     }
+
+    /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
+    /// else while that lasts. It is called on threads that may wait.
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+        work();
+    }
 }
 
 /// Reaches repositories that ask nobody who they are, such as local ones.
@@ -233,7 +239,7 @@ impl GitOpsRuntime {
         let work = move || {
             // Until the thread has ended, though nobody may wait for it any more.
             let _turn = turn;
-            work(&place)
+            place.apart(|| work(&place))
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,

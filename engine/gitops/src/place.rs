@@ -121,6 +121,14 @@ impl Place {
         &self.shown
     }
 
+    /// Does some work with the repository. Where that is a copy, nothing in it leads out of it meanwhile.
+    pub(crate) fn apart<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let Location::Remote(_) = &self.location else { return work() };
+        let (mut work, mut done) = (Some(work), None);
+        self.connect.apart(&mut || done = work.take().map(|work| work()));
+        done.expect("it is done once")
+    }
+
     /// The branch as people name it.
     pub(crate) fn branch(&self) -> &str {
         self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)

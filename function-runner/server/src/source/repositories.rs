@@ -1,13 +1,14 @@
 //! The repositories of GitOps workspaces: what their servers send is heard in processes, too.
 //!
 //! [`Repository`] has such a process do what the runtime wants to be done at a server, and [`reach`] is what does it there. What
-//! was fetched is read by the runtime itself.
+//! was fetched is read by the runtime itself, on threads that are kept to the copy: a process that was taken over may leave
+//! anything there, such as links.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
@@ -19,6 +20,7 @@ use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
 use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
 use stoa_workers::Fence;
+use stoa_workers::sandbox::keep_to;
 use stoa_workers::worker::Progress;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -28,6 +30,7 @@ use super::error;
 use super::job::{Job, Question, Reply};
 use super::readers::{Readers, Unanswered};
 use crate::failure::{Failure, reason};
+use crate::worker;
 
 /// The repository of a workspace, as its runtime reaches it.
 #[derive(Clone)]
@@ -107,12 +110,43 @@ impl Connect for Repository {
     }
 
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
-        let reached = Handle::current().block_on(self.ask(copy.path(), request, grant));
+        let (tell, told) = mpsc::sync_channel(1);
+        let (repository, copy) = (self.clone(), copy.path().to_owned());
+        let (of_task, of_grant) = (request.clone(), grant.clone());
+        // Not here: this thread is kept to the copy, and may look at no process.
+        Handle::current().spawn(async move {
+            // Whoever asks waits for it.
+            let _ = tell.send(repository.ask(&copy, &of_task, &of_grant).await);
+        });
+        let ended = |_| Err(unreached(Failure::internal(&"nobody reaches a repository any more")));
+        let reached = told.recv().unwrap_or_else(ended);
         if reached.is_err() {
             // The process knows how long the grant lasts, and nobody else what it found.
             let _ = grant.check();
         }
         reached
+    }
+
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+        let runtime = Handle::current();
+        let folder = self.cache.path().to_owned();
+        if let Err(error) = std::fs::create_dir_all(&folder) {
+            // Whoever opens it hears of that.
+            tracing::warn!(%error, folder = %folder.display(), "there is no folder for a copy");
+        }
+        let worked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _entered = runtime.enter();
+                let made_by_tests = stoa_failpoint::file().and_then(Path::parent).map(Path::to_owned);
+                let folders: Vec<PathBuf> = [folder].into_iter().chain(made_by_tests).collect();
+                keep_to(&folders, &worker::read_for_copies());
+                work();
+            });
+            thread.join()
+        });
+        if let Err(panic) = worked {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
@@ -468,6 +502,33 @@ mod tests {
         });
         let is_over = |why: &str| why.ends_with(&Lapsed.to_string());
         assert!(matches!(&reached, Err(Unreached::Unavailable(why)) if is_over(why)), "{reached:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
+        let directory = TempDir::new().unwrap();
+        let others = git2::Repository::init_bare(directory.path().join("others")).unwrap();
+        let theirs = others.blob(b"theirs").unwrap();
+        let cache = Folders::new(directory.path().join("cache")).take("gitops", "a");
+        let path = cache.path().join("copy");
+        let own = git2::Repository::init_bare(&path).unwrap().blob(b"own").unwrap();
+        let repository = Repository::new(Source::default(), cache, Readers::here());
+        let has =
+            |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
+        let apart = |blob: Oid| {
+            let mut found = None;
+            repository.apart(&mut || found = Some(has(blob)));
+            found.unwrap()
+        };
+        assert!(apart(own) && !apart(theirs));
+        let objects = others.path().join("objects");
+        std::fs::write(path.join("objects/info/alternates"), format!("{}\n", objects.display())).unwrap();
+        assert!(has(theirs), "libgit2 goes where it leads");
+        if std::thread::spawn(|| keep_to(&[], &[])).join().unwrap() {
+            assert!(!apart(theirs));
+        }
+        std::fs::remove_file(path.join("objects/info/alternates")).unwrap();
+        assert!(apart(own), "it is read as before");
     }
 
     #[test]
