@@ -98,6 +98,15 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// Told which server is connected to next, by its URL as Git's settings have it.
     fn before(&self, _: &[u8]) {}
 
+    /// Asked when a server was reached, right before something is fetched: whether it may be.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    fn may_fetch(&self) -> Result<(), Unreached> {
+        Ok(())
+    }
+
     /// Asked when a server was reached, right before something is pushed: whether it may be. Whoever works on behalf of
     /// somebody else, who has the grant extended, hears here that it was.
     ///

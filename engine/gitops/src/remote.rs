@@ -138,6 +138,7 @@ fn fetch<C: Connect + ?Sized>(
     if head.is_none_or(|head| repository.find_commit(head).is_ok()) {
         return Ok(head);
     }
+    connect.may_fetch()?;
     let is_over = Cell::new(false);
     let fetched = {
         let mut callbacks = connect.callbacks();

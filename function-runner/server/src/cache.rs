@@ -82,8 +82,8 @@ fn make_own(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWN).create(folder)
 }
 
-/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched of a source
-/// room is made for it besides ([`crate::source::Sources`]).
+/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched
+/// room is made for it besides (`crate::source::disk`).
 const EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Removes what is not to be kept any more, now and from time to time.

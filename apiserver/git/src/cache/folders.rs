@@ -117,12 +117,39 @@ impl Folders {
 
     /// The same for somebody whose use is [counted](Self::used_by): of several who have it at once, the first.
     pub fn take_for(&self, kind: &str, name: &str, user: &str) -> Kept {
+        self.take_or_begin(kind, name, user, |_| ())
+    }
+
+    /// The same, after which there is nothing in it where it had more than so many bytes when it was looked at last, and
+    /// nobody else has it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed: it is as it was then, and taken all the same.
+    pub fn take_up_to(&self, kind: &str, name: &str, user: &str, most: u64) -> (Kept, io::Result<()>) {
+        let mut removed = Ok(());
+        let kept = self.take_or_begin(kind, name, user, |path| {
+            if self.sizes().get(path).is_some_and(|bytes| *bytes > most) {
+                removed = take_away(path).map(|gone| {
+                    self.sizes().remove(path);
+                    // Nobody waits until all of it has gone.
+                    std::thread::spawn(move || drop(gone));
+                });
+            }
+        });
+        let is_absent = removed.as_ref().is_err_and(is_absent);
+        (kept, if is_absent { Ok(()) } else { removed })
+    }
+
+    /// A folder, of which something is done if nobody else has it.
+    fn take_or_begin(&self, kind: &str, name: &str, user: &str, begin: impl FnOnce(&Path)) -> Kept {
         let path = self.path(kind, name);
         let mut in_use = self.in_use();
         if let Some(used) = in_use.get(&path).and_then(Weak::upgrade) {
             return Kept(used);
         }
         in_use.retain(|_, used| used.strong_count() > 0);
+        begin(&path);
         // A process that is killed notes nothing when it ends.
         use_now(&path);
         let used = Arc::new(Used { path: path.clone(), user: user.to_owned() });
@@ -423,6 +450,31 @@ mod tests {
         assert_eq!((folders.used_by("b", &of_other), folders.used_by("c", &one)), (0, 0), "the first one has it");
         drop((one, two, again));
         assert_eq!(folders.used_by("a", &of_other), 0);
+    }
+
+    #[test]
+    fn folder_with_too_much_begins_anew_once_nobody_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = made(root.path(), &[0, 1]);
+        let take = |name: &str| {
+            let (kept, removed) = folders.take_up_to("git", name, "a", 50 << 10);
+            removed.unwrap();
+            kept
+        };
+        let used = take("0");
+        assert!(used.path().exists(), "nobody has looked");
+        folders.measure(&used).unwrap();
+        assert!(take("0").path().exists(), "somebody has it");
+        drop(used);
+        let again = take("0");
+        assert!(!again.path().exists() && folders.size_of(&again) == 0);
+        drop(take("1"));
+        folders.sweep(WEEK).unwrap();
+        let small = folders.take_up_to("git", "1", "a", 1 << 20);
+        assert!(small.1.is_ok() && small.0.path().exists());
+        std::fs::remove_dir_all(small.0.path()).unwrap();
+        drop(small);
+        assert!(!take("1").path().exists(), "it had gone already");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod auth;
 pub(crate) mod authorities;
 mod content;
+mod disk;
 mod error;
 mod job;
 mod logged;
@@ -53,8 +54,9 @@ const MOST_OBJECTS: usize = 20_000_000;
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
 
 /// The most that a cache has after a call, in bytes: the largest pack with what leads to its objects, and some that came later.
-/// libgit2 removes nothing that is of no use any more, so one with more is made anew.
-const MOST_OF_A_CACHE: u64 = 6 << 30;
+/// libgit2 removes nothing that is of no use any more, so one with more is made anew. So is the copy of a GitOps repository, once
+/// nobody is at work there.
+pub(crate) const MOST_OF_A_CACHE: u64 = 6 << 30;
 
 /// The most that is told of a source at once, in bytes: files of 64 MiB, with their paths.
 pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
@@ -290,8 +292,7 @@ impl Cache {
         if self.has_room {
             return Ok(());
         }
-        let message = "what is kept of the organization's sources that are in use takes more than its share; try again";
-        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, message))
+        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, disk::LACKS_ROOM))
     }
 
     /// Asks for a commit that no ref leads to, which may be anybody's.

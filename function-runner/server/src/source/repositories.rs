@@ -15,7 +15,7 @@ use git2::{ErrorClass, ErrorCode, Oid};
 use prost::Message as _;
 use rustix::time::ClockId;
 use stoa_git::Credentials;
-use stoa_git::cache::{Kept, remove_abandoned};
+use stoa_git::cache::{Folders, Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
 use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
@@ -26,9 +26,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::auth::Authenticated;
-use super::error;
+use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Job, Question, Reply};
 use super::readers::{Readers, Unanswered};
+use super::{MOST_OF_A_CACHE, error};
 use crate::failure::{Failure, reason};
 use crate::worker;
 
@@ -37,8 +38,9 @@ use crate::worker;
 pub(crate) struct Repository {
     authenticated: Authenticated,
     source: Source,
-    /// The folder of its copy.
+    /// The folder of its copy, one of these.
     cache: Kept,
+    folders: Folders,
     readers: Readers,
 }
 
@@ -50,13 +52,16 @@ impl fmt::Debug for Repository {
 
 impl Repository {
     /// The one that a source names, whose copy is in a folder that nobody has who shows other credentials.
-    pub(crate) fn new(source: Source, cache: Kept, readers: Readers) -> Self {
-        Self { authenticated: Authenticated::with(&source), source, cache, readers }
+    pub(crate) fn new(source: Source, cache: Kept, folders: Folders, readers: Readers) -> Self {
+        Self { authenticated: Authenticated::with(&source), source, cache, folders, readers }
     }
 
     async fn ask(&self, copy: &Path, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
         let cache = copy.as_os_str().as_bytes().to_vec();
-        let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
+        let fetches = matches!(request.task, Task::Fetch { .. });
+        let organization = &self.source.organization;
+        let lacks_room = fetches && !has_room(&self.folders, &self.cache, organization).await.map_err(unreached)?;
+        let job = Job { source: Some(self.source.clone()), cache, lacks_room, ..Job::default() };
         let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
         let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
         let may_have_pushed = AtomicBool::new(false);
@@ -70,13 +75,18 @@ impl Repository {
         let in_doubt = |why: Unreached| if may_have_pushed.load(Ordering::Relaxed) { why.in_doubt() } else { why };
         let why = match worked {
             Ok(Ok(answer)) => {
+                if answer.has_fetched {
+                    measure(&self.folders, &self.cache).await.map_err(unreached)?;
+                }
+                let has_too_much = self.folders.size_of(&self.cache) > MOST_OF_A_CACHE;
                 let reached = match answer.into_result() {
                     Ok(Reply::Reached(told)) => told.into_result(),
                     Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
                     Err(failure) => Err(unreached(failure)),
                 };
                 let reached = reached.map_err(in_doubt);
-                if reached.is_ok() {
+                // One that is idle is at work there, too.
+                if reached.is_ok() && !has_too_much {
                     self.readers.keep(reader).await;
                 } else {
                     reader.end().await;
@@ -92,9 +102,16 @@ impl Repository {
         };
         let longest = reader.longest();
         reader.end().await;
-        // Others may be at work in the copy, and none of them for longer than a job may be.
-        if let Some(Err(error)) = longest.map(|longest| remove_abandoned(copy, longest)) {
+        let path = copy.to_owned();
+        let removed = on_files(move || {
+            // Others may be at work in the copy, and none of them for longer than a job may be.
+            Ok(longest.map_or(Ok(()), |longest| remove_abandoned(&path, longest)))
+        });
+        if let Ok(Err(error)) = removed.await {
             tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
+        }
+        if fetches && let Err(failure) = measure(&self.folders, &self.cache).await {
+            return Err(unreached(failure));
         }
         Err(why)
     }
@@ -161,10 +178,12 @@ fn unreached(failure: Failure) -> Unreached {
     }
 }
 
-/// Does what is asked of a repository from its copy, in the process that has it in hand.
-pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progress) -> Told {
+/// Does what is asked of a repository from its copy, in the process that has it in hand, and says whether anything may have been
+/// fetched.
+pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, progress: Progress) -> (Told, bool) {
+    let (authenticated, fence) = (Authenticated::with(source), Mutex::default());
+    let connect = OnBehalf { authenticated, progress, fence, has_room, has_fetched: AtomicBool::new(false) };
     let reached = || {
-        let connect = OnBehalf { authenticated: Authenticated::with(source), progress, fence: Mutex::default() };
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
@@ -172,7 +191,8 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progre
         let (request, grant) = asked.into_request(&source.remote, monotonic)?;
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
-    Told::of(reached())
+    let told = Told::of(reached());
+    (told, connect.has_fetched.into_inner())
 }
 
 /// Reaches servers for a runner, which has the grant and hears when it is extended.
@@ -182,6 +202,10 @@ struct OnBehalf {
     progress: Progress,
     /// Ends this process with the grant, once something is pushed.
     fence: Mutex<Option<Fence>>,
+    /// Whether there is room for what is fetched.
+    has_room: bool,
+    /// Whether anything may have come.
+    has_fetched: AtomicBool,
 }
 
 impl Connect for OnBehalf {
@@ -195,6 +219,14 @@ impl Connect for OnBehalf {
 
     fn before(&self, address: &[u8]) {
         self.authenticated.before(address);
+    }
+
+    fn may_fetch(&self) -> Result<(), Unreached> {
+        if !self.has_room {
+            return Err(Unreached::Unavailable(LACKS_ROOM.to_owned()));
+        }
+        self.has_fetched.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
@@ -487,11 +519,12 @@ mod tests {
         let (second, directory) = (Duration::from_secs(1), TempDir::new().unwrap());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/a.git", listener.local_addr().unwrap());
-        let cache = Folders::new(directory.path().to_owned()).take("gitops", "a");
+        let folders = Folders::new(directory.path().to_owned());
+        let cache = folders.take("gitops", "a");
         let copy = cache.path().join("copy");
         git2::Repository::init_bare(&copy).unwrap();
         let source = Source { remote: url.clone(), ..Source::default() };
-        let repository = Repository::new(source, cache, Readers::here());
+        let repository = Repository::new(source, cache, folders, Readers::here());
         let request = Request { url, branch: "refs/heads/main".to_owned(), task: Task::List };
         let grant = Grant::until(Instant::now() + second);
         let (reached, ()) = tokio::join!(repository.ask(&copy, &request, &grant), async move {
@@ -504,15 +537,49 @@ mod tests {
         assert!(matches!(&reached, Err(Unreached::Unavailable(why)) if is_over(why)), "{reached:?}");
     }
 
+    #[tokio::test]
+    async fn organization_whose_copies_have_more_than_its_share_fetches_nothing() {
+        let directory = TempDir::new().unwrap();
+        let origin = git2::Repository::init_bare(directory.path().join("origin")).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let tree = origin.find_tree(origin.treebuilder(None).unwrap().write().unwrap()).unwrap();
+        let commit = origin.commit(Some("refs/heads/main"), &me, &me, "first", &tree, &[]).unwrap();
+        let url = format!("file://{}", origin.path().display());
+        let folders = Folders::new(directory.path().join("cache")).of_at_most(1);
+        let of = |name: &str, organization: &str| {
+            let cache = folders.take_for("gitops", name, organization);
+            git2::Repository::init_bare(cache.path().join("copy")).unwrap();
+            let source = Source { remote: url.clone(), organization: organization.to_owned(), ..Source::default() };
+            Repository::new(source, cache, folders.clone(), Readers::here())
+        };
+        let fetch = async |repository: &Repository| {
+            let task = Task::Fetch { own: "refs/stoa/new-refs/1".to_owned() };
+            let request = Request { url: url.clone(), branch: "refs/heads/main".to_owned(), task };
+            let copy = repository.cache.path().join("copy");
+            repository.ask(&copy, &request, &Grant::unlimited()).await.map(|reached| reached.branch)
+        };
+        let (first, second, of_other) = (of("first", "a"), of("second", "a"), of("of-other", "b"));
+        assert_eq!(fetch(&first).await.unwrap(), Some(commit));
+        assert!(folders.size_of(&first.cache) > 0, "it was measured");
+        let refused = fetch(&second).await;
+        assert!(matches!(&refused, Err(Unreached::Unavailable(why)) if why == LACKS_ROOM), "{refused:?}");
+        for has_share in [&of_other, &first] {
+            assert_eq!(fetch(has_share).await.unwrap(), Some(commit));
+        }
+        drop(first);
+        assert_eq!(fetch(&second).await.unwrap(), Some(commit), "nobody is at work in the other one any more");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
         let directory = TempDir::new().unwrap();
         let others = git2::Repository::init_bare(directory.path().join("others")).unwrap();
         let theirs = others.blob(b"theirs").unwrap();
-        let cache = Folders::new(directory.path().join("cache")).take("gitops", "a");
+        let folders = Folders::new(directory.path().join("cache"));
+        let cache = folders.take("gitops", "a");
         let path = cache.path().join("copy");
         let own = git2::Repository::init_bare(&path).unwrap().blob(b"own").unwrap();
-        let repository = Repository::new(Source::default(), cache, Readers::here());
+        let repository = Repository::new(Source::default(), cache, folders, Readers::here());
         let has =
             |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
         let apart = |blob: Oid| {
