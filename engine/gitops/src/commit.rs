@@ -123,15 +123,15 @@ pub(crate) const HISTORY: usize = 2_000;
 ///
 /// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
 /// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Stale`] when a file is not what
-/// the plan found, wherever the branch is by then; [`RuntimeError::Unavailable`] when the grant was over before the branch was
-/// moved; [`RuntimeError::Unread`] when a server was reached too late for that, and nothing was pushed to it.
+/// the plan found, wherever the branch is by then; [`RuntimeError::Unread`] when the repository cannot be read, or the grant was
+/// over before the branch was moved.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
         wait_before(race);
-        let (repository, head) = place.head()?;
-        let Preparation { prepared, left } =
-            prepare(&repository, head, run, changes).map_err(|err| place.explain_in(&repository, &err))?;
+        let (repository, head) = place.head().map_err(RuntimeError::before_a_change)?;
+        let Preparation { prepared, left } = prepare(&repository, head, run, changes)
+            .map_err(|err| place.explain_in(&repository, &err).before_a_change())?;
         let commit = match prepared {
             Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
             Prepared::Refused(error) => return Err(error),

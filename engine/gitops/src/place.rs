@@ -260,7 +260,7 @@ impl Place {
         to: Oid,
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
-        grant.check()?;
+        grant.check().map_err(|lapsed| RuntimeError::from(lapsed).before_a_change())?;
         reached("commit-made");
         let advanced = match &self.location {
             Location::Local(_) => self.update(repository, from, to),
@@ -299,7 +299,8 @@ impl Place {
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
         let own = Own::new(repository);
-        repository.reference(&own.name, to, true, "stoa").map_err(|err| self.explain_in(repository, &err))?;
+        let made = repository.reference(&own.name, to, true, "stoa");
+        made.map_err(|err| self.explain_in(repository, &err).before_a_change())?;
         let why = match self.reach(repository, url, Task::Push { own: own.name.clone(), from }, grant) {
             Ok(Reached { refused: None, .. }) => {
                 self.note(repository, Some(to));
@@ -335,6 +336,7 @@ impl Place {
             Unreached::Git(err) => self.explain_in(repository, &err),
             Unreached::TooLarge(message) => too_large(message),
             Unreached::Unavailable(message) => RuntimeError::Unavailable { message },
+            Unreached::Unbegun(message) => RuntimeError::Unread { message },
             Unreached::Lapsed => {
                 let message = format!("the time for calls was over before {} could be pushed to", self.shown);
                 RuntimeError::Unread { message }

@@ -216,7 +216,7 @@ impl Branching {
         let mut last = String::new();
         for race in 0..commit::RACES {
             commit::wait_before(race);
-            let (repository, tip) = base.head()?;
+            let (repository, tip) = base.head().map_err(RuntimeError::before_a_change)?;
             let Some(tip) = tip else {
                 let message = format!("there is no branch {}, which a pull request could go to", base.branch());
                 return Err(RuntimeError::Rejected {
@@ -225,8 +225,9 @@ impl Branching {
                     by_definition: false,
                 });
             };
-            let (_, on_branch) = head.head()?;
-            match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain_in(&repository, &err))? {
+            let (_, on_branch) = head.head().map_err(RuntimeError::before_a_change)?;
+            let decided = self.decide(&repository, tip, on_branch, head);
+            match decided.map_err(|err| base.explain_in(&repository, &err).before_a_change())? {
                 Decision::Done(branched) => return Ok(branched),
                 Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {

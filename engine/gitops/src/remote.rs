@@ -63,6 +63,8 @@ pub enum Unreached {
     TooLarge(String),
     /// Another try may do: which one and why, for people. Nobody knows whether something was pushed.
     Unavailable(String),
+    /// The same, and nothing was pushed.
+    Unbegun(String),
     /// The grant was over when a push was about to begin. Nothing was pushed.
     Lapsed,
 }
@@ -73,6 +75,15 @@ impl Unreached {
     pub fn in_doubt(self) -> Self {
         match self {
             Self::TooLarge(why) => Self::Unavailable(why),
+            other => other,
+        }
+    }
+
+    /// The same of what is no push, or of one that has not begun.
+    #[must_use]
+    pub fn unbegun(self) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::Unbegun(why),
             other => other,
         }
     }

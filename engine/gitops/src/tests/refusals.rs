@@ -205,7 +205,20 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
         let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
         assert_eq!(told(runtime.read(&[]).await), expected);
         apply(&runtime, &config_map("a", "1")).await;
-        assert_eq!(told(runtime.finish(&Grant::unlimited()).await), expected);
+        let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+        assert!(!failed.is_unanswered(), "the branch was not even found: {failed:?}");
+        assert_eq!((failed.is_retryable(), failed.to_string()), expected);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_grant_is_over() {
+    for bed in Bed::both() {
+        let runtime = bed.run("u-1");
+        apply(&runtime, &config_map("a", "1")).await;
+        let failed = runtime.finish(&Grant::until(tokio::time::Instant::now())).await.unwrap_err();
+        assert!(failed.is_retryable() && !failed.is_unanswered(), "{failed:?}");
+        assert!(bed.log().is_empty());
     }
 }
 

@@ -62,7 +62,12 @@ impl Repository {
         let organization = &self.source.organization;
         let lacks_room = fetches && !has_room(&self.folders, &self.cache, organization).await.map_err(unreached)?;
         let job = Job { source: Some(self.source.clone()), cache, lacks_room, ..Job::default() };
-        let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
+        let mut reader = self.readers.begin(&job, &self.cache).await.map_err(|failure| unreached(failure).unbegun())?;
+        if grant.check().is_err() {
+            // It may have waited long for a place.
+            self.readers.keep(reader).await;
+            return Err(Unreached::Lapsed);
+        }
         let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
         let may_have_pushed = AtomicBool::new(false);
         let tell = || {
@@ -72,7 +77,8 @@ impl Repository {
         };
         // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
         let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
-        let in_doubt = |why: Unreached| if may_have_pushed.load(Ordering::Relaxed) { why.in_doubt() } else { why };
+        let may_have_pushed = may_have_pushed.load(Ordering::Relaxed);
+        let known = |why: Unreached| if may_have_pushed { why.in_doubt() } else { why.unbegun() };
         let why = match worked {
             Ok(Ok(answer)) => {
                 if answer.has_fetched {
@@ -84,7 +90,7 @@ impl Repository {
                     Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
                     Err(failure) => Err(unreached(failure)),
                 };
-                let reached = reached.map_err(in_doubt);
+                let reached = reached.map_err(known);
                 // One that is idle is at work there, too.
                 if reached.is_ok() && !has_too_much {
                     self.readers.keep(reader).await;
@@ -93,7 +99,8 @@ impl Repository {
                 }
                 return reached;
             }
-            Ok(Err(Unanswered { failure, .. })) => in_doubt(unreached(failure)),
+            Ok(Err(Unanswered { failure, .. })) => known(unreached(failure)),
+            Err(Lapsed) if !may_have_pushed => Unreached::Lapsed,
             // Nobody knows whether something was pushed by then.
             Err(lapsed) => {
                 let remote = stoa_git::without_userinfo(&self.source.remote);
@@ -223,7 +230,7 @@ impl Connect for OnBehalf {
 
     fn may_fetch(&self) -> Result<(), Unreached> {
         if !self.has_room {
-            return Err(Unreached::Unavailable(LACKS_ROOM.to_owned()));
+            return Err(Unreached::Unbegun(LACKS_ROOM.to_owned()));
         }
         self.has_fetched.store(true, Ordering::Relaxed);
         Ok(())
@@ -336,7 +343,7 @@ pub(super) struct Told {
     branch: Option<String>,
     #[prost(string, optional, tag = "2")]
     refused: Option<String>,
-    #[prost(oneof = "Why", tags = "3, 4, 5, 6")]
+    #[prost(oneof = "Why", tags = "3, 4, 5, 6, 7")]
     failed: Option<Why>,
 }
 
@@ -352,6 +359,8 @@ enum Why {
     /// Always true.
     #[prost(bool, tag = "6")]
     Lapsed(bool),
+    #[prost(string, tag = "7")]
+    Unbegun(String),
 }
 
 /// An error of libgit2, by the places of its code and class below.
@@ -375,6 +384,7 @@ impl Told {
             Err(Unreached::Git(err)) => Why::Git(GitError::of(&err)),
             Err(Unreached::TooLarge(why)) => Why::TooLarge(why),
             Err(Unreached::Unavailable(why)) => Why::Unavailable(why),
+            Err(Unreached::Unbegun(why)) => Why::Unbegun(why),
             Err(Unreached::Lapsed) => Why::Lapsed(true),
         };
         Self { failed: Some(failed), ..Self::default() }
@@ -389,6 +399,7 @@ impl Told {
             Some(Why::Git(err)) => Err(Unreached::Git(err.into_error())),
             Some(Why::TooLarge(why)) => Err(Unreached::TooLarge(why)),
             Some(Why::Unavailable(why)) => Err(Unreached::Unavailable(why)),
+            Some(Why::Unbegun(why)) => Err(Unreached::Unbegun(why)),
             Some(Why::Lapsed(_)) => Err(Unreached::Lapsed),
         }
     }
@@ -533,8 +544,8 @@ mod tests {
             // Without an end by then this is what would be heard of.
             drop((stream, listener));
         });
-        let is_over = |why: &str| why.ends_with(&Lapsed.to_string());
-        assert!(matches!(&reached, Err(Unreached::Unavailable(why)) if is_over(why)), "{reached:?}");
+        // A process that is about to push asks.
+        assert!(matches!(&reached, Err(Unreached::Lapsed)), "{reached:?}");
     }
 
     #[tokio::test]
@@ -562,7 +573,7 @@ mod tests {
         assert_eq!(fetch(&first).await.unwrap(), Some(commit));
         assert!(folders.size_of(&first.cache) > 0, "it was measured");
         let refused = fetch(&second).await;
-        assert!(matches!(&refused, Err(Unreached::Unavailable(why)) if why == LACKS_ROOM), "{refused:?}");
+        assert!(matches!(&refused, Err(Unreached::Unbegun(why)) if why == LACKS_ROOM), "{refused:?}");
         for has_share in [&of_other, &first] {
             assert_eq!(fetch(has_share).await.unwrap(), Some(commit));
         }
@@ -596,6 +607,23 @@ mod tests {
         }
         std::fs::remove_file(path.join("objects/info/alternates")).unwrap();
         assert!(apart(own), "it is read as before");
+    }
+
+    #[tokio::test]
+    async fn what_waited_for_a_process_until_the_grant_was_over_has_not_begun() {
+        let directory = TempDir::new().unwrap();
+        let folders = Folders::new(directory.path().to_owned());
+        let cache = folders.take("gitops", "a");
+        let copy = cache.path().join("copy");
+        git2::Repository::init_bare(&copy).unwrap();
+        // Whoever asked there would be told that it is not there.
+        let url = format!("file://{}", directory.path().join("none").display());
+        let source = Source { remote: url.clone(), ..Source::default() };
+        let repository = Repository::new(source, cache, folders, Readers::here());
+        let task = Task::Push { own: "refs/heads/main".to_owned(), from: Oid::ZERO_SHA1 };
+        let request = Request { url, branch: "refs/heads/main".to_owned(), task };
+        let reached = repository.ask(&copy, &request, &Grant::until(Instant::now())).await;
+        assert!(matches!(reached, Err(Unreached::Lapsed)), "{reached:?}");
     }
 
     #[test]
@@ -632,6 +660,7 @@ mod tests {
         assert!(matches!(told(Err(Unreached::TooLarge("a".to_owned()))), Err(Unreached::TooLarge(why)) if why == "a"));
         let unavailable = told(Err(Unreached::Unavailable("b".to_owned())));
         assert!(matches!(unavailable, Err(Unreached::Unavailable(why)) if why == "b"));
+        assert!(matches!(told(Err(Unreached::Unbegun("c".to_owned()))), Err(Unreached::Unbegun(why)) if why == "c"));
         assert!(matches!(told(Err(Unreached::Lapsed)), Err(Unreached::Lapsed)));
     }
 }
