@@ -133,8 +133,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
-    /// How much the Specs, plans and states of plans and applies that are worked on may have together, in MiB, those of calls with
-    /// less than 1 MiB aside; as much again waits for a while, and others are refused as busy
+    /// How much the Specs, plans and states of plans, applies and looks at health that are worked on may have together, in MiB, those
+    /// of calls with less than 1 MiB aside; as much again waits for a while, and others are refused as busy
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 
