@@ -13,6 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
+use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,8 +31,9 @@ use crate::local::LocalRepositories;
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     pub(super) caches: Folders,
-    /// One call at a time in each cache; a second one finds what the first brought.
-    pub(super) locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+    /// One call at a time in each cache; a second one finds what the first brought. A cache is of all organizations that show the
+    /// same credentials, such as none, which have their turns.
+    pub(super) turns: Arc<CallLimits>,
     pub(super) readers: Readers,
     /// A place for each content that may be in memory before it waits for a worker.
     pub(super) places: Arc<Semaphore>,
@@ -116,7 +118,8 @@ impl Sources {
     pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
         Self {
             caches,
-            locks: Arc::default(),
+            // Each cache has one, and of those in all there are enough.
+            turns: Arc::new(CallLimits::new(usize::MAX, 1)),
             readers,
             places: Arc::new(Semaphore::new(READS)),
             late: Late::default(),
@@ -247,14 +250,10 @@ impl Sources {
         }
         let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
         self.local.check(&source.remote).map_err(unauthorized)?;
-        let path = self.caches.path(CACHES, &cache_name(source));
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody has, or waits for, is nothing to keep.
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(path.clone()).or_default())
-        };
-        let guard = lock.lock_owned().await;
+        let name = cache_name(source);
+        let path = self.caches.path(CACHES, &name);
+        let caller = Caller { organization: source.organization.as_str().into(), run: "".into() };
+        let turn = self.turns.turns(&name, caller).next().await;
         let job = Job {
             source: Some(source.clone()),
             cache: path.as_os_str().as_bytes().to_vec(),
@@ -264,7 +263,7 @@ impl Sources {
         let (sources, gone) = (self.clone(), CancellationToken::new());
         let _asks = gone.clone().drop_guard();
         let visited = async move {
-            let _guard = guard;
+            let _turn = turn;
             match visit(&job, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
