@@ -90,7 +90,7 @@ pub(crate) struct Service {
     places: Room,
     /// Room for what large calls are given, in MiB.
     room: Room,
-    /// As much again for what waits for it, since that is in memory, too.
+    /// As much again for what waits for it, since that is in memory, too; one that is large may have half as much beside.
     waiting: Room,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
@@ -179,11 +179,10 @@ impl Service {
         if let Some(room) = self.room.try_take(organization, mib) {
             return Ok(Some(room));
         }
-        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free.
-        let waits = match self.waiting.of(organization) {
-            0 => mib.min(self.waiting.free().max(1)),
-            _ => mib,
-        };
+        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free,
+        // if that is half of it, so that what waits has no more than half as much beside.
+        let free = self.waiting.free();
+        let waits = if self.waiting.of(organization) == 0 && free >= mib.div_ceil(2) { mib.min(free) } else { mib };
         let _waiting = self.waiting.try_take(organization, waits).ok_or_else(busy)?;
         let turn = tokio::time::timeout(TURN, self.room.take(organization, mib));
         match self.shutdown.run_until_cancelled(turn).await {
@@ -566,8 +565,15 @@ mod tests {
         let small = small.await.unwrap();
         assert!(timeout(short, &mut large).await.is_err(), "not all is free");
         drop(small);
-        let _all = large.await.unwrap();
+        let all = large.await.unwrap();
         assert_eq!(service.room.of("c"), 4);
+
+        // So it is only where half of what may wait is free.
+        let mut waiting = Box::pin(service.room("d", 3 * MIB));
+        assert!(timeout(short, &mut waiting).await.is_err(), "it waits");
+        let refused = timeout(short, service.room("e", 4 * MIB)).await.expect("too much would be in memory");
+        assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
+        drop(all);
     }
 
     #[test]
