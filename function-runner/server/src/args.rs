@@ -17,6 +17,9 @@ use crate::{runtimes, service, source, worker};
 /// The longest that what is under way for a resource may go on when its apply is stopped.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// How many threads there may be for what waits for files: as many as Tokio has by itself.
+const FOR_FILES: usize = 512;
+
 /// What every Spec may have at most.
 const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
@@ -182,6 +185,12 @@ impl LimitArgs {
     /// Half of them are one for each request that one organization may make at once, half of either, rounded up.
     pub(crate) fn gitops_processes(&self) -> usize {
         4 * (self.max_gitops_requests as usize).div_ceil(2)
+    }
+
+    /// How many threads there may be that wait. Each call may have one while it computes (`aside`), and would wait for ever where
+    /// none is left for what it waits for: files, and GitOps repositories, whose servers may hang.
+    pub(crate) fn waiting_threads(&self) -> usize {
+        FOR_FILES + self.max_calls as usize + self.gitops_processes()
     }
 
     /// What all runs together are bound by.
@@ -373,6 +382,16 @@ mod tests {
         // Every run would fetch all of it anew.
         bounds(&["--cache-days=0"]).unwrap_err();
         bounds(&["--cache-mib=0"]).unwrap_err();
+    }
+
+    #[test]
+    fn repositories_that_hang_leave_threads_to_calls_and_files() {
+        for requests in ["1", "16", "512"] {
+            let args = parse(&["--max-gitops-requests", requests, "--max-calls=100"]).unwrap().limits;
+            // Slow ones aside, of which there may be as many again.
+            let hang = 2 * requests.parse::<usize>().unwrap();
+            assert!(args.waiting_threads() >= hang + 100 + FOR_FILES, "{requests}");
+        }
     }
 
     #[test]
