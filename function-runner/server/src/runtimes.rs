@@ -21,6 +21,9 @@ use crate::local::LocalRepositories;
 use crate::source::{self, Readers, WorkspaceRepository};
 use tonic::Code;
 
+/// Which folders the copies of GitOps repositories are among those of the runner.
+pub(crate) const COPIES: &str = "gitops";
+
 /// Makes the runtime of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtimes {
@@ -234,7 +237,7 @@ impl Runtimes {
             organization: run.owner.organization.clone(),
         };
         let (name, organization) = (source::cache_name(&repository), &repository.organization);
-        let (cache, removed) = self.caches.take_up_to("gitops", &name, organization, source::MOST_OF_A_CACHE);
+        let (cache, removed) = self.caches.take_up_to(COPIES, &name, organization, source::MOST_OF_A_CACHE);
         if let Err(error) = removed {
             tracing::warn!(%error, "the copy of a repository that has grown too large cannot be removed");
         }

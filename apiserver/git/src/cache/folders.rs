@@ -171,6 +171,21 @@ impl Folders {
         self.shrink(candidates, bounds).map(|(removed, _)| removed)
     }
 
+    /// Removes objects and packs that came to no end, and that nobody has written to for so long, of the bare repositories that
+    /// are right in the folders of a kind. Others may be at work there meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When a folder cannot be read or a file not removed.
+    pub fn remove_abandoned(&self, kind: &str, unchanged: Duration) -> io::Result<()> {
+        for folder in folders_if_there(&self.root.join(kind))? {
+            for repository in folders_if_there(&folder)? {
+                super::remove_abandoned(&repository, unchanged)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Looks how many bytes a folder has, and notes it; none where it is not there.
     ///
     /// # Errors
@@ -320,6 +335,14 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(folders)
+}
+
+/// The same of a folder that may be gone.
+fn folders_if_there(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match folders_in(folder) {
+        Err(err) if is_absent(&err) => Ok(Vec::new()),
+        folders => folders,
+    }
 }
 
 /// About how many bytes a folder takes, with all that is in it. Somebody may be at work there.
@@ -497,6 +520,29 @@ mod tests {
         let (removed, bytes) = folders.shrink(candidates, Bounds { bytes: 300 << 10, ..WEEK }).unwrap();
         assert_eq!((removed, left(root.path())), (0, vec!["0".to_owned(), "1".to_owned()]));
         assert_eq!(folders.sizes().values().sum::<u64>(), bytes);
+    }
+
+    #[test]
+    fn what_was_abandoned_in_repositories_goes_and_all_else_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = Folders::new(root.path().to_owned());
+        folders.remove_abandoned("copies", DAY).unwrap();
+        let at = |repository: &str, name: &str, days: u32| {
+            let packs = root.path().join(repository).join("objects/pack");
+            fs::create_dir_all(&packs).unwrap();
+            let path = packs.join(name);
+            fs::write(&path, "half").unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+            path
+        };
+        let abandoned = [at("copies/a/one", "pack_git2_x3Qs0k", 2), at("copies/b/two", "pack_git2_a8WyPd", 3)];
+        let kept = [
+            at("copies/a/one", "pack_git2_b9XzQe", 0),
+            at("copies/a/one", "pack-1.pack", 2),
+            at("others/a/one", "pack_git2_x3Qs0k", 2),
+        ];
+        folders.remove_abandoned("copies", DAY).unwrap();
+        assert!(kept.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
     }
 
     #[test]
