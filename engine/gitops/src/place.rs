@@ -5,7 +5,7 @@
 //! fetched or pushed has a reference of its own there, for as long as that takes ([`Own`]). Objects need none to stay:
 //! libgit2 never removes any. What stays is one reference for each branch, from which a server learns what it need not send.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ use stoa_git::cache::Kept;
 use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
+use crate::Connect;
+use crate::bounded::{self, Paths};
 use crate::remote::{Reached, Request, Task, Unreached};
-use crate::{Connect, bounded};
 
 /// Where a branch is.
 #[derive(Debug)]
@@ -144,9 +145,11 @@ impl Place {
         let read = || {
             let tree = bounded::root(&repository, &bounded::commit(&repository, head)?)?;
             let mut files = BTreeMap::new();
-            for path in paths {
+            let at = Paths::of(&repository, &tree);
+            // In order, so that each folder is read once.
+            for path in paths.collect::<BTreeSet<_>>() {
                 // A submodule has its commit elsewhere, and a folder is no manifest.
-                if let Some(entry) = bounded::entry(&repository, &tree, path)?
+                if let Some(entry) = at.entry(path)?
                     && entry.kind() == Some(ObjectType::Blob)
                 {
                     files.insert(path.to_owned(), bounded::file(&repository, entry.id())?.content().to_vec());

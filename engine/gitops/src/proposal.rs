@@ -15,7 +15,7 @@ use stoa_failpoint::reached;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
-use crate::bounded;
+use crate::bounded::{self, Paths};
 use crate::commit::{self, Draft, FileChange, Gathered};
 use crate::place::{Advance, Place, found};
 use crate::{FIELD, GitOpsRuntime, RunInfo, invalid};
@@ -407,10 +407,10 @@ impl Branching {
         let Some(forked) = found(repository.merge_base(base.id(), branch))? else { return Ok(false) };
         let forked = bounded::root(repository, &bounded::commit(repository, forked)?)?;
         let now = bounded::root(repository, base)?;
+        let (before, after) = (Paths::of(repository, &forked), Paths::of(repository, &now));
         for path in draft.files.keys() {
-            let of =
-                |tree: &git2::Tree<'_>| bounded::entry(repository, tree, path).map(|it| it.map(|entry| entry.id()));
-            if of(&forked)? != of(&now)? {
+            let of = |paths: &Paths<'_>| paths.entry(path).map(|it| it.map(|entry| entry.id()));
+            if of(&before)? != of(&after)? {
                 return Ok(false);
             }
         }
