@@ -79,7 +79,10 @@ impl<'t> Paths<'t> {
             if entry.kind() != Some(ObjectType::Tree) {
                 return Ok(None);
             }
-            let folder = tree(self.repository, entry.id())?;
+            let folder = tree(self.repository, entry.id()).map_err(|err| match is_too_large(&err) {
+                true => too_large(&path.split('/').take(depth + 1).collect::<Vec<_>>().join("/"), LARGEST_TREE),
+                false => err,
+            })?;
             folders.truncate(depth);
             folders.push((name.to_owned(), folder));
         }
@@ -101,8 +104,12 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
     if size <= most {
         return Ok(());
     }
+    Err(too_large(&format!("object {id}"), most))
+}
+
+fn too_large(what: &str, most: usize) -> git2::Error {
     let (code, class) = TOO_LARGE;
-    Err(git2::Error::new(code, class, format!("object {id} has more than {} MiB", most >> 20)))
+    git2::Error::new(code, class, format!("{what} has more than {} MiB", most >> 20))
 }
 
 #[cfg(test)]

@@ -330,7 +330,10 @@ impl Runtime for GitOpsRuntime {
                 Asked::Unnamed => [None; 2],
             });
             let files = place.read(paths.flatten())?;
-            let parsed = |path: &String| files.get(path).map(|bytes| manifest::parse(path, bytes));
+            let parsed = |path: &String| {
+                let content = files.get(path)?.as_deref();
+                Some(content.map_or_else(|| Err(manifest::too_large(path)), |bytes| manifest::parse(path, bytes)))
+            };
             let read = asked.iter().map(|asked| match asked {
                 Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
                 Asked::File { path, former, recorded } => {

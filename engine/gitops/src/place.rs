@@ -135,11 +135,11 @@ impl Place {
         self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)
     }
 
-    /// What the branch holds at these paths; what is not there is left out.
+    /// What the branch holds at these paths: nothing of a file that is too large for one, and what is not there is left out.
     pub(crate) fn read<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
-    ) -> Result<BTreeMap<String, Vec<u8>>, RuntimeError> {
+    ) -> Result<BTreeMap<String, Option<Vec<u8>>>, RuntimeError> {
         let (repository, head) = self.head()?;
         let Some(head) = head else { return Ok(BTreeMap::new()) };
         let read = || {
@@ -152,7 +152,12 @@ impl Place {
                 if let Some(entry) = at.entry(path)?
                     && entry.kind() == Some(ObjectType::Blob)
                 {
-                    files.insert(path.to_owned(), bounded::file(&repository, entry.id())?.content().to_vec());
+                    let content = match bounded::file(&repository, entry.id()) {
+                        Ok(file) => Some(file.content().to_vec()),
+                        Err(err) if bounded::is_too_large(&err) => None,
+                        Err(err) => return Err(err),
+                    };
+                    files.insert(path.to_owned(), content);
                 }
             }
             Ok(files)

@@ -284,16 +284,22 @@ async fn a_push_that_is_too_late_to_begin_has_done_nothing_and_is_tried_again() 
 }
 
 #[tokio::test]
-async fn a_file_that_is_larger_than_an_object_is_not_read() {
+async fn a_file_that_is_larger_than_an_object_is_not_read_and_no_object_as_one_that_is_spoilt() {
     for bed in Bed::both() {
         let first = bed.run("u-0");
+        let prior = apply(&first, &config_map("a", "1")).await;
         apply(&first, &config_map("c", "1")).await;
         finish(&first).await;
         bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
-        let desired = config_map("a", "1");
-        let read = bed.run("u-1").read(&[ReadRequest { desired: Some(&desired), prior: None }]).await;
-        let (retryable, message) = told(read);
-        assert!(!retryable && message.ends_with("has more than 16 MiB"), "{message}");
+        let [large, other] = ["a", "c"].map(|name| config_map(name, "1"));
+        let request = |desired| ReadRequest { desired: Some(desired), prior: None };
+        let mut read = bed.run("u-1").read(&[request(&large), request(&other)]).await.unwrap();
+        assert!(matches!(&read[1], Ok(Live::Present(_))), "it has nothing to do with the other: {read:?}");
+        let (retryable, message) = told(read.remove(0));
+        assert_eq!((retryable, message.as_str()), (false, "dev/shop/configmap-a.yaml has more than 16 MiB"));
+        let recorded = ReadRequest { desired: Some(&large), prior: Some(&prior) };
+        let read = bed.run("u-1").read(&[recorded]).await.unwrap();
+        assert!(matches!(&read[0], Ok(Live::Present(_))), "it can be written anew: {read:?}");
         // Nor is one written.
         let runtime = bed.run("u-2");
         apply(&runtime, &config_map("b", &"x".repeat(17 << 20))).await;
