@@ -6,14 +6,11 @@
 use std::cell::Cell;
 
 use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
+use stoa_git::fetch::Bound;
 use stoa_runtime::Grant;
 
 use crate::Connect;
 use crate::place::found;
-
-/// The largest pack that is received, in bytes, and the most objects that it may have.
-const MOST_BYTES: usize = 4 << 30;
-const MOST_OBJECTS: usize = 20_000_000;
 
 /// What is asked of a remote repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,13 +147,10 @@ fn fetch<C: Connect + ?Sized>(
         return Ok(head);
     }
     connect.may_fetch()?;
-    let is_over = Cell::new(false);
+    let bound = Bound::default();
     let fetched = {
         let mut callbacks = connect.callbacks();
-        callbacks.transfer_progress(|progress| {
-            is_over.set(progress.received_bytes() > MOST_BYTES || progress.total_objects() > MOST_OBJECTS);
-            !is_over.get()
-        });
+        bound.watch(&mut callbacks);
         let mut options = FetchOptions::new();
         options.remote_callbacks(callbacks);
         options.download_tags(AutotagOption::None).update_fetchhead(false);
@@ -164,10 +158,8 @@ fn fetch<C: Connect + ?Sized>(
         let refspec = format!("+{}:{own}", request.branch);
         remote(connect, repository, request)?.fetch(&[refspec.as_str()], Some(&mut options), None)
     };
-    if is_over.get() {
-        let shown = stoa_git::without_userinfo(&request.url);
-        let message = format!("{shown} has more than {} GiB or {MOST_OBJECTS} objects to fetch", MOST_BYTES >> 30);
-        return Err(Unreached::TooLarge(message));
+    if bound.is_over() {
+        return Err(Unreached::TooLarge(Bound::told(&request.url)));
     }
     fetched?;
     // The branch may have moved on between the two.
