@@ -87,7 +87,7 @@ pub struct RunInfo {
     pub source_commit: String,
 }
 
-/// Reaches remote repositories: shows credentials and checks who the server is.
+/// Connects to the servers of remote repositories: shows credentials and checks who the server is. [`reach`] is what does so.
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The callbacks for one connection.
     fn callbacks(&self) -> git2::RemoteCallbacks<'_>;
@@ -116,20 +116,35 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         grant.check()
     }
+}
+
+/// What a runtime has done at remote repositories, and with the copies of them that are here: by whoever connects to their servers
+/// itself, or has that done elsewhere.
+pub trait Remotes: fmt::Debug + Send + Sync + 'static {
+    /// What is shown to servers, which nothing that one says may bring before people.
+    fn shown(&self) -> Credentials;
 
     /// Has something done at a remote repository, from the bare copy of it that is here. It is called on threads that may wait.
     ///
     /// # Errors
     ///
     /// Those of [`reach`]; whoever has it done elsewhere may have others.
-    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
-        reach(self, copy, request, grant)
-    }
+    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached>;
 
     /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
     /// else while that lasts. It is called on threads that may wait.
     fn apart(&self, work: &mut (dyn FnMut() + Send)) {
         work();
+    }
+}
+
+impl<C: Connect> Remotes for C {
+    fn shown(&self) -> Credentials {
+        self.credentials()
+    }
+
+    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        reach(self, copy, request, grant)
     }
 }
 
@@ -166,7 +181,7 @@ impl GitOpsRuntime {
     /// # Errors
     ///
     /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
-    pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
+    pub fn new(config: GitOpsConfig, remotes: Arc<dyn Remotes>) -> Result<Self, RuntimeError> {
         let directory = config.directory.trim_matches('/').to_owned();
         let is_bad = |part: &str| {
             let is_none = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
@@ -185,7 +200,7 @@ impl GitOpsRuntime {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
         let at = |reference: String| {
-            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&connect)))
+            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&remotes)))
         };
         let proposing = match config.proposing {
             None => None,

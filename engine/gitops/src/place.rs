@@ -19,7 +19,7 @@ use stoa_git::cache::Kept;
 use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
-use crate::Connect;
+use crate::Remotes;
 use crate::bounded::{self, Paths};
 use crate::remote::{Reached, Request, Task, Unreached};
 
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     reference: String,
     pub(crate) location: Location,
     cache: Kept,
-    connect: Arc<dyn Connect>,
+    remotes: Arc<dyn Remotes>,
     /// The reference in the copy of a remote repository from which a server learns what there is of the branch.
     known: String,
 }
@@ -109,12 +109,12 @@ pub(crate) enum Advance {
 }
 
 impl Place {
-    pub(crate) fn new(repository: &str, reference: String, cache: Kept, connect: Arc<dyn Connect>) -> Self {
+    pub(crate) fn new(repository: &str, reference: String, cache: Kept, remotes: Arc<dyn Remotes>) -> Self {
         let location =
             stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
         // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
         let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
-        Self { shown: without_userinfo(repository), reference, location, cache, connect, known }
+        Self { shown: without_userinfo(repository), reference, location, cache, remotes, known }
     }
 
     /// The repository as it is named to people.
@@ -126,7 +126,7 @@ impl Place {
     pub(crate) fn apart<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let Location::Remote(_) = &self.location else { return work() };
         let (mut work, mut done) = (Some(work), None);
-        self.connect.apart(&mut || done = work.take().map(|work| work()));
+        self.remotes.apart(&mut || done = work.take().map(|work| work()));
         done.expect("it is done once")
     }
 
@@ -200,7 +200,7 @@ impl Place {
 
     fn reach(&self, repository: &Opened, url: &str, task: Task, grant: &Grant) -> Result<Reached, Unreached> {
         let request = Request { url: url.to_owned(), branch: self.reference.clone(), task };
-        self.connect.reach(repository, &request, grant)
+        self.remotes.reach(repository, &request, grant)
     }
 
     fn local(&self, path: &Path) -> Result<Repository, RuntimeError> {
@@ -250,7 +250,7 @@ impl Place {
             before.map_or(Ok(()), |copy| copy.remove(&path)).map_err(|_| err)?;
             cache::open_or_make_bare(&path)
         })?;
-        if self.connect.credentials().has_secrets() {
+        if self.remotes.shown().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
         }
         Ok(Opened { repository, copy: Identity::of(&path) })
@@ -373,7 +373,7 @@ impl Place {
             let message = format!("the copy of repository {} is broken and fetched anew", self.shown);
             return RuntimeError::Unavailable { message };
         }
-        let Explanation { problem, message } = stoa_git::explain(err, self.remote(), &self.connect.credentials());
+        let Explanation { problem, message } = stoa_git::explain(err, self.remote(), &self.remotes.shown());
         let message = format!("repository {message}");
         let is_of_files = matches!(err.class(), ErrorClass::Os | ErrorClass::Repository | ErrorClass::Filesystem);
         match problem {
@@ -395,7 +395,7 @@ impl Place {
 
     /// What a server says, who may repeat what was shown to it.
     fn scrub(&self, said: &str) -> String {
-        stoa_git::scrub(said, self.remote(), &self.connect.credentials())
+        stoa_git::scrub(said, self.remote(), &self.remotes.shown())
     }
 
     fn remote(&self) -> &str {

@@ -1,7 +1,7 @@
 //! What is heard of a remote repository, and told to it, from the bare copy of it that is here.
 //!
 //! Start at [`reach`]. libgit2 takes what a server says: refs without end, objects as large as a header says. So whoever has
-//! processes with limits has that done in one of them ([`Connect::reach`]). Nothing else of this crate talks to a server.
+//! processes with limits has that done in one of them ([`Remotes::reach`](crate::Remotes::reach)). Nothing else of this crate talks to a server.
 
 use std::cell::Cell;
 

@@ -249,8 +249,8 @@ impl Runtimes {
             cache: cache.clone(),
             run,
         };
-        let connect = Arc::new(WorkspaceRepository::new(repository, cache, self.caches.clone(), self.readers.clone()));
-        let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
+        let remotes = Arc::new(WorkspaceRepository::new(repository, cache, self.caches.clone(), self.readers.clone()));
+        let runtime = GitOpsRuntime::new(config, remotes).map_err(|err| Failure::runtime(&err))?;
         Ok(runtime.limited(&self.limits.gitops))
     }
 

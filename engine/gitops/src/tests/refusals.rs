@@ -181,12 +181,8 @@ async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
 #[derive(Debug)]
 struct Cut(fn(String) -> Unreached);
 
-impl Connect for Cut {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Cut {
+    fn shown(&self) -> Credentials {
         Credentials::default()
     }
 
@@ -226,17 +222,13 @@ async fn nothing_is_written_once_the_grant_is_over() {
 #[derive(Debug)]
 struct CutAfterwards;
 
-impl Connect for CutAfterwards {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for CutAfterwards {
+    fn shown(&self) -> Credentials {
         Credentials::default()
     }
 
     fn reach(&self, copy: &Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
-        let reached = reach(self, copy, request, grant);
+        let reached = reach(&Anonymous, copy, request, grant);
         match request.task {
             Task::List | Task::Fetch { .. } => reached,
             Task::Push { .. } => Err(Unreached::TooLarge("it takes too much".to_owned()).in_doubt()),
@@ -259,17 +251,13 @@ async fn a_push_whose_answer_takes_too_much_may_have_arrived() {
 #[derive(Debug)]
 struct Late;
 
-impl Connect for Late {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Late {
+    fn shown(&self) -> Credentials {
         Credentials::default()
     }
 
     fn reach(&self, copy: &Repository, request: &Request, _: &Grant) -> Result<Reached, Unreached> {
-        reach(self, copy, request, &Grant::until(tokio::time::Instant::now()))
+        reach(&Anonymous, copy, request, &Grant::until(tokio::time::Instant::now()))
     }
 }
 

@@ -18,7 +18,7 @@ use stoa_git::Credentials;
 use stoa_git::cache::{Folders, Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
-use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
+use stoa_runtime_gitops::{Connect, Reached, Remotes, Request, Task, Unreached};
 use stoa_workers::Fence;
 use stoa_workers::sandbox::keep_to;
 use stoa_workers::worker::Progress;
@@ -124,12 +124,8 @@ impl Repository {
     }
 }
 
-impl Connect for Repository {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        self.authenticated.callbacks()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Repository {
+    fn shown(&self) -> Credentials {
         self.authenticated.credentials()
     }
 
