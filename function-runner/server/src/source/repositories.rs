@@ -475,7 +475,6 @@ const CLASSES: [ErrorClass; 21] = [
 
 #[cfg(test)]
 mod tests {
-    use stoa_git::cache::Folders;
     use tempfile::TempDir;
     use tokio::net::TcpListener;
 
