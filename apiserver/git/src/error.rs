@@ -81,10 +81,10 @@ pub fn is_here(err: &git2::Error) -> bool {
     }
 }
 
-/// A URL without user and password.
+/// A URL without user and password, which stand before its host.
 pub fn without_userinfo(remote: &str) -> String {
     let Some((scheme, rest)) = remote.split_once("://") else { return remote.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     match rest[..end].rfind('@') {
         Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
         None => remote.to_owned(),
@@ -107,6 +107,8 @@ mod tests {
     #[test]
     fn passwords_in_urls_are_not_shown() {
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com/a@b.git"), "https://git.example.com/a@b.git");
+        assert_eq!(without_userinfo("https://bot:hunter2@git.example.com?a=b@c"), "https://git.example.com?a=b@c");
+        assert_eq!(without_userinfo("https://git.example.com?a=b@c"), "https://git.example.com?a=b@c");
         assert_eq!(without_userinfo("git@example.com:a.git"), "git@example.com:a.git");
         assert_eq!(without_userinfo("/srv/a@b.git"), "/srv/a@b.git");
     }

@@ -1,11 +1,13 @@
 //! How Git servers are reached: what is shown to them, how they prove who they are, and what their errors mean.
 //!
 //! Start at [`Credentials`]. [`explain`] sorts libgit2's errors by what a caller can do about them, in words that hold no
-//! secret; [`cache`] is for what is kept of repositories. What is fetched and pushed is the callers' own matter.
+//! secret; [`cache`] is for what is kept of repositories, [`fetch`] says how much is fetched at once. What is fetched and pushed is
+//! the callers' own matter.
 
 mod auth;
 pub mod cache;
 mod error;
+pub mod fetch;
 mod local;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -68,7 +68,11 @@ struct Shared {
     late: Mutex<Vec<(Parts, Bytes)>>,
     requests: AtomicU64,
     pushes: AtomicU64,
+    packs: AtomicU64,
 }
+
+/// How many branches [`Behaviour::Endless`] tells of: whoever keeps that needs a quarter of a gigabyte.
+const REPORTED: usize = 3 << 20;
 
 /// How the server answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +88,14 @@ pub enum Behaviour {
     Mute,
     /// The same, but pushes arrive only when [`GitServer::deliver`] lets them.
     Late,
+    /// It takes pushes, and tells what became of so many branches that it comes to no end.
+    Endless,
     /// Requests wait until it behaves otherwise.
     Held,
     /// The same of requests that pushes begin with.
     HeldPushes,
+    /// The same of requests that have what is pushed, of which nothing is read meanwhile.
+    HeldPacks,
 }
 
 impl GitServer {
@@ -101,6 +109,7 @@ impl GitServer {
             late: Mutex::default(),
             requests: AtomicU64::new(0),
             pushes: AtomicU64::new(0),
+            packs: AtomicU64::new(0),
         });
         let acceptor = tls.map(|(certificate, key)| acceptor(certificate, key));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -144,6 +153,11 @@ impl GitServer {
     /// How many pushes were let begin so far.
     pub fn pushes(&self) -> u64 {
         self.shared.pushes.load(Ordering::Relaxed)
+    }
+
+    /// How many requests that have what is pushed came so far.
+    pub fn packs(&self) -> u64 {
+        self.shared.packs.load(Ordering::Relaxed)
     }
 }
 
@@ -190,9 +204,12 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     shared.requests.fetch_add(1, Ordering::Relaxed);
     let mut behaviours = shared.behaviour.subscribe();
     let begins_push = request.uri().query() == Some("service=git-receive-pack");
+    let is_push = request.method() == "POST" && request.uri().path().ends_with("/git-receive-pack");
+    shared.packs.fetch_add(is_push.into(), Ordering::Relaxed);
     let is_held = |behaviour: &Behaviour| match behaviour {
         Behaviour::Held => true,
         Behaviour::HeldPushes => begins_push,
+        Behaviour::HeldPacks => is_push,
         _ => false,
     };
     let behaviour = *behaviours.wait_for(|behaviour| !is_held(behaviour)).await.unwrap();
@@ -208,7 +225,6 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     if begins_push {
         shared.pushes.fetch_add(1, Ordering::Relaxed);
     }
-    let is_push = request.method() == "POST" && request.uri().path().ends_with("/git-receive-pack");
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return Ok(Response::new(Full::default())) };
     let body = body.to_bytes();
@@ -218,6 +234,12 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         Behaviour::Mute if is_push => {
             backend(&shared.root, head, body).await;
             failed(StatusCode::BAD_GATEWAY)
+        }
+        Behaviour::Endless if is_push => {
+            backend(&shared.root, head, body).await;
+            let report = "0017ok refs/heads/other".repeat(REPORTED);
+            let answer = plain(StatusCode::OK).header("content-type", "application/x-git-receive-pack-result");
+            Ok(answer.body(Full::from(report)).unwrap())
         }
         Behaviour::Late if is_push => {
             shared.late.lock().unwrap().push((head, body));

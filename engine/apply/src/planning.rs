@@ -184,7 +184,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     refuse_undefined(&plan, &desired, clusters, lacking)?;
-    let unmade = if refresh { Vec::new() } else { unmade::tell(&mut plan, &*runtime, &desired) };
+    let unmade = if refresh { Vec::new() } else { unmade::tell(&mut plan, &*runtime, &desired, &previews) };
     let unseen = if refresh { Vec::new() } else { refuse_held(&*runtime, &plan, &desired, &recorded, &live).await? };
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };

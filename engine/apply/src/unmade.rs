@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use stoa_engine::{Clusters, ObjectRef, Plan};
+use stoa_engine::{Clusters, ObjectRef, Plan, Preview, ResourceId};
 use stoa_runtime::Runtime;
 
 use crate::planning::Desired;
@@ -21,7 +21,12 @@ pub(crate) fn wanted_namespaces<'a>(desired: &'a Desired<'_>, clusters: &'a Clus
 }
 
 /// Has a plan say so of each resource that goes to such a namespace, and returns what people should know.
-pub(crate) fn tell(plan: &mut Plan, runtime: &dyn Runtime, desired: &Desired<'_>) -> Vec<String> {
+pub(crate) fn tell(
+    plan: &mut Plan,
+    runtime: &dyn Runtime,
+    desired: &Desired<'_>,
+    previews: &BTreeMap<ResourceId, Preview>,
+) -> Vec<String> {
     let (clusters, missing) = (runtime.clusters(), runtime.missing_namespaces());
     if missing.is_empty() {
         return Vec::new();
@@ -38,7 +43,7 @@ pub(crate) fn tell(plan: &mut Plan, runtime: &dyn Runtime, desired: &Desired<'_>
         let is_its =
             |(cluster, name): &&&(String, String)| clusters.server(cluster) == server && *name == object.namespace;
         // What is unverified for another reason may be of a kind that is in no namespace.
-        if !why.starts_with(&format!("namespace {} is not ", object.namespace)) {
+        if !matches!(previews.get(&planned.id), Some(Preview::MissingNamespace(told)) if *told == *why) {
             continue;
         }
         if let Some(namespace) = unmade.iter().find(is_its) {

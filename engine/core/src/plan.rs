@@ -33,6 +33,8 @@ pub enum Preview {
     Replaced(Option<Map<String, Value>>),
     /// It cannot be asked yet, for this reason.
     Unverified(String),
+    /// The same, since the namespace is not there that it goes to.
+    MissingNamespace(String),
     /// It is refused, for this reason, which is no problem where nothing is to be changed.
     Refused(String),
 }

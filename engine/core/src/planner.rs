@@ -433,7 +433,8 @@ fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, resolved: &Resolved<'_>, is_
         Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
             Made::Object(made)
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::Refused(_)) | None => Made::Untold,
+        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_))
+        | None => Made::Untold,
     }
 }
 

@@ -4,7 +4,13 @@
 //! `STOA_FAILPOINT=<point>=<file>` ends the process that first gets to the point, and makes the file, so that a process
 //! which finds it there goes on. Without debug assertions there are no such points.
 
-use std::{env, fs::OpenOptions, path::PathBuf, process, sync::LazyLock};
+use std::{
+    env,
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    process,
+    sync::LazyLock,
+};
 
 /// The variable that names a point and a file.
 pub const VARIABLE: &str = "STOA_FAILPOINT";
@@ -72,6 +78,14 @@ pub fn reached(point: &str) {
     {
         process::abort();
     }
+}
+
+/// The file that is made where this process is to end, if it is to.
+pub fn file() -> Option<&'static Path> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    (*ARMED).as_ref().map(|(_, file)| file.as_path())
 }
 
 /// The point at which this process is to end, and the file that says that one has.

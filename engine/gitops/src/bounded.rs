@@ -1,6 +1,8 @@
 //! Reads what is no larger than such a thing is, of a repository where anybody may have put anything: Git knows how large an
 //! object is without unpacking it.
 
+use std::cell::RefCell;
+
 use git2::{Blob, Commit, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Tree, TreeEntry};
 
 /// The largest file with an object, in bytes.
@@ -39,24 +41,53 @@ pub(crate) fn entry(
     root: &Tree<'_>,
     path: &str,
 ) -> Result<Option<TreeEntry<'static>>, git2::Error> {
-    if path.contains('\0') {
-        // Git has no such names, and git2 panics when it is asked for one.
-        return Ok(None);
+    Paths::of(repository, root).entry(path)
+}
+
+/// The paths of a tree. Those that come in order lead through each folder once: the folders on the way to the last are kept.
+pub(crate) struct Paths<'t> {
+    pub(crate) repository: &'t Repository,
+    root: &'t Tree<'t>,
+    /// The folders on the way, by their names.
+    folders: RefCell<Vec<(String, Tree<'t>)>>,
+}
+
+impl<'t> Paths<'t> {
+    pub(crate) fn of(repository: &'t Repository, root: &'t Tree<'t>) -> Self {
+        Self { repository, root, folders: RefCell::default() }
     }
-    let mut names = path.split('/').peekable();
-    let mut folder: Option<Tree<'_>> = None;
-    while let Some(name) = names.next() {
-        let found = folder.as_ref().unwrap_or(root).get_name(name).map(|entry| entry.to_owned());
-        let Some(entry) = found else { return Ok(None) };
-        if names.peek().is_none() {
-            return Ok(Some(entry));
-        }
-        if entry.kind() != Some(ObjectType::Tree) {
+
+    /// What is at a path, if anything is.
+    pub(crate) fn entry(&self, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
+        if path.contains('\0') {
+            // Git has no such names, and git2 panics when it is asked for one.
             return Ok(None);
         }
-        folder = Some(tree(repository, entry.id())?);
+        let mut folders = self.folders.borrow_mut();
+        let mut names = path.split('/').enumerate().peekable();
+        while let Some((depth, name)) = names.next() {
+            let is_last = names.peek().is_none();
+            if !is_last && folders.get(depth).is_some_and(|(known, _)| known == name) {
+                continue;
+            }
+            let around = if depth == 0 { self.root } else { &folders[depth - 1].1 };
+            let found = around.get_name(name).map(|entry| entry.to_owned());
+            let Some(entry) = found else { return Ok(None) };
+            if is_last {
+                return Ok(Some(entry));
+            }
+            if entry.kind() != Some(ObjectType::Tree) {
+                return Ok(None);
+            }
+            let folder = tree(self.repository, entry.id()).map_err(|err| match is_too_large(&err) {
+                true => too_large(&path.split('/').take(depth + 1).collect::<Vec<_>>().join("/"), LARGEST_TREE),
+                false => err,
+            })?;
+            folders.truncate(depth);
+            folders.push((name.to_owned(), folder));
+        }
+        Ok(None)
     }
-    Ok(None)
 }
 
 /// The code and class of an error about what is too large. libgit2 has its own errors of memory by another code: what lacks
@@ -80,8 +111,12 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
     if size <= most {
         return Ok(());
     }
+    Err(too_large(&format!("object {id}"), most))
+}
+
+fn too_large(what: &str, most: usize) -> git2::Error {
     let (code, class) = TOO_LARGE;
-    Err(git2::Error::new(code, class, format!("object {id} has more than {} MiB", most >> 20)))
+    git2::Error::new(code, class, format!("{what} has more than {} MiB", most >> 20))
 }
 
 #[cfg(test)]
@@ -110,6 +145,36 @@ mod tests {
         for path in ["\0", "a\0", "a/b\0/c", "a/b/c\0"] {
             assert!(entry(&repository, &tree, path).unwrap().is_none(), "{path:?}");
         }
+    }
+
+    #[test]
+    fn folder_is_read_once_for_paths_that_come_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let blob = repository.blob(b"x").unwrap();
+        // Git keeps small ones by itself.
+        let mut files = repository.treebuilder(None).unwrap();
+        for number in 0..1000 {
+            files.insert(format!("file-{number:03}"), blob, 0o100_644).unwrap();
+        }
+        let files = files.write().unwrap();
+        let mut folders = repository.treebuilder(None).unwrap();
+        for name in ["a", "b"] {
+            folders.insert(name, files, 0o040_000).unwrap();
+        }
+        let root = repository.find_tree(folders.write().unwrap()).unwrap();
+        let paths = Paths::of(&repository, &root);
+        assert_eq!(paths.entry("a/file-000").unwrap().unwrap().id(), blob);
+        let id = files.to_string();
+        std::fs::remove_file(directory.path().join("objects").join(&id[..2]).join(&id[2..])).unwrap();
+        for found in ["a/file-001", "a/file-999"] {
+            assert_eq!(paths.entry(found).unwrap().unwrap().id(), blob, "{found}");
+        }
+        for absent in ["a", "a/none", "none/file-001", "a/file-001/x"] {
+            assert_eq!(paths.entry(absent).unwrap().map(|entry| entry.id()), (absent == "a").then_some(files));
+        }
+        assert_eq!(paths.entry("a/file-002").unwrap().unwrap().id(), blob);
+        assert!(paths.entry("b/file-000").is_err(), "it is gone");
     }
 
     #[test]

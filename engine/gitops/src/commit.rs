@@ -11,7 +11,7 @@ use stoa_engine::{Contents, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
-use crate::bounded;
+use crate::bounded::{self, Paths};
 use crate::content::Content;
 use crate::held;
 use crate::history::History;
@@ -43,49 +43,46 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// The bytes for a file of this tree.
-    fn bytes_in(
-        &self,
-        repository: &Repository,
-        tree: &Tree<'_>,
-        path: &str,
-        owner: &Owner,
-    ) -> Result<Cow<'_, [u8]>, RuntimeError> {
-        let found = || match self.there(repository, tree, path, owner) {
+    /// The bytes for a file where something is.
+    fn bytes_at(&self, place: &At<'_, '_>) -> Result<Cow<'_, [u8]>, RuntimeError> {
+        let found = || match self.there(place) {
             There::Object(object) => Some(object),
-            There::Spoilt => self.former_in(repository, tree, owner),
+            There::Spoilt => self.former(place),
             There::Nothing => None,
         };
-        self.content.beside(found, owner)
+        self.content.beside(found, place.owner)
     }
 
     /// What is where the file is to be, or was formerly.
-    fn there(&self, repository: &Repository, tree: &Tree<'_>, path: &str, owner: &Owner) -> There {
-        match bounded::entry(repository, tree, path) {
-            Ok(Some(entry)) => object_in(repository, path, &entry).map_or(There::Spoilt, There::Object),
-            Ok(None) | Err(_) => self.former_in(repository, tree, owner).map_or(There::Nothing, There::Object),
+    fn there(&self, place: &At<'_, '_>) -> There {
+        match place.entry {
+            Some(entry) => object_in(place.formers.repository, place.path, entry).map_or(There::Spoilt, There::Object),
+            None => self.former(place).map_or(There::Nothing, There::Object),
         }
     }
 
-    fn former_in(&self, repository: &Repository, tree: &Tree<'_>, owner: &Owner) -> Option<Map<String, Value>> {
+    fn former(&self, place: &At<'_, '_>) -> Option<Map<String, Value>> {
         let path = self.former.as_deref()?;
-        let object = object_in(repository, path, &bounded::entry(repository, tree, path).ok()??)?;
-        owner.has(&object).then_some(object)
+        let object = object_in(place.formers.repository, path, &place.formers.entry(path).ok()??)?;
+        place.owner.has(&object).then_some(object)
     }
 
     /// What is otherwise since the plan was made, where the file is to hold these bytes: the end of a sentence.
-    fn broken(
-        &self,
-        repository: &Repository,
-        tree: &Tree<'_>,
-        path: &str,
-        owner: &Owner,
-        bytes: &[u8],
-    ) -> Result<Option<String>, RuntimeError> {
+    fn broken(&self, place: &At<'_, '_>, bytes: &[u8]) -> Result<Option<String>, RuntimeError> {
         let Some(premise) = &self.premise else { return Ok(None) };
-        let wanted = manifest::parse(path, bytes)?;
-        Ok(premise.broken(&self.there(repository, tree, path, owner), &wanted))
+        let wanted = manifest::parse(place.path, bytes)?;
+        Ok(premise.broken(&self.there(place), &wanted))
     }
+}
+
+/// Where a file of a deployment is to be in a tree.
+struct At<'a, 't> {
+    path: &'a str,
+    /// What is there.
+    entry: Option<&'a TreeEntry<'static>>,
+    /// Where others were formerly in the same tree: on the way there, which is another.
+    formers: &'a Paths<'t>,
+    owner: &'a Owner,
 }
 
 /// Changes by path.
@@ -124,15 +121,15 @@ pub(crate) const HISTORY: usize = 2_000;
 ///
 /// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
 /// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Stale`] when a file is not what
-/// the plan found, wherever the branch is by then; [`RuntimeError::Unavailable`] when the grant was over before the branch was
-/// moved; [`RuntimeError::Unread`] when a server was reached too late for that, and nothing was pushed to it.
+/// the plan found, wherever the branch is by then; [`RuntimeError::Unread`] when the repository cannot be read, or the grant was
+/// over before the branch was moved.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
         wait_before(race);
-        let (repository, head) = place.head()?;
-        let Preparation { prepared, left } =
-            prepare(&repository, head, run, changes).map_err(|err| place.explain_in(&repository, &err))?;
+        let (repository, head) = place.head().map_err(RuntimeError::before_a_change)?;
+        let Preparation { prepared, left } = prepare(&repository, head, run, changes)
+            .map_err(|err| place.explain_in(&repository, &err).before_a_change())?;
         let commit = match prepared {
             Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
             Prepared::Refused(error) => return Err(error),
@@ -264,8 +261,9 @@ pub(crate) fn draft<'c>(
 ) -> Result<Draft<'c>, git2::Error> {
     let mut update = TreeUpdateBuilder::new();
     let mut draft = Draft::default();
+    let [paths, formers] = [(); 2].map(|()| Paths::of(repository, base));
     for (path, change) in changes {
-        let entry = bounded::entry(repository, base, path)?;
+        let entry = paths.entry(path)?;
         if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
             // A folder, whose files are not this deployment's, or not by this name.
             if matches!(change, Change::Write(_)) {
@@ -302,7 +300,8 @@ pub(crate) fn draft<'c>(
                 draft.files.insert(path, FileChange::Deleted);
             }
             (Change::Write(write), there) => {
-                let bytes = match write.bytes_in(repository, base, path, &run.owner) {
+                let place = At { path, entry: entry.as_ref(), formers: &formers, owner: &run.owner };
+                let bytes = match write.bytes_at(&place) {
                     Ok(bytes) => bytes,
                     Err(error) => {
                         draft.refused.get_or_insert(error);
@@ -326,14 +325,14 @@ pub(crate) fn draft<'c>(
                 {
                     draft.refused.get_or_insert(error);
                 }
-                match write.broken(repository, base, path, &run.owner, &bytes) {
+                match write.broken(&place, &bytes) {
                     Ok(None) => {}
                     Ok(Some(how)) => draft.stale.push(format!("{path} {how}")),
                     Err(error) => {
                         draft.refused.get_or_insert(error);
                     }
                 }
-                if is_blocked(repository, base, path)? {
+                if is_blocked(&paths, path)? {
                     draft.blocked = Some(path.clone());
                     return Ok(draft);
                 }
@@ -411,9 +410,9 @@ pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'
 }
 
 /// Whether something on the way to the path is a file.
-fn is_blocked(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
+fn is_blocked(paths: &Paths<'_>, path: &str) -> Result<bool, git2::Error> {
     for (end, _) in path.match_indices('/') {
-        if let Some(entry) = bounded::entry(repository, tree, &path[..end])?
+        if let Some(entry) = paths.entry(&path[..end])?
             && entry.kind() != Some(ObjectType::Tree)
         {
             return Ok(true);
@@ -430,16 +429,19 @@ pub(crate) fn holds(
     changes: &Gathered,
     others: &BTreeSet<&str>,
 ) -> Result<bool, git2::Error> {
+    let [paths, formers] = [(); 2].map(|()| Paths::of(repository, tree));
     for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
-        let there = bounded::entry(repository, tree, path)?.map(|entry| entry.id());
+        let entry = paths.entry(path)?;
         let wanted = match change {
-            Change::Write(write) => match write.bytes_in(repository, tree, path, owner) {
-                Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
-                Err(_) => return Ok(false),
-            },
+            Change::Write(write) => {
+                match write.bytes_at(&At { path, entry: entry.as_ref(), formers: &formers, owner }) {
+                    Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
+                    Err(_) => return Ok(false),
+                }
+            }
             Change::Remove(_) | Change::Leave => None,
         };
-        if there != wanted {
+        if entry.map(|entry| entry.id()) != wanted {
             return Ok(false);
         }
     }

@@ -88,7 +88,7 @@ pub struct RunInfo {
     pub source_commit: String,
 }
 
-/// Reaches remote repositories: shows credentials and checks who the server is.
+/// Connects to the servers of remote repositories: shows credentials and checks who the server is. [`reach`] is what does so.
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The callbacks for one connection.
     fn callbacks(&self) -> git2::RemoteCallbacks<'_>;
@@ -99,6 +99,15 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// Told which server is connected to next, by its URL as Git's settings have it.
     fn before(&self, _: &[u8]) {}
 
+    /// Asked when a server was reached, right before something is fetched: whether it may be.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    fn may_fetch(&self) -> Result<(), Unreached> {
+        Ok(())
+    }
+
     /// Asked when a server was reached, right before something is pushed: whether it may be. Whoever works on behalf of
     /// somebody else, who has the grant extended, hears here that it was.
     ///
@@ -108,12 +117,33 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         grant.check()
     }
+}
+
+/// What a runtime has done at remote repositories, and with the copies of them that are here: by whoever connects to their servers
+/// itself, or has that done elsewhere.
+pub trait Remotes: fmt::Debug + Send + Sync + 'static {
+    /// What is shown to servers, which nothing that one says may bring before people.
+    fn shown(&self) -> Credentials;
 
     /// Has something done at a remote repository, from the bare copy of it that is here. It is called on threads that may wait.
     ///
     /// # Errors
     ///
     /// Those of [`reach`]; whoever has it done elsewhere may have others.
+    fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached>;
+
+    /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
+    /// else while that lasts. It is called on threads that may wait.
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+        work();
+    }
+}
+
+impl<C: Connect> Remotes for C {
+    fn shown(&self) -> Credentials {
+        self.credentials()
+    }
+
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
         reach(self, copy, request, grant)
     }
@@ -152,7 +182,7 @@ impl GitOpsRuntime {
     /// # Errors
     ///
     /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
-    pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
+    pub fn new(config: GitOpsConfig, remotes: Arc<dyn Remotes>) -> Result<Self, RuntimeError> {
         let directory = config.directory.trim_matches('/').to_owned();
         let is_bad = |part: &str| {
             let is_none = matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
@@ -171,7 +201,7 @@ impl GitOpsRuntime {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
         let at = |reference: String| {
-            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&connect)))
+            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&remotes)))
         };
         let proposing = match config.proposing {
             None => None,
@@ -234,7 +264,7 @@ impl GitOpsRuntime {
         let work = move || {
             // Until the thread has ended, though nobody may wait for it any more.
             let _turn = turn;
-            work(&place)
+            place.apart(|| work(&place))
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,
@@ -316,7 +346,10 @@ impl Runtime for GitOpsRuntime {
                 Asked::Unnamed => [None; 2],
             });
             let files = place.read(paths.flatten())?;
-            let parsed = |path: &String| files.get(path).map(|bytes| manifest::parse(path, bytes));
+            let parsed = |path: &String| {
+                let content = files.get(path)?.as_deref();
+                Some(content.map_or_else(|| Err(manifest::too_large(path)), |bytes| manifest::parse(path, bytes)))
+            };
             let read = asked.iter().map(|asked| match asked {
                 Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
                 Asked::File { path, former, recorded } => {

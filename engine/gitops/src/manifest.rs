@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use stoa_engine::{ObjectRef, Owner, Resource};
 use stoa_runtime::RuntimeError;
 
+use crate::bounded::LARGEST_FILE;
+
 /// API groups of Kubernetes itself, in which no two kinds have the same name. Groups of others are
 /// part of the file's name.
 const BUILT_IN: [&str; 17] = [
@@ -158,6 +160,11 @@ pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<Map<String, Value>, Runt
         let first = err.to_string();
         invalid(format!("holds no object: {}", first.lines().next().unwrap_or_default()))
     })
+}
+
+/// What is wrong with a file that nobody reads for how large it is.
+pub(crate) fn too_large(path: &str) -> RuntimeError {
+    RuntimeError::Invalid { message: format!("{path} has more than {} MiB", LARGEST_FILE >> 20), field: None }
 }
 
 /// JSON with some keys first and the others in the order of their bytes.

@@ -5,7 +5,7 @@
 //! fetched or pushed has a reference of its own there, for as long as that takes ([`Own`]). Objects need none to stay:
 //! libgit2 never removes any. What stays is one reference for each branch, from which a server learns what it need not send.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ use stoa_git::cache::Kept;
 use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
+use crate::Remotes;
+use crate::bounded::{self, Paths};
 use crate::remote::{Reached, Request, Task, Unreached};
-use crate::{Connect, bounded};
 
 /// Where a branch is.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct Place {
     reference: String,
     pub(crate) location: Location,
     cache: Kept,
-    connect: Arc<dyn Connect>,
+    remotes: Arc<dyn Remotes>,
     /// The reference in the copy of a remote repository from which a server learns what there is of the branch.
     known: String,
 }
@@ -108,12 +109,12 @@ pub(crate) enum Advance {
 }
 
 impl Place {
-    pub(crate) fn new(repository: &str, reference: String, cache: Kept, connect: Arc<dyn Connect>) -> Self {
+    pub(crate) fn new(repository: &str, reference: String, cache: Kept, remotes: Arc<dyn Remotes>) -> Self {
         let location =
             stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
         // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
         let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
-        Self { shown: without_userinfo(repository), reference, location, cache, connect, known }
+        Self { shown: without_userinfo(repository), reference, location, cache, remotes, known }
     }
 
     /// The repository as it is named to people.
@@ -121,27 +122,42 @@ impl Place {
         &self.shown
     }
 
+    /// Does some work with the repository. Where that is a copy, nothing in it leads out of it meanwhile.
+    pub(crate) fn apart<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let Location::Remote(_) = &self.location else { return work() };
+        let (mut work, mut done) = (Some(work), None);
+        self.remotes.apart(&mut || done = work.take().map(|work| work()));
+        done.expect("it is done once")
+    }
+
     /// The branch as people name it.
     pub(crate) fn branch(&self) -> &str {
         self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)
     }
 
-    /// What the branch holds at these paths; what is not there is left out.
+    /// What the branch holds at these paths: nothing of a file that is too large for one, and what is not there is left out.
     pub(crate) fn read<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
-    ) -> Result<BTreeMap<String, Vec<u8>>, RuntimeError> {
+    ) -> Result<BTreeMap<String, Option<Vec<u8>>>, RuntimeError> {
         let (repository, head) = self.head()?;
         let Some(head) = head else { return Ok(BTreeMap::new()) };
         let read = || {
             let tree = bounded::root(&repository, &bounded::commit(&repository, head)?)?;
             let mut files = BTreeMap::new();
-            for path in paths {
+            let at = Paths::of(&repository, &tree);
+            // In order, so that each folder is read once.
+            for path in paths.collect::<BTreeSet<_>>() {
                 // A submodule has its commit elsewhere, and a folder is no manifest.
-                if let Some(entry) = bounded::entry(&repository, &tree, path)?
+                if let Some(entry) = at.entry(path)?
                     && entry.kind() == Some(ObjectType::Blob)
                 {
-                    files.insert(path.to_owned(), bounded::file(&repository, entry.id())?.content().to_vec());
+                    let content = match bounded::file(&repository, entry.id()) {
+                        Ok(file) => Some(file.content().to_vec()),
+                        Err(err) if bounded::is_too_large(&err) => None,
+                        Err(err) => return Err(err),
+                    };
+                    files.insert(path.to_owned(), content);
                 }
             }
             Ok(files)
@@ -184,7 +200,7 @@ impl Place {
 
     fn reach(&self, repository: &Opened, url: &str, task: Task, grant: &Grant) -> Result<Reached, Unreached> {
         let request = Request { url: url.to_owned(), branch: self.reference.clone(), task };
-        self.connect.reach(repository, &request, grant)
+        self.remotes.reach(repository, &request, grant)
     }
 
     fn local(&self, path: &Path) -> Result<Repository, RuntimeError> {
@@ -234,7 +250,7 @@ impl Place {
             before.map_or(Ok(()), |copy| copy.remove(&path)).map_err(|_| err)?;
             cache::open_or_make_bare(&path)
         })?;
-        if self.connect.credentials().has_secrets() {
+        if self.remotes.shown().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
         }
         Ok(Opened { repository, copy: Identity::of(&path) })
@@ -252,7 +268,7 @@ impl Place {
         to: Oid,
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
-        grant.check()?;
+        grant.check().map_err(|lapsed| RuntimeError::from(lapsed).before_a_change())?;
         reached("commit-made");
         let advanced = match &self.location {
             Location::Local(_) => self.update(repository, from, to),
@@ -291,7 +307,8 @@ impl Place {
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
         let own = Own::new(repository);
-        repository.reference(&own.name, to, true, "stoa").map_err(|err| self.explain_in(repository, &err))?;
+        let made = repository.reference(&own.name, to, true, "stoa");
+        made.map_err(|err| self.explain_in(repository, &err).before_a_change())?;
         let why = match self.reach(repository, url, Task::Push { own: own.name.clone(), from }, grant) {
             Ok(Reached { refused: None, .. }) => {
                 self.note(repository, Some(to));
@@ -327,6 +344,7 @@ impl Place {
             Unreached::Git(err) => self.explain_in(repository, &err),
             Unreached::TooLarge(message) => too_large(message),
             Unreached::Unavailable(message) => RuntimeError::Unavailable { message },
+            Unreached::Unbegun(message) => RuntimeError::Unread { message },
             Unreached::Lapsed => {
                 let message = format!("the time for calls was over before {} could be pushed to", self.shown);
                 RuntimeError::Unread { message }
@@ -355,7 +373,7 @@ impl Place {
             let message = format!("the copy of repository {} is broken and fetched anew", self.shown);
             return RuntimeError::Unavailable { message };
         }
-        let Explanation { problem, message } = stoa_git::explain(err, self.remote(), &self.connect.credentials());
+        let Explanation { problem, message } = stoa_git::explain(err, self.remote(), &self.remotes.shown());
         let message = format!("repository {message}");
         let is_of_files = matches!(err.class(), ErrorClass::Os | ErrorClass::Repository | ErrorClass::Filesystem);
         match problem {
@@ -377,7 +395,7 @@ impl Place {
 
     /// What a server says, who may repeat what was shown to it.
     fn scrub(&self, said: &str) -> String {
-        stoa_git::scrub(said, self.remote(), &self.connect.credentials())
+        stoa_git::scrub(said, self.remote(), &self.remotes.shown())
     }
 
     fn remote(&self) -> &str {

@@ -15,7 +15,7 @@ use stoa_failpoint::reached;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
-use crate::bounded;
+use crate::bounded::{self, Paths};
 use crate::commit::{self, Draft, FileChange, Gathered};
 use crate::history::History;
 use crate::place::{Advance, Place};
@@ -217,7 +217,7 @@ impl Branching {
         let mut last = String::new();
         for race in 0..commit::RACES {
             commit::wait_before(race);
-            let (repository, tip) = base.head()?;
+            let (repository, tip) = base.head().map_err(RuntimeError::before_a_change)?;
             let Some(tip) = tip else {
                 let message = format!("there is no branch {}, which a pull request could go to", base.branch());
                 return Err(RuntimeError::Rejected {
@@ -226,8 +226,9 @@ impl Branching {
                     by_definition: false,
                 });
             };
-            let (_, on_branch) = head.head()?;
-            match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain_in(&repository, &err))? {
+            let (_, on_branch) = head.head().map_err(RuntimeError::before_a_change)?;
+            let decided = self.decide(&repository, tip, on_branch, head);
+            match decided.map_err(|err| base.explain_in(&repository, &err).before_a_change())? {
                 Decision::Done(branched) => return Ok(branched),
                 Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {
@@ -405,10 +406,10 @@ impl Branching {
         let Some(forked) = History::of(repository).merge_base(base.id(), branch)? else { return Ok(false) };
         let forked = bounded::root(repository, &bounded::commit(repository, forked)?)?;
         let now = bounded::root(repository, base)?;
+        let (before, after) = (Paths::of(repository, &forked), Paths::of(repository, &now));
         for path in draft.files.keys() {
-            let of =
-                |tree: &git2::Tree<'_>| bounded::entry(repository, tree, path).map(|it| it.map(|entry| entry.id()));
-            if of(&forked)? != of(&now)? {
+            let of = |paths: &Paths<'_>| paths.entry(path).map(|it| it.map(|entry| entry.id()));
+            if of(&before)? != of(&after)? {
                 return Ok(false);
             }
         }

@@ -1,19 +1,16 @@
 //! What is heard of a remote repository, and told to it, from the bare copy of it that is here.
 //!
 //! Start at [`reach`]. libgit2 takes what a server says: refs without end, objects as large as a header says. So whoever has
-//! processes with limits has that done in one of them ([`Connect::reach`]). Nothing else of this crate talks to a server.
+//! processes with limits has that done in one of them ([`Remotes::reach`](crate::Remotes::reach)). Nothing else of this crate talks to a server.
 
 use std::cell::Cell;
 
 use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
+use stoa_git::fetch::Bound;
 use stoa_runtime::Grant;
 
 use crate::Connect;
 use crate::place::found;
-
-/// The largest pack that is received, in bytes, and the most objects that it may have.
-const MOST_BYTES: usize = 4 << 30;
-const MOST_OBJECTS: usize = 20_000_000;
 
 /// What is asked of a remote repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +56,34 @@ pub struct Reached {
 pub enum Unreached {
     /// What Git says.
     Git(git2::Error),
-    /// It takes more than a repository may: which one and what, for people.
+    /// It takes more than a repository may: which one and what, for people. Nothing was pushed.
     TooLarge(String),
-    /// Another try may do: which one and why, for people.
+    /// Another try may do: which one and why, for people. Nobody knows whether something was pushed.
     Unavailable(String),
+    /// The same, and nothing was pushed.
+    Unbegun(String),
     /// The grant was over when a push was about to begin. Nothing was pushed.
     Lapsed,
+}
+
+impl Unreached {
+    /// The same of a push that may have begun: it may be the answer that took too much, and the branch be where it was to be.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        match self {
+            Self::TooLarge(why) => Self::Unavailable(why),
+            other => other,
+        }
+    }
+
+    /// The same of what is no push, or of one that has not begun.
+    #[must_use]
+    pub fn unbegun(self) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::Unbegun(why),
+            other => other,
+        }
+    }
 }
 
 impl From<git2::Error> for Unreached {
@@ -127,13 +146,11 @@ fn fetch<C: Connect + ?Sized>(
     if head.is_none_or(|head| repository.find_commit(head).is_ok()) {
         return Ok(head);
     }
-    let is_over = Cell::new(false);
+    connect.may_fetch()?;
+    let bound = Bound::default();
     let fetched = {
         let mut callbacks = connect.callbacks();
-        callbacks.transfer_progress(|progress| {
-            is_over.set(progress.received_bytes() > MOST_BYTES || progress.total_objects() > MOST_OBJECTS);
-            !is_over.get()
-        });
+        bound.watch(&mut callbacks);
         let mut options = FetchOptions::new();
         options.remote_callbacks(callbacks);
         options.download_tags(AutotagOption::None).update_fetchhead(false);
@@ -141,10 +158,8 @@ fn fetch<C: Connect + ?Sized>(
         let refspec = format!("+{}:{own}", request.branch);
         remote(connect, repository, request)?.fetch(&[refspec.as_str()], Some(&mut options), None)
     };
-    if is_over.get() {
-        let shown = stoa_git::without_userinfo(&request.url);
-        let message = format!("{shown} has more than {} GiB or {MOST_OBJECTS} objects to fetch", MOST_BYTES >> 30);
-        return Err(Unreached::TooLarge(message));
+    if bound.is_over() {
+        return Err(Unreached::TooLarge(Bound::told(&request.url)));
     }
     fetched?;
     // The branch may have moved on between the two.

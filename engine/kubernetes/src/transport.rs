@@ -24,13 +24,14 @@ pub(crate) fn late(url: &str, after: Duration) -> CallError {
     CallError::Unreachable(format!("{} gives no answer within {after:?}", address(url)))
 }
 
-/// A URL as it may be shown: without whom it names.
+/// A URL as it may be shown: without whom it names before its host. `stoa_git::without_userinfo` does the same for repositories,
+/// with which nothing here has to do.
 fn address(url: &str) -> String {
     let url = url.trim_end_matches('/');
-    match url.split_once("://") {
-        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
-        None => "the server".to_owned(),
-    }
+    let Some((scheme, rest)) = url.split_once("://") else { return "the server".to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[host..])
 }
 
 impl From<kube::Error> for CallError {
@@ -95,6 +96,10 @@ mod tests {
             "https://a.example.com cannot be reached: no"
         );
         assert_eq!(told(failed("", err())), "the server cannot be reached: no");
+        assert_eq!(
+            told(failed("https://u:hunter2@a.example.com/k8s/clusters/c@d", err())),
+            "https://a.example.com/k8s/clusters/c@d cannot be reached: no"
+        );
         let late = late("https://a.example.com/", Duration::from_secs(5));
         assert_eq!(told(late), "https://a.example.com gives no answer within 5s");
     }

@@ -98,7 +98,8 @@ pub(crate) async fn preview(
         }
     };
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
-    let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
+    let unplaced =
+        || Preview::MissingNamespace(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
     // What is there could be changed until it goes, too, so that nobody says so.
     let is_asked_for = !is_new && !namespace.is_empty();
@@ -115,7 +116,7 @@ pub(crate) async fn preview(
     if runtime.namespaces.is_missing(index, namespace) {
         let wanted = sent(&runtime.owner, &request.desired.attributes);
         return match check_fields(cluster, &path, wanted).await {
-            Ok(()) => Ok(unverified()),
+            Ok(()) => Ok(unplaced()),
             Err(failure) => Err(CallError::Status(failure).into_runtime(&cluster.name, &sensitive)),
         };
     }
@@ -148,7 +149,7 @@ pub(crate) async fn preview(
         }
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.namespaces.set_missing(index, namespace);
-            Ok(unverified())
+            Ok(unplaced())
         }
         Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
             runtime.namespaces.set_going(index, namespace);

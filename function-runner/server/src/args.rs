@@ -18,6 +18,9 @@ use crate::{runtimes, service, source, worker};
 /// The longest that what is under way for a resource may go on when its apply is stopped.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// How many threads there may be for what waits for files: as many as Tokio has by itself.
+const FOR_FILES: usize = 512;
+
 /// What every Spec may have at most.
 const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
@@ -134,8 +137,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
-    /// How much the Specs, plans and states of plans and applies that are worked on may have together, in MiB, those of calls with
-    /// less than 1 MiB aside; as much again waits for a while, and others are refused as busy
+    /// How much the Specs, plans and states of plans, applies and looks at health that are worked on may have together, in MiB, those
+    /// of calls with less than 1 MiB aside; as much again waits for a while, and others are refused as busy
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 
@@ -182,6 +185,12 @@ impl LimitArgs {
     /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
     pub(crate) fn gitops_processes(&self) -> usize {
         2 * self.max_gitops_requests as usize
+    }
+
+    /// How many threads there may be that wait. Each call may have one while it computes (`aside`), and would wait for ever where
+    /// none is left for what it waits for: files, and GitOps repositories, whose servers may hang.
+    pub(crate) fn waiting_threads(&self) -> usize {
+        FOR_FILES + self.max_calls as usize + self.gitops_processes()
     }
 
     /// What all runs together are bound by.
@@ -375,6 +384,16 @@ mod tests {
         // Every run would fetch all of it anew.
         bounds(&["--cache-days=0"]).unwrap_err();
         bounds(&["--cache-mib=0"]).unwrap_err();
+    }
+
+    #[test]
+    fn repositories_that_hang_leave_threads_to_calls_and_files() {
+        for requests in ["1", "16", "512"] {
+            let args = parse(&["--max-gitops-requests", requests, "--max-calls=100"]).unwrap().limits;
+            // Slow ones aside, of which there may be as many again.
+            let hang = 2 * requests.parse::<usize>().unwrap();
+            assert!(args.waiting_threads() >= hang + 100 + FOR_FILES, "{requests}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::time::Duration;
 use stoa_git::cache::{Bounds, Folders};
 use tokio_util::sync::CancellationToken;
 
+use crate::runtimes::COPIES;
+
 /// More runners than this never share a directory.
 const MOST: u32 = 64;
 /// Only this user of the machine comes to what is in a folder.
@@ -82,16 +84,22 @@ fn make_own(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWN).create(folder)
 }
 
-/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched of a source
-/// room is made for it besides ([`crate::source::Sources`]).
+/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched
+/// room is made for it besides (`crate::source::disk`).
 const EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// Removes what is not to be kept any more, now and from time to time.
-pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, ended: CancellationToken) {
+/// Removes what is not to be kept any more, now and from time to time, and what a process left in the copy of a repository that
+/// came to no end there: none is at work for as `long`.
+pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, long: Duration, ended: CancellationToken) {
     let sweep = async {
         loop {
             let folders = folders.clone();
-            match tokio::task::spawn_blocking(move || folders.sweep(bounds)).await {
+            let swept = tokio::task::spawn_blocking(move || {
+                let abandoned = folders.remove_abandoned(COPIES, long);
+                let swept = folders.sweep(bounds);
+                abandoned.and(swept)
+            });
+            match swept.await {
                 Ok(Ok(0)) => {}
                 Ok(Ok(removed)) => tracing::info!(removed, "caches that nobody used went"),
                 Ok(Err(error)) => tracing::warn!(%error, "caches that nobody uses cannot be removed"),
@@ -158,7 +166,7 @@ mod tests {
         let (folders, ended) = (Folders::new(root.path().to_owned()), CancellationToken::new());
         fs::create_dir_all(&folder).unwrap();
         let bounds = Bounds { unused: Duration::ZERO, bytes: 0 };
-        let sweeping = tokio::spawn(keep_sweeping(folders, bounds, ended.clone()));
+        let sweeping = tokio::spawn(keep_sweeping(folders, bounds, EVERY, ended.clone()));
         for _ in 0..3 {
             let gone = async {
                 while folder.exists() {
@@ -168,6 +176,30 @@ mod tests {
             tokio::time::timeout(2 * EVERY, gone).await.unwrap();
             fs::create_dir_all(&folder).unwrap();
         }
+        ended.cancel();
+        sweeping.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_process_left_in_a_copy_goes_while_others_use_that() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, ended) = (Folders::new(root.path().to_owned()), CancellationToken::new());
+        let used = folders.take(COPIES, "a");
+        let packs = used.path().join("copy/objects/pack");
+        fs::create_dir_all(&packs).unwrap();
+        let left = packs.join("pack_git2_a8WyPd");
+        fs::write(&left, "half").unwrap();
+        let an_hour_ago = std::time::SystemTime::now() - Duration::from_secs(60 * 60);
+        File::options().write(true).open(&left).unwrap().set_modified(an_hour_ago).unwrap();
+        let bounds = Bounds { unused: Duration::MAX, bytes: u64::MAX };
+        let sweeping = tokio::spawn(keep_sweeping(folders, bounds, Duration::from_secs(60), ended.clone()));
+        let gone = async {
+            while left.exists() {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        };
+        tokio::time::timeout(2 * EVERY, gone).await.unwrap();
+        assert!(packs.exists());
         ended.cancel();
         sweeping.await.unwrap();
     }

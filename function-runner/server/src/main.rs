@@ -30,9 +30,6 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
 
-/// How many threads there may be for what waits for GitOps repositories and files: as many as Tokio has by itself.
-const WAITED_FOR: usize = 512;
-
 fn main() -> anyhow::Result<()> {
     if let Some(worker) = worker::arguments() {
         return worker.serve();
@@ -46,8 +43,7 @@ fn main() -> anyhow::Result<()> {
     timeouts.context("libgit2 takes no timeouts")?;
     // Two crates in the build bring a TLS provider each; this is the one that is meant.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Each call may have a thread while it computes (`aside`), and would wait for ever where none is left for what it waits for.
-    let threads = WAITED_FOR + args.limits.max_calls as usize;
+    let threads = args.limits.waiting_threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
     let served = runtime.block_on(serve::serve(args));
     // A Git server that does not answer must not hold up the end.

@@ -21,6 +21,9 @@ use crate::local::LocalRepositories;
 use crate::source::{self, Readers, WorkspaceRepository};
 use tonic::Code;
 
+/// Which folders the copies of GitOps repositories are among those of the runner.
+pub(crate) const COPIES: &str = "gitops";
+
 /// Makes the runtime of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtimes {
@@ -233,7 +236,11 @@ impl Runtimes {
             credentials: workspace.credentials.clone(),
             organization: run.owner.organization.clone(),
         };
-        let cache = self.caches.take("gitops", &source::cache_name(&repository));
+        let (name, organization) = (source::cache_name(&repository), &repository.organization);
+        let (cache, removed) = self.caches.take_up_to(COPIES, &name, organization, source::MOST_OF_A_CACHE);
+        if let Err(error) = removed {
+            tracing::warn!(%error, "the copy of a repository that has grown too large cannot be removed");
+        }
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
@@ -242,8 +249,8 @@ impl Runtimes {
             cache: cache.clone(),
             run,
         };
-        let connect = Arc::new(WorkspaceRepository::new(repository, cache, self.readers.clone()));
-        let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
+        let remotes = Arc::new(WorkspaceRepository::new(repository, cache, self.caches.clone(), self.readers.clone()));
+        let runtime = GitOpsRuntime::new(config, remotes).map_err(|err| Failure::runtime(&err))?;
         Ok(runtime.limited(&self.limits.gitops))
     }
 

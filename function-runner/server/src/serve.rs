@@ -61,7 +61,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let bounds = args.cache.of_folders();
     let caches = Folders::new(cache.until_the_end()).of_at_most(bounds.bytes);
-    tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, ended.clone()));
+    let errands = args.sources.of_errands();
+    tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, errands.limits.time, ended.clone()));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<FunctionRunnerServer<Service>>().await;
     if let Some(listen) = args.health_listen {
@@ -70,7 +71,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
     let workers = pool.start().await?;
     let local = LocalRepositories::below(args.local_repositories.clone());
-    let errands = Errands::new(args.sources.of_errands()).context("starting processes for sources")?;
+    let errands = Errands::new(errands).context("starting processes for sources")?;
     let readers = Readers::new(errands, args.sources.source_processes as usize, local.folders());
     // Whoever has one has its turn, too, which organizations share.
     let of_repositories = readers.others(args.limits.gitops_processes(), Most::All);

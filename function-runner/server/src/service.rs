@@ -37,7 +37,7 @@ use crate::source::Sources;
 /// How many events may wait for a caller that reads slowly.
 const EVENTS_AHEAD: usize = 64;
 
-/// A plan or an apply of less takes no room among large ones, in bytes.
+/// A call that is given less takes no room among large ones, in bytes.
 const LARGE: usize = 1 << 20;
 
 /// How long a large one waits for its turn before it is busy here.
@@ -53,7 +53,7 @@ pub(crate) struct Limits {
     pub(crate) parallelism: u32,
     /// Calls.
     pub(crate) calls: u32,
-    /// What large plans and applies are given, all together, in MiB.
+    /// What large plans, applies and looks at health are given, all together, in MiB.
     pub(crate) calls_mib: u32,
     /// How long one resource may take.
     pub(crate) resource_timeout: Duration,
@@ -88,9 +88,9 @@ pub(crate) struct Service {
     limits: Limits,
     /// A place for each call that may be worked on, for minutes as a rule.
     places: Room,
-    /// Room for what large plans and applies are given, in MiB. One may need half of it by default.
+    /// Room for what large calls are given, in MiB. One may need half of it by default.
     room: Room,
-    /// As much again for what waits for it, since that is in memory, too.
+    /// As much again for what waits for it, since that is in memory, too; one that is large may have half as much beside.
     waiting: Room,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
@@ -158,7 +158,7 @@ impl Service {
         })
     }
 
-    /// Room for a plan or an apply of an organization that is given so many bytes, for as long as it is kept. One that is larger
+    /// Room for a call of an organization that is given so many bytes, for as long as it is kept. One that is larger
     /// than all of it has all of it. Organizations have their turns, those first that have least.
     ///
     /// # Errors
@@ -173,18 +173,16 @@ impl Service {
         let mib = bytes.div_ceil(LARGE).min(most as usize);
         let busy = || {
             let whom = if self.room.of(organization) > 0 { format!(" for {organization}") } else { String::new() };
-            let message =
-                format!("of {most} MiB for large plans and applies there are not {mib} free{whom}; try again");
+            let message = format!("of {most} MiB for large calls there are not {mib} free{whom}; try again");
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         };
         if let Some(room) = self.room.try_take(organization, mib) {
             return Ok(Some(room));
         }
-        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free.
-        let waits = match self.waiting.of(organization) {
-            0 => mib.min(self.waiting.free().max(1)),
-            _ => mib,
-        };
+        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free,
+        // if that is half of it, so that what waits has no more than half as much beside.
+        let free = self.waiting.free();
+        let waits = if self.waiting.of(organization) == 0 && free >= mib.div_ceil(2) { mib.min(free) } else { mib };
         let _waiting = self.waiting.try_take(organization, waits).ok_or_else(busy)?;
         let turn = tokio::time::timeout(TURN, self.room.take(organization, mib));
         match self.shutdown.run_until_cancelled(turn).await {
@@ -252,18 +250,25 @@ impl Service {
         aside(work).await
     }
 
-    async fn health(&self, request: HealthRequest) -> Result<HealthResponse, Failure> {
+    /// Looks how a stack fares, of which there may be as much on record as a plan is given.
+    async fn health(&self, request: HealthRequest, place: Taken) -> Result<HealthResponse, Failure> {
+        let runtimes = self.runtimes.clone();
         let target = required(request.target, "target")?;
-        let state = convert::state(&request.state)?;
-        if state.resources.is_empty() && state.open.is_empty() {
-            return Ok(HealthResponse::default());
-        }
-        let runtime = self.runtimes.of(&target, &Spec::default(), &state).await?;
-        let found = stoa_apply::unhealthy(&*runtime, &state).await.map_err(|err| Failure::runtime(&err))?;
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let (total, unhealthy) = (count(state.resources.len()), count(found.len()));
-        let example = |of: stoa_apply::Unhealthy| Unhealthy { id: of.id.0, message: of.message };
-        Ok(HealthResponse { total, unhealthy, examples: found.into_iter().take(EXAMPLES).map(example).collect() })
+        let room = self.room(&target.organization, size(&[], &request.state)).await?;
+        let work = async move {
+            let _taken = (place, room);
+            let state = convert::state(&request.state)?;
+            if state.resources.is_empty() && state.open.is_empty() {
+                return Ok(HealthResponse::default());
+            }
+            let runtime = runtimes.of(&target, &Spec::default(), &state).await?;
+            let found = stoa_apply::unhealthy(&*runtime, &state).await.map_err(|err| Failure::runtime(&err))?;
+            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let (total, unhealthy) = (count(state.resources.len()), count(found.len()));
+            let example = |of: stoa_apply::Unhealthy| Unhealthy { id: of.id.0, message: of.message };
+            Ok(HealthResponse { total, unhealthy, examples: found.into_iter().take(EXAMPLES).map(example).collect() })
+        };
+        aside(Box::pin(work)).await
     }
 }
 
@@ -326,7 +331,7 @@ impl FunctionRunner for Service {
         let target = request.target.clone().unwrap_or_default();
         let span = tracing::info_span!("Health", organization = target.organization, stack = target.stack);
         let call = Call { method: "Health", organization: target.organization, span };
-        Box::pin(self.call(call, Service::health(self, request))).await
+        self.call_in_place(call, |place| Service::health(self, request, place)).await
     }
 
     async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
@@ -448,7 +453,7 @@ mod tests {
 
     use prost::Message as _;
     use stoa_git::cache::Folders;
-    use stoa_proto::Problem;
+    use stoa_proto::{Problem, Target};
     use stoa_workers::Pool;
     use tokio::time::timeout;
 
@@ -489,8 +494,17 @@ mod tests {
         for fits in [MIB, MIB - 1, 0] {
             assert_eq!(code(fits).await.code(), Code::InvalidArgument, "{fits}: there is room, and no target");
         }
+        let health = async |bytes: usize| {
+            let resource = vec![b' '; bytes].into();
+            let state = vec![StateEntry { resource, ..StateEntry::default() }];
+            let request = HealthRequest { target: Some(Target::default()), state };
+            FunctionRunner::health(&service, Request::new(request)).await.unwrap_err().code()
+        };
+        assert_eq!(health(MIB + 1).await, Code::ResourceExhausted);
+        assert_eq!(health(MIB - 1).await, Code::InvalidArgument, "nothing of it is on record");
         drop(first);
         assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "it has been given back");
+        assert_eq!(health(MIB + 1).await, Code::InvalidArgument);
         let all = service.room("a", 100 * MIB).await.unwrap();
         service.room("b", MIB).await.unwrap_err();
         drop(all);
@@ -551,8 +565,15 @@ mod tests {
         let small = small.await.unwrap();
         assert!(timeout(short, &mut large).await.is_err(), "not all is free");
         drop(small);
-        let _all = large.await.unwrap();
+        let all = large.await.unwrap();
         assert_eq!(service.room.of("c"), 4);
+
+        // So it is only where half of what may wait is free.
+        let mut waiting = Box::pin(service.room("d", 3 * MIB));
+        assert!(timeout(short, &mut waiting).await.is_err(), "it waits");
+        let refused = timeout(short, service.room("e", 4 * MIB)).await.expect("too much would be in memory");
+        assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
+        drop(all);
     }
 
     #[test]

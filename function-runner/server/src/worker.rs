@@ -127,6 +127,11 @@ fn read_for_servers() -> Vec<PathBuf> {
     READ_FOR_SERVERS.iter().map(PathBuf::from).chain(of_home.into_iter().chain(others).flatten()).collect()
 }
 
+/// What is read beside the copy of a repository: the settings of the user, and where this is on the earth.
+pub(crate) fn read_for_copies() -> Vec<PathBuf> {
+    read_for_servers().into_iter().chain([PathBuf::from("/etc/localtime")]).collect()
+}
+
 /// What a worker has of the environment: nothing, but for tests.
 pub(crate) fn environment() -> Vec<(OsString, OsString)> {
     #[cfg(debug_assertions)]

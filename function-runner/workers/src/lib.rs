@@ -5,7 +5,7 @@
 //! it is, `process` is one worker as the pool sees it, `sandbox` what a worker gives up before it reads its first job.
 //!
 //! What needs servers gets a process of its own ([`Errands`]), which has one folder to write to and is gone when whoever began
-//! it wants no more.
+//! it wants no more, or at its [`Fence`].
 //!
 //! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next one finds another
 //! worker.
@@ -14,6 +14,7 @@
 //! outlives the process that started it.
 
 mod errands;
+mod fence;
 mod frame;
 mod metrics;
 mod pool;
@@ -23,6 +24,7 @@ pub mod sandbox;
 pub mod worker;
 
 pub use errands::{Errand, ErrandConfig, Errands};
+pub use fence::Fence;
 pub use metrics::PoolMetrics;
 pub use pool::{Pending, Pool, PoolConfig, Running};
 pub use process::{Failed, Fault, Limits, More, StartError, Tell};

@@ -8,8 +8,8 @@ use std::io;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
-    path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use seccompiler::{
@@ -151,13 +151,25 @@ fn no_paths() -> bool {
 
 /// Keeps the thread from opening anything but a few paths; says whether the kernel does that.
 fn few_paths(servers: &Servers) -> bool {
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let restricted = Ruleset::default()
+    let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V7))
-        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)))
+        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)));
+    restrict(rules, std::slice::from_ref(&servers.folder), &servers.reads)
+}
+
+/// Keeps this thread, and those that it starts from now on, from opening anything but some folders with all that is below, and
+/// paths that it only reads; says whether the kernel does that. Whatever leads out of the folders, such as a link that others
+/// made there, leads nowhere. Nothing else is given up, and that cannot be had back.
+pub fn keep_to(folders: &[PathBuf], reads: &[PathBuf]) -> bool {
+    restrict(Ruleset::default().handle_access(AccessFs::from_all(ABI::V7)), folders, reads)
+}
+
+fn restrict(rules: Result<Ruleset, RulesetError>, folders: &[PathBuf], reads: &[PathBuf]) -> bool {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let restricted = rules
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.add_rules(path_beneath_rules(&servers.reads, read)))
-        .and_then(|rules| rules.add_rules(path_beneath_rules([&servers.folder], AccessFs::from_all(ABI::V7))))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(reads, read)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(folders, AccessFs::from_all(ABI::V7))))
         .and_then(|rules| rules.restrict_self());
     restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
 }
@@ -384,6 +396,35 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         if is_there(found.0, "landlock") {
             assert_eq!((found.1, found.2), ([None; 5], [Some(ErrorKind::PermissionDenied); 4]));
+        }
+    }
+
+    #[test]
+    fn thread_that_is_kept_to_a_folder_follows_no_link_out_of_it() {
+        let root = std::env::temp_dir().join(format!("stoa-kept-{}", std::process::id()));
+        let (folder, other) = (root.join("folder"), root.join("other"));
+        for folder in [&folder, &other] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("there"), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(&other, folder.join("link")).unwrap();
+        let link = folder.join("link/there");
+        let of_thread = link.clone();
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = apart(move || {
+            let mut child = child;
+            let kept = keep_to(std::slice::from_ref(&folder), &[]);
+            let read = |path: PathBuf| std::fs::read(path).err().map(|err| err.kind());
+            let (own, linked) = (read(folder.join("there")), read(of_thread));
+            // What is done besides is done as ever.
+            child.kill().unwrap();
+            child.wait().unwrap();
+            (kept, own, linked)
+        });
+        assert!(std::fs::read(link).is_ok(), "other threads are not kept to it");
+        std::fs::remove_dir_all(&root).unwrap();
+        if is_there(found.0, "landlock") {
+            assert_eq!((found.1, found.2), (None, Some(ErrorKind::PermissionDenied)));
         }
     }
 

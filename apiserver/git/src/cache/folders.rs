@@ -125,12 +125,39 @@ impl Folders {
 
     /// The same for somebody whose use is [counted](Self::used_by): of several who have it at once, the first.
     pub fn take_for(&self, kind: &str, name: &str, user: &str) -> Kept {
+        self.take_or_begin(kind, name, user, |_| ())
+    }
+
+    /// The same, after which there is nothing in it where it had more than so many bytes when it was looked at last, and
+    /// nobody else has it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed: it is as it was then, and taken all the same.
+    pub fn take_up_to(&self, kind: &str, name: &str, user: &str, most: u64) -> (Kept, io::Result<()>) {
+        let mut removed = Ok(());
+        let kept = self.take_or_begin(kind, name, user, |path| {
+            if self.sizes().get(path).is_some_and(|size| size.bytes > most) {
+                removed = take_away(path).map(|gone| {
+                    self.sizes().remove(path);
+                    // Nobody waits until all of it has gone.
+                    std::thread::spawn(move || drop(gone));
+                });
+            }
+        });
+        let is_absent = removed.as_ref().is_err_and(is_absent);
+        (kept, if is_absent { Ok(()) } else { removed })
+    }
+
+    /// A folder, of which something is done if nobody else has it.
+    fn take_or_begin(&self, kind: &str, name: &str, user: &str, begin: impl FnOnce(&Path)) -> Kept {
         let path = self.path(kind, name);
         let mut in_use = self.in_use();
         if let Some(used) = in_use.get(&path).and_then(Weak::upgrade) {
             return Kept(used);
         }
         in_use.retain(|_, used| used.strong_count() > 0);
+        begin(&path);
         // A process that is killed notes nothing when it ends.
         use_now(&path);
         let used = Arc::new(Used { path: path.clone(), user: user.to_owned() });
@@ -151,6 +178,21 @@ impl Folders {
         let _making = self.making_room();
         self.note(&candidates, began);
         self.shrink(candidates, bounds).map(|(removed, _)| removed)
+    }
+
+    /// Removes objects and packs that came to no end, and that nobody has written to for so long, of the bare repositories that
+    /// are right in the folders of a kind. Others may be at work there meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When a folder cannot be read or a file not removed.
+    pub fn remove_abandoned(&self, kind: &str, unchanged: Duration) -> io::Result<()> {
+        for folder in folders_if_there(&self.root.join(kind))? {
+            for repository in folders_if_there(&folder)? {
+                super::remove_abandoned(&repository, unchanged)?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks how many bytes a folder has, and notes it; none where it is not there.
@@ -305,6 +347,14 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// The same of a folder that may be gone.
+fn folders_if_there(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match folders_in(folder) {
+        Err(err) if is_absent(&err) => Ok(Vec::new()),
+        folders => folders,
+    }
+}
+
 /// About how many bytes a folder takes, with all that is in it. Somebody may be at work there.
 fn size(folder: &Path) -> io::Result<u64> {
     let entries = match fs::read_dir(folder) {
@@ -457,6 +507,31 @@ mod tests {
     }
 
     #[test]
+    fn folder_with_too_much_begins_anew_once_nobody_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = made(root.path(), &[0, 1]);
+        let take = |name: &str| {
+            let (kept, removed) = folders.take_up_to("git", name, "a", 50 << 10);
+            removed.unwrap();
+            kept
+        };
+        let used = take("0");
+        assert!(used.path().exists(), "nobody has looked");
+        folders.measure(&used).unwrap();
+        assert!(take("0").path().exists(), "somebody has it");
+        drop(used);
+        let again = take("0");
+        assert!(!again.path().exists() && folders.size_of(&again) == 0);
+        drop(take("1"));
+        folders.sweep(WEEK).unwrap();
+        let small = folders.take_up_to("git", "1", "a", 1 << 20);
+        assert!(small.1.is_ok() && small.0.path().exists());
+        std::fs::remove_dir_all(small.0.path()).unwrap();
+        drop(small);
+        assert!(!take("1").path().exists(), "it had gone already");
+    }
+
+    #[test]
     fn folder_that_was_used_since_it_was_looked_at_stays() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[8]);
@@ -476,6 +551,29 @@ mod tests {
         let (removed, bytes) = folders.shrink(candidates, Bounds { bytes: 300 << 10, ..WEEK }).unwrap();
         assert_eq!((removed, left(root.path())), (0, vec!["0".to_owned(), "1".to_owned()]));
         assert_eq!(folders.sizes().values().map(|size| size.bytes).sum::<u64>(), bytes);
+    }
+
+    #[test]
+    fn what_was_abandoned_in_repositories_goes_and_all_else_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = Folders::new(root.path().to_owned());
+        folders.remove_abandoned("copies", DAY).unwrap();
+        let at = |repository: &str, name: &str, days: u32| {
+            let packs = root.path().join(repository).join("objects/pack");
+            fs::create_dir_all(&packs).unwrap();
+            let path = packs.join(name);
+            fs::write(&path, "half").unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+            path
+        };
+        let abandoned = [at("copies/a/one", "pack_git2_x3Qs0k", 2), at("copies/b/two", "pack_git2_a8WyPd", 3)];
+        let kept = [
+            at("copies/a/one", "pack_git2_b9XzQe", 0),
+            at("copies/a/one", "pack-1.pack", 2),
+            at("others/a/one", "pack_git2_x3Qs0k", 2),
+        ];
+        folders.remove_abandoned("copies", DAY).unwrap();
+        assert!(kept.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
     }
 
     #[test]

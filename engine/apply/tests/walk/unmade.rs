@@ -20,7 +20,7 @@ async fn a_namespace_that_is_not_there_and_that_nothing_makes_is_told() {
     let told = "namespace shop is not there, and the Spec does not make it: unless something else does first, to apply";
     assert_eq!(planned.notes, [format!("{told} {named} and 2 more fails")]);
     let why = planned.plan.actions[0].unverified.as_deref();
-    assert_eq!(why, Some("namespace shop is not there yet, and the Spec does not make it"));
+    assert_eq!(why, Some("there is no namespace shop yet, and the Spec does not make it"));
     assert!(planned.table.contains("the Spec does not make it"), "{}", planned.table);
 }
 
@@ -33,5 +33,5 @@ async fn a_namespace_that_the_spec_makes_and_one_that_is_there_are_not_told() {
     let planned = stack.plan(&wanted).await.unwrap();
     assert_eq!(planned.notes, [""; 0]);
     let why: Vec<_> = planned.plan.actions.iter().filter_map(|planned| planned.unverified.as_deref()).collect();
-    assert_eq!(why, ["namespace shop is not there yet"]);
+    assert_eq!(why, ["there is no namespace shop yet"]);
 }

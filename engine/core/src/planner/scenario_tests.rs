@@ -269,6 +269,7 @@ fn a_preview_decides_between_update_replace_and_nothing() {
     let same = action(Preview::Contested(object(json!({"a": "1"})), vec![conflict]));
     assert_eq!((same.action, same.taken), (Action::Unchanged, vec![]));
     let unsure = action(Preview::Unverified("away".to_owned()));
+    assert_eq!(action(Preview::MissingNamespace("away".to_owned())), unsure);
     assert_eq!((unsure.action, unsure.unverified.as_deref()), (Action::Update, Some("away")));
 }
 

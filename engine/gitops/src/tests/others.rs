@@ -271,9 +271,9 @@ async fn nobody_reads_the_branch_of_another_who_shares_a_copy_and_a_name() {
     repository.reference("refs/heads/other", theirs, true, "theirs").unwrap();
     repository.reference("refs/heads/main", main, true, "as before").unwrap();
     let copies = Folders::new(bed.directory.path().to_owned()).take("caches", "fresh");
-    let at = |branch: &str, connect: Arc<dyn Connect>| {
+    let at = |branch: &str, remotes: Arc<dyn Remotes>| {
         let config = GitOpsConfig { branch: branch.to_owned(), cache: copies.clone(), ..bed.config("look") };
-        GitOpsRuntime::new(config, connect).unwrap()
+        GitOpsRuntime::new(config, remotes).unwrap()
     };
     let other = at("other", Arc::new(Anonymous));
     let place = Arc::clone(&other.place);

@@ -181,12 +181,8 @@ async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
 #[derive(Debug)]
 struct Cut(fn(String) -> Unreached);
 
-impl Connect for Cut {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Cut {
+    fn shown(&self) -> Credentials {
         Credentials::default()
     }
 
@@ -205,25 +201,63 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
         let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
         assert_eq!(told(runtime.read(&[]).await), expected);
         apply(&runtime, &config_map("a", "1")).await;
-        assert_eq!(told(runtime.finish(&Grant::unlimited()).await), expected);
+        let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+        assert!(!failed.is_unanswered(), "the branch was not even found: {failed:?}");
+        assert_eq!((failed.is_retryable(), failed.to_string()), expected);
     }
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_grant_is_over() {
+    for bed in Bed::both() {
+        let runtime = bed.run("u-1");
+        apply(&runtime, &config_map("a", "1")).await;
+        let failed = runtime.finish(&Grant::until(tokio::time::Instant::now())).await.unwrap_err();
+        assert!(failed.is_retryable() && !failed.is_unanswered(), "{failed:?}");
+        assert!(bed.log().is_empty());
+    }
+}
+
+/// Pushes, and reaches a limit while it hears what came of that.
+#[derive(Debug)]
+struct CutAfterwards;
+
+impl Remotes for CutAfterwards {
+    fn shown(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, copy: &Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        let reached = reach(&Anonymous, copy, request, grant);
+        match request.task {
+            Task::List | Task::Fetch { .. } => reached,
+            Task::Push { .. } => Err(Unreached::TooLarge("it takes too much".to_owned()).in_doubt()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_push_whose_answer_takes_too_much_may_have_arrived() {
+    let bed = Bed::remote();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(CutAfterwards)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert!(failed.is_retryable() && failed.is_unanswered(), "{failed:?}");
+    assert_eq!(finish(&runtime).await, Some(bed.log()[0]), "the next try finds it");
+    assert_eq!(bed.log().len(), 1);
 }
 
 /// Reaches servers when the time for it is over, as far as is known there.
 #[derive(Debug)]
 struct Late;
 
-impl Connect for Late {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        git2::RemoteCallbacks::new()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Late {
+    fn shown(&self) -> Credentials {
         Credentials::default()
     }
 
     fn reach(&self, copy: &Repository, request: &Request, _: &Grant) -> Result<Reached, Unreached> {
-        reach(self, copy, request, &Grant::until(tokio::time::Instant::now()))
+        reach(&Anonymous, copy, request, &Grant::until(tokio::time::Instant::now()))
     }
 }
 
@@ -238,16 +272,22 @@ async fn a_push_that_is_too_late_to_begin_has_done_nothing_and_is_tried_again() 
 }
 
 #[tokio::test]
-async fn a_file_that_is_larger_than_an_object_is_not_read() {
+async fn a_file_that_is_larger_than_an_object_is_not_read_and_no_object_as_one_that_is_spoilt() {
     for bed in Bed::both() {
         let first = bed.run("u-0");
+        let prior = apply(&first, &config_map("a", "1")).await;
         apply(&first, &config_map("c", "1")).await;
         finish(&first).await;
         bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
-        let desired = config_map("a", "1");
-        let read = bed.run("u-1").read(&[ReadRequest { desired: Some(&desired), prior: None }]).await;
-        let (retryable, message) = told(read);
-        assert!(!retryable && message.ends_with("has more than 16 MiB"), "{message}");
+        let [large, other] = ["a", "c"].map(|name| config_map(name, "1"));
+        let request = |desired| ReadRequest { desired: Some(desired), prior: None };
+        let mut read = bed.run("u-1").read(&[request(&large), request(&other)]).await.unwrap();
+        assert!(matches!(&read[1], Ok(Live::Present(_))), "it has nothing to do with the other: {read:?}");
+        let (retryable, message) = told(read.remove(0));
+        assert_eq!((retryable, message.as_str()), (false, "dev/shop/configmap-a.yaml has more than 16 MiB"));
+        let recorded = ReadRequest { desired: Some(&large), prior: Some(&prior) };
+        let read = bed.run("u-1").read(&[recorded]).await.unwrap();
+        assert!(matches!(&read[0], Ok(Live::Present(_))), "it can be written anew: {read:?}");
         // Nor is one written.
         let runtime = bed.run("u-2");
         apply(&runtime, &config_map("b", &"x".repeat(17 << 20))).await;

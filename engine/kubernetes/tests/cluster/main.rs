@@ -218,7 +218,7 @@ async fn what_needs_a_namespace_that_is_not_there_is_unverified() {
         resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}));
     let request = ApplyRequest::new(&desired, None);
     let preview = bed.runtime.preview(&request, None).await.unwrap();
-    let unverified = Preview::Unverified(format!("namespace {namespace} is not in cluster main yet"));
+    let unverified = Preview::MissingNamespace(format!("namespace {namespace} is not in cluster main yet"));
     assert_eq!(preview, unverified);
     // What the fields may be is known without it.
     assert_eq!(bed.runtime.preview(&request, None).await.unwrap(), unverified);

@@ -217,7 +217,7 @@ impl Runtime for FakeRuntime {
         check(request.desired)?;
         let namespace = ObjectRef::of(&request.desired.attributes).map(|object| object.namespace).unwrap_or_default();
         if self.cloud.lock().lacking.contains(&namespace) {
-            return Ok(Preview::Unverified(format!("namespace {namespace} is not there yet")));
+            return Ok(Preview::MissingNamespace(format!("there is no namespace {namespace} yet")));
         }
         let merged = self.cloud.merged(&self.owner, request.desired);
         let conflicts = self.taken(request, &merged)?;

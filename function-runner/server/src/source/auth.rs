@@ -3,11 +3,10 @@
 use git2::RemoteCallbacks;
 use stoa_git::Credentials;
 use stoa_proto::Source;
-use stoa_runtime_gitops::Connect;
 
 use super::authorities;
 
-/// The credentials of a repository, as a runtime that reaches it wants them.
+/// The credentials of a repository, as whoever connects to its server wants them.
 #[derive(Clone, Debug)]
 pub(super) struct Authenticated {
     remote: String,
@@ -21,18 +20,17 @@ impl Authenticated {
         let has_authority = has_authority(source);
         Self { remote: source.remote.clone(), credentials: credentials(source), has_authority }
     }
-}
 
-impl Connect for Authenticated {
-    fn callbacks(&self) -> RemoteCallbacks<'_> {
+    pub(super) fn callbacks(&self) -> RemoteCallbacks<'_> {
         self.credentials.callbacks(&self.remote)
     }
 
-    fn credentials(&self) -> Credentials {
+    pub(super) fn credentials(&self) -> Credentials {
         self.credentials.clone()
     }
 
-    fn before(&self, address: &[u8]) {
+    /// Makes ready what is needed to connect to a server, by its URL as Git's settings have it.
+    pub(super) fn before(&self, address: &[u8]) {
         authorities::ready_for(address, self.has_authority);
     }
 }

@@ -139,7 +139,8 @@ impl Job {
             return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
         };
         if let Question::Reach(asked) = question {
-            return Answer::of(Ok(Reply::Reached(repositories::reach(&path, &source, asked, progress))), false);
+            let (told, has_fetched) = repositories::reach(&path, &source, asked, !lacks_room, progress);
+            return Answer { has_fetched, ..Answer::of(Ok(Reply::Reached(told)), false) };
         }
         match Cache::open(&path, source, most_strays as usize, with_strays) {
             Ok(mut cache) => {

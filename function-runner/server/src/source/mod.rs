@@ -15,6 +15,7 @@
 mod auth;
 pub(crate) mod authorities;
 mod content;
+mod disk;
 mod error;
 mod job;
 mod logged;
@@ -33,10 +34,11 @@ use std::path::Path;
 
 use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Remote, Repository};
 use sha2::{Digest as _, Sha256};
+use stoa_git::fetch::Bound;
 use stoa_proto::Source;
 use tonic::Code;
 
-use crate::failure::{Failure, reason, size};
+use crate::failure::{Failure, reason};
 pub(crate) use content::{Content, SourceFile};
 pub(crate) use job::work;
 pub(crate) use readers::Readers;
@@ -46,15 +48,13 @@ pub(crate) use sources::{Place, Sources};
 use strays::Strays;
 pub(crate) use wire::Files;
 
-/// The largest pack that is received, in bytes, and the most objects that it may have.
-const MOST_BYTES: usize = 4 << 30;
-const MOST_OBJECTS: usize = 20_000_000;
 /// The largest file of a cache, in bytes, however it comes about.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
 
 /// The most that a cache has after a call, in bytes: the largest pack with what leads to its objects, and some that came later.
-/// libgit2 removes nothing that is of no use any more, so one with more is made anew.
-const MOST_OF_A_CACHE: u64 = 6 << 30;
+/// libgit2 removes nothing that is of no use any more, so one with more is made anew. So is the copy of a GitOps repository, once
+/// nobody is at work there.
+pub(crate) const MOST_OF_A_CACHE: u64 = 6 << 30;
 
 /// The most that is told of a source at once, in bytes: files of 64 MiB, with their paths.
 pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
@@ -290,8 +290,7 @@ impl Cache {
         if self.has_room {
             return Ok(());
         }
-        let message = "what is kept of the organization's sources that are in use takes more than its share; try again";
-        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, message))
+        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, disk::LACKS_ROOM))
     }
 
     /// Asks for a commit that no ref leads to, which may be anybody's.
@@ -334,26 +333,20 @@ impl Cache {
     /// Fetches into a repository. What is more than a source may have is not received to its end.
     fn fetch_into(&self, repository: &Repository, refspecs: &[&str]) -> Result<(), Unfetched> {
         self.has_fetched.set(true);
-        let (has_begun, is_over) = (Cell::new(false), Cell::new(false));
+        let bound = Bound::default();
         let mut callbacks = auth::callbacks(&self.source);
-        callbacks.transfer_progress(|progress| {
-            has_begun.set(true);
-            is_over.set(progress.received_bytes() > MOST_BYTES || progress.total_objects() > MOST_OBJECTS);
-            !is_over.get()
-        });
+        bound.watch(&mut callbacks);
         let mut options = FetchOptions::new();
         options.remote_callbacks(callbacks);
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         options.follow_redirects(auth::credentials(&self.source).redirects());
         let fetched =
             self.remote_of(repository).and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
-        fetched.map_err(|err| Unfetched { err, has_begun: has_begun.get(), is_over: is_over.get() })
+        fetched.map_err(|err| Unfetched { err, has_begun: bound.has_begun(), is_over: bound.is_over() })
     }
 
     fn too_large(&self) -> Failure {
-        let message =
-            format!("{} has more than {} or {MOST_OBJECTS} objects to fetch", self.remote(), size(MOST_BYTES as u64));
-        Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message)
+        Failure::new(Code::InvalidArgument, reason::TOO_LARGE, Bound::told(&self.source.remote))
     }
 
     /// The remote, which may be connected to.

@@ -1,38 +1,46 @@
 //! The repositories of GitOps workspaces: what their servers send is heard in processes, too.
 //!
 //! [`Repository`] has such a process do what the runtime wants to be done at a server, and [`reach`] is what does it there. What
-//! was fetched is read by the runtime itself.
+//! was fetched is read by the runtime itself, on threads that are kept to the copy: a process that was taken over may leave
+//! anything there, such as links.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use git2::{ErrorClass, ErrorCode, Oid};
 use prost::Message as _;
 use rustix::time::ClockId;
 use stoa_git::Credentials;
-use stoa_git::cache::{Kept, remove_abandoned};
+use stoa_git::cache::{Folders, Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
-use stoa_runtime_gitops::{Connect, Reached, Request, Task, Unreached};
+use stoa_runtime_gitops::{Connect, Reached, Remotes, Request, Task, Unreached};
+use stoa_workers::Fence;
+use stoa_workers::sandbox::keep_to;
 use stoa_workers::worker::Progress;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::auth::Authenticated;
-use super::error;
+use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Job, Question, Reply};
 use super::readers::{Readers, Unanswered};
+use super::{MOST_OF_A_CACHE, error};
 use crate::failure::{Failure, reason};
+use crate::worker;
 
 /// The repository of a workspace, as its runtime reaches it.
 #[derive(Clone)]
 pub(crate) struct Repository {
     authenticated: Authenticated,
     source: Source,
-    /// The folder of its copy.
+    /// The folder of its copy, one of these.
     cache: Kept,
+    folders: Folders,
     readers: Readers,
 }
 
@@ -44,33 +52,55 @@ impl fmt::Debug for Repository {
 
 impl Repository {
     /// The one that a source names, whose copy is in a folder that nobody has who shows other credentials.
-    pub(crate) fn new(source: Source, cache: Kept, readers: Readers) -> Self {
-        Self { authenticated: Authenticated::with(&source), source, cache, readers }
+    pub(crate) fn new(source: Source, cache: Kept, folders: Folders, readers: Readers) -> Self {
+        Self { authenticated: Authenticated::with(&source), source, cache, folders, readers }
     }
 
     async fn ask(&self, copy: &Path, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
         let cache = copy.as_os_str().as_bytes().to_vec();
-        let job = Job { source: Some(self.source.clone()), cache, ..Job::default() };
-        let mut reader = self.readers.begin(&job, &self.cache).await.map_err(unreached)?;
+        let fetches = matches!(request.task, Task::Fetch { .. });
+        let organization = &self.source.organization;
+        let lacks_room = fetches && !has_room(&self.folders, &self.cache, organization).await.map_err(unreached)?;
+        let job = Job { source: Some(self.source.clone()), cache, lacks_room, ..Job::default() };
+        let mut reader = self.readers.begin(&job, &self.cache).await.map_err(|failure| unreached(failure).unbegun())?;
+        if grant.check().is_err() {
+            // It may have waited long for a place.
+            self.readers.keep(reader).await;
+            return Err(Unreached::Lapsed);
+        }
         let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
-        let tell = || Deadline::of(grant, monotonic()).encode_to_vec();
+        let may_have_pushed = AtomicBool::new(false);
+        let tell = || {
+            // It asks right before it pushes.
+            may_have_pushed.store(true, Ordering::Relaxed);
+            Deadline::of(grant, monotonic()).encode_to_vec()
+        };
         // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
         let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
+        let may_have_pushed = may_have_pushed.load(Ordering::Relaxed);
+        let known = |why: Unreached| if may_have_pushed { why.in_doubt() } else { why.unbegun() };
         let why = match worked {
             Ok(Ok(answer)) => {
+                if answer.has_fetched {
+                    measure(&self.folders, &self.cache).await.map_err(unreached)?;
+                }
+                let has_too_much = self.folders.size_of(&self.cache) > MOST_OF_A_CACHE;
                 let reached = match answer.into_result() {
                     Ok(Reply::Reached(told)) => told.into_result(),
                     Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
                     Err(failure) => Err(unreached(failure)),
                 };
-                if reached.is_ok() {
+                let reached = reached.map_err(known);
+                // One that is idle is at work there, too.
+                if reached.is_ok() && !has_too_much {
                     self.readers.keep(reader).await;
                 } else {
                     reader.end().await;
                 }
                 return reached;
             }
-            Ok(Err(Unanswered { failure, .. })) => unreached(failure),
+            Ok(Err(Unanswered { failure, .. })) => known(unreached(failure)),
+            Err(Lapsed) if !may_have_pushed => Unreached::Lapsed,
             // Nobody knows whether something was pushed by then.
             Err(lapsed) => {
                 let remote = stoa_git::without_userinfo(&self.source.remote);
@@ -79,30 +109,64 @@ impl Repository {
         };
         let longest = reader.longest();
         reader.end().await;
-        // Others may be at work in the copy, and none of them for longer than a job may be.
-        if let Some(Err(error)) = longest.map(|longest| remove_abandoned(copy, longest)) {
+        let path = copy.to_owned();
+        let removed = on_files(move || {
+            // Others may be at work in the copy, and none of them for longer than a job may be.
+            Ok(longest.map_or(Ok(()), |longest| remove_abandoned(&path, longest)))
+        });
+        if let Ok(Err(error)) = removed.await {
             tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
+        }
+        if fetches && let Err(failure) = measure(&self.folders, &self.cache).await {
+            return Err(unreached(failure));
         }
         Err(why)
     }
 }
 
-impl Connect for Repository {
-    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
-        self.authenticated.callbacks()
-    }
-
-    fn credentials(&self) -> Credentials {
+impl Remotes for Repository {
+    fn shown(&self) -> Credentials {
         self.authenticated.credentials()
     }
 
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
-        let reached = Handle::current().block_on(self.ask(copy.path(), request, grant));
+        let (tell, told) = mpsc::sync_channel(1);
+        let (repository, copy) = (self.clone(), copy.path().to_owned());
+        let (of_task, of_grant) = (request.clone(), grant.clone());
+        // Not here: this thread is kept to the copy, and may look at no process.
+        Handle::current().spawn(async move {
+            // Whoever asks waits for it.
+            let _ = tell.send(repository.ask(&copy, &of_task, &of_grant).await);
+        });
+        let ended = |_| Err(unreached(Failure::internal(&"nobody reaches a repository any more")));
+        let reached = told.recv().unwrap_or_else(ended);
         if reached.is_err() {
             // The process knows how long the grant lasts, and nobody else what it found.
             let _ = grant.check();
         }
         reached
+    }
+
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+        let runtime = Handle::current();
+        let folder = self.cache.path().to_owned();
+        if let Err(error) = std::fs::create_dir_all(&folder) {
+            // Whoever opens it hears of that.
+            tracing::warn!(%error, folder = %folder.display(), "there is no folder for a copy");
+        }
+        let worked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _entered = runtime.enter();
+                let made_by_tests = stoa_failpoint::file().and_then(Path::parent).map(Path::to_owned);
+                let folders: Vec<PathBuf> = [folder].into_iter().chain(made_by_tests).collect();
+                keep_to(&folders, &worker::read_for_copies());
+                work();
+            });
+            thread.join()
+        });
+        if let Err(panic) = worked {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
@@ -117,10 +181,12 @@ fn unreached(failure: Failure) -> Unreached {
     }
 }
 
-/// Does what is asked of a repository from its copy, in the process that has it in hand.
-pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progress) -> Told {
+/// Does what is asked of a repository from its copy, in the process that has it in hand, and says whether anything may have been
+/// fetched.
+pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, progress: Progress) -> (Told, bool) {
+    let (authenticated, fence) = (Authenticated::with(source), Mutex::default());
+    let connect = OnBehalf { authenticated, progress, fence, has_room, has_fetched: AtomicBool::new(false) };
     let reached = || {
-        let connect = OnBehalf { authenticated: Authenticated::with(source), progress };
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
             stoa_git::stay_at_host(&repository)?;
@@ -128,7 +194,8 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progre
         let (request, grant) = asked.into_request(&source.remote, monotonic)?;
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
-    Told::of(reached())
+    let told = Told::of(reached());
+    (told, connect.has_fetched.into_inner())
 }
 
 /// Reaches servers for a runner, which has the grant and hears when it is extended.
@@ -136,6 +203,12 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, progress: Progre
 struct OnBehalf {
     authenticated: Authenticated,
     progress: Progress,
+    /// Ends this process with the grant, once something is pushed.
+    fence: Mutex<Option<Fence>>,
+    /// Whether there is room for what is fetched.
+    has_room: bool,
+    /// Whether anything may have come.
+    has_fetched: AtomicBool,
 }
 
 impl Connect for OnBehalf {
@@ -151,12 +224,27 @@ impl Connect for OnBehalf {
         self.authenticated.before(address);
     }
 
+    fn may_fetch(&self) -> Result<(), Unreached> {
+        if !self.has_room {
+            return Err(Unreached::Unbegun(LACKS_ROOM.to_owned()));
+        }
+        self.has_fetched.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         // Where nobody answers, nobody waits for the push.
-        if let Some(told) = self.progress.ask().map_err(|_| Lapsed)? {
-            Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?.extend(grant, monotonic);
+        let Some(told) = self.progress.ask().map_err(|_| Lapsed)? else { return grant.check() };
+        let deadline = Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?;
+        deadline.extend(grant, monotonic);
+        grant.check()?;
+        if let Some(end) = deadline.end() {
+            // The runner may stand still while this goes on.
+            let later = |told: &[u8]| Deadline::decode(told).ok()?.end();
+            let fence = Fence::new(end, self.progress, later).map_err(|_| Lapsed)?;
+            *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = Some(fence);
         }
-        grant.check()
+        Ok(())
     }
 }
 
@@ -182,8 +270,13 @@ impl Deadline {
         Self { until: until.map(|until| u64::try_from(until).unwrap_or(u64::MAX)) }
     }
 
+    /// By the monotonic clock.
+    fn end(self) -> Option<Duration> {
+        self.until.map(Duration::from_nanos)
+    }
+
     fn instant(self, clock: impl FnOnce() -> Duration) -> Option<Instant> {
-        let until = Duration::from_nanos(self.until?);
+        let until = self.end()?;
         // In this order: whoever is suspended in between finds the grant to end sooner, and never later.
         let start = Instant::now();
         Some(start + until.saturating_sub(clock()))
@@ -246,7 +339,7 @@ pub(super) struct Told {
     branch: Option<String>,
     #[prost(string, optional, tag = "2")]
     refused: Option<String>,
-    #[prost(oneof = "Why", tags = "3, 4, 5, 6")]
+    #[prost(oneof = "Why", tags = "3, 4, 5, 6, 7")]
     failed: Option<Why>,
 }
 
@@ -262,6 +355,8 @@ enum Why {
     /// Always true.
     #[prost(bool, tag = "6")]
     Lapsed(bool),
+    #[prost(string, tag = "7")]
+    Unbegun(String),
 }
 
 /// An error of libgit2, by the places of its code and class below.
@@ -285,6 +380,7 @@ impl Told {
             Err(Unreached::Git(err)) => Why::Git(GitError::of(&err)),
             Err(Unreached::TooLarge(why)) => Why::TooLarge(why),
             Err(Unreached::Unavailable(why)) => Why::Unavailable(why),
+            Err(Unreached::Unbegun(why)) => Why::Unbegun(why),
             Err(Unreached::Lapsed) => Why::Lapsed(true),
         };
         Self { failed: Some(failed), ..Self::default() }
@@ -299,6 +395,7 @@ impl Told {
             Some(Why::Git(err)) => Err(Unreached::Git(err.into_error())),
             Some(Why::TooLarge(why)) => Err(Unreached::TooLarge(why)),
             Some(Why::Unavailable(why)) => Err(Unreached::Unavailable(why)),
+            Some(Why::Unbegun(why)) => Err(Unreached::Unbegun(why)),
             Some(Why::Lapsed(_)) => Err(Unreached::Lapsed),
         }
     }
@@ -378,7 +475,6 @@ const CLASSES: [ErrorClass; 21] = [
 
 #[cfg(test)]
 mod tests {
-    use stoa_git::cache::Folders;
     use tempfile::TempDir;
     use tokio::net::TcpListener;
 
@@ -429,11 +525,12 @@ mod tests {
         let (second, directory) = (Duration::from_secs(1), TempDir::new().unwrap());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/a.git", listener.local_addr().unwrap());
-        let cache = Folders::new(directory.path().to_owned()).take("gitops", "a");
+        let folders = Folders::new(directory.path().to_owned());
+        let cache = folders.take("gitops", "a");
         let copy = cache.path().join("copy");
         git2::Repository::init_bare(&copy).unwrap();
         let source = Source { remote: url.clone(), ..Source::default() };
-        let repository = Repository::new(source, cache, Readers::here());
+        let repository = Repository::new(source, cache, folders, Readers::here());
         let request = Request { url, branch: "refs/heads/main".to_owned(), task: Task::List };
         let grant = Grant::until(Instant::now() + second);
         let (reached, ()) = tokio::join!(repository.ask(&copy, &request, &grant), async move {
@@ -442,8 +539,86 @@ mod tests {
             // Without an end by then this is what would be heard of.
             drop((stream, listener));
         });
-        let is_over = |why: &str| why.ends_with(&Lapsed.to_string());
-        assert!(matches!(&reached, Err(Unreached::Unavailable(why)) if is_over(why)), "{reached:?}");
+        // A process that is about to push asks.
+        assert!(matches!(&reached, Err(Unreached::Lapsed)), "{reached:?}");
+    }
+
+    #[tokio::test]
+    async fn organization_whose_copies_have_more_than_its_share_fetches_nothing() {
+        let directory = TempDir::new().unwrap();
+        let origin = git2::Repository::init_bare(directory.path().join("origin")).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let tree = origin.find_tree(origin.treebuilder(None).unwrap().write().unwrap()).unwrap();
+        let commit = origin.commit(Some("refs/heads/main"), &me, &me, "first", &tree, &[]).unwrap();
+        let url = format!("file://{}", origin.path().display());
+        let folders = Folders::new(directory.path().join("cache")).of_at_most(1);
+        let of = |name: &str, organization: &str| {
+            let cache = folders.take_for("gitops", name, organization);
+            git2::Repository::init_bare(cache.path().join("copy")).unwrap();
+            let source = Source { remote: url.clone(), organization: organization.to_owned(), ..Source::default() };
+            Repository::new(source, cache, folders.clone(), Readers::here())
+        };
+        let fetch = async |repository: &Repository| {
+            let task = Task::Fetch { own: "refs/stoa/new-refs/1".to_owned() };
+            let request = Request { url: url.clone(), branch: "refs/heads/main".to_owned(), task };
+            let copy = repository.cache.path().join("copy");
+            repository.ask(&copy, &request, &Grant::unlimited()).await.map(|reached| reached.branch)
+        };
+        let (first, second, of_other) = (of("first", "a"), of("second", "a"), of("of-other", "b"));
+        assert_eq!(fetch(&first).await.unwrap(), Some(commit));
+        assert!(folders.size_of(&first.cache) > 0, "it was measured");
+        let refused = fetch(&second).await;
+        assert!(matches!(&refused, Err(Unreached::Unbegun(why)) if why == LACKS_ROOM), "{refused:?}");
+        for has_share in [&of_other, &first] {
+            assert_eq!(fetch(has_share).await.unwrap(), Some(commit));
+        }
+        drop(first);
+        assert_eq!(fetch(&second).await.unwrap(), Some(commit), "nobody is at work in the other one any more");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
+        let directory = TempDir::new().unwrap();
+        let others = git2::Repository::init_bare(directory.path().join("others")).unwrap();
+        let theirs = others.blob(b"theirs").unwrap();
+        let folders = Folders::new(directory.path().join("cache"));
+        let cache = folders.take("gitops", "a");
+        let path = cache.path().join("copy");
+        let own = git2::Repository::init_bare(&path).unwrap().blob(b"own").unwrap();
+        let repository = Repository::new(Source::default(), cache, folders, Readers::here());
+        let has =
+            |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
+        let apart = |blob: Oid| {
+            let mut found = None;
+            repository.apart(&mut || found = Some(has(blob)));
+            found.unwrap()
+        };
+        assert!(apart(own) && !apart(theirs));
+        let objects = others.path().join("objects");
+        std::fs::write(path.join("objects/info/alternates"), format!("{}\n", objects.display())).unwrap();
+        assert!(has(theirs), "libgit2 goes where it leads");
+        if std::thread::spawn(|| keep_to(&[], &[])).join().unwrap() {
+            assert!(!apart(theirs));
+        }
+        std::fs::remove_file(path.join("objects/info/alternates")).unwrap();
+        assert!(apart(own), "it is read as before");
+    }
+
+    #[tokio::test]
+    async fn what_waited_for_a_process_until_the_grant_was_over_has_not_begun() {
+        let directory = TempDir::new().unwrap();
+        let folders = Folders::new(directory.path().to_owned());
+        let cache = folders.take("gitops", "a");
+        let copy = cache.path().join("copy");
+        git2::Repository::init_bare(&copy).unwrap();
+        // Whoever asked there would be told that it is not there.
+        let url = format!("file://{}", directory.path().join("none").display());
+        let source = Source { remote: url.clone(), ..Source::default() };
+        let repository = Repository::new(source, cache, folders, Readers::here());
+        let task = Task::Push { own: "refs/heads/main".to_owned(), from: Oid::ZERO_SHA1 };
+        let request = Request { url, branch: "refs/heads/main".to_owned(), task };
+        let reached = repository.ask(&copy, &request, &Grant::until(Instant::now())).await;
+        assert!(matches!(reached, Err(Unreached::Lapsed)), "{reached:?}");
     }
 
     #[test]
@@ -480,6 +655,7 @@ mod tests {
         assert!(matches!(told(Err(Unreached::TooLarge("a".to_owned()))), Err(Unreached::TooLarge(why)) if why == "a"));
         let unavailable = told(Err(Unreached::Unavailable("b".to_owned())));
         assert!(matches!(unavailable, Err(Unreached::Unavailable(why)) if why == "b"));
+        assert!(matches!(told(Err(Unreached::Unbegun("c".to_owned()))), Err(Unreached::Unbegun(why)) if why == "c"));
         assert!(matches!(told(Err(Unreached::Lapsed)), Err(Unreached::Lapsed)));
     }
 }

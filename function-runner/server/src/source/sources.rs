@@ -13,12 +13,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
+use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::Instrument as _;
 
+use super::disk::{has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
 use super::readers::{Reader, Readers, Unanswered};
 use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, refs, strays};
@@ -29,8 +31,9 @@ use crate::local::LocalRepositories;
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     pub(super) caches: Folders,
-    /// One call at a time in each cache; a second one finds what the first brought.
-    pub(super) locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+    /// One call at a time in each cache; a second one finds what the first brought. A cache is of all organizations that show the
+    /// same credentials, such as none, which have their turns.
+    pub(super) turns: Arc<CallLimits>,
     pub(super) readers: Readers,
     /// A place for each content that may be in memory before it waits for a worker.
     pub(super) places: Arc<Semaphore>,
@@ -115,7 +118,8 @@ impl Sources {
     pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
         Self {
             caches,
-            locks: Arc::default(),
+            // Each cache has one, and of those in all there are enough.
+            turns: Arc::new(CallLimits::new(usize::MAX, 1)),
             readers,
             places: Arc::new(Semaphore::new(READS)),
             late: Late::default(),
@@ -246,14 +250,10 @@ impl Sources {
         }
         let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
         self.local.check(&source.remote).map_err(unauthorized)?;
-        let path = self.caches.path(CACHES, &cache_name(source));
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody has, or waits for, is nothing to keep.
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(path.clone()).or_default())
-        };
-        let guard = lock.lock_owned().await;
+        let name = cache_name(source);
+        let path = self.caches.path(CACHES, &name);
+        let caller = Caller { organization: source.organization.as_str().into(), run: "".into() };
+        let turn = self.turns.turns(&name, caller).next().await;
         let job = Job {
             source: Some(source.clone()),
             cache: path.as_os_str().as_bytes().to_vec(),
@@ -263,7 +263,7 @@ impl Sources {
         let (sources, gone) = (self.clone(), CancellationToken::new());
         let _asks = gone.clone().drop_guard();
         let visited = async move {
-            let _guard = guard;
+            let _turn = turn;
             match visit(&job, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
@@ -282,35 +282,6 @@ impl Sources {
         tokio::spawn(visited.in_current_span()).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
     }
 
-    /// Whether more may be fetched into a cache, to make room for which what nobody uses goes. There is none where all have too
-    /// much that are in use, and those of the organization, that cache aside, more than half of what all may have: the
-    /// sources of one do not fill the disk.
-    async fn has_room(&self, cache: &Kept, organization: &str) -> Result<bool, Failure> {
-        if !self.caches.is_over() {
-            return Ok(true);
-        }
-        let caches = self.caches.clone();
-        let made = on_files(move || Ok(caches.make_room())).await?;
-        let is_made = made.unwrap_or_else(|error| {
-            tracing::warn!(%error, "caches that nobody uses cannot be removed");
-            false
-        });
-        // What belongs to no organization has no share, as of processes.
-        Ok(is_made || organization.is_empty() || self.caches.used_by(organization, cache) <= self.caches.most() / 2)
-    }
-
-    /// Notes how much a cache has by now.
-    async fn measure(&self, cache: &Kept) -> Result<(), Failure> {
-        let (caches, cache) = (self.caches.clone(), cache.clone());
-        on_files(move || {
-            if let Err(error) = caches.measure(&cache) {
-                tracing::warn!(%error, directory = %cache.path().display(), "it is not known how much a cache has");
-            }
-            Ok(())
-        })
-        .await
-    }
-
     fn has_too_much(&self, cache: &Kept) -> bool {
         self.caches.size_of(cache) > self.most_of_a_cache
     }
@@ -327,7 +298,7 @@ impl Sources {
             Ok(())
         })
         .await?;
-        self.measure(cache).await
+        measure(&self.caches, cache).await
     }
 }
 
@@ -371,7 +342,7 @@ async fn visit<T: Send>(
     if is_cut {
         let path = job.path();
         on_files(move || stoa_git::cache::remove_leftovers(&path).map_err(|err| Failure::internal(&err))).await?;
-        sources.measure(cache).await?;
+        measure(&sources.caches, cache).await?;
     }
     // One that is broken goes by itself.
     let is_broken = done.as_ref().is_err_and(|failure| failure.is_internal());
@@ -406,7 +377,7 @@ impl Visit {
 
     async fn work(&mut self, job: &Job) -> Result<Answer, Failure> {
         let organization = self.reader.organization().to_owned();
-        let has_room = self.sources.has_room(&self.cache, &organization).await?;
+        let has_room = has_room(&self.sources.caches, &self.cache, &organization).await?;
         let job = Job { lacks_room: !has_room, ..job.clone() };
         let answer = self.reader.work(&job).await.map_err(|Unanswered { failure, is_late }| {
             self.is_cut = true;
@@ -417,15 +388,10 @@ impl Visit {
             failure
         })?;
         if answer.has_fetched {
-            self.sources.measure(&self.cache).await?;
+            measure(&self.sources.caches, &self.cache).await?;
         }
         Ok(answer)
     }
-}
-
-/// Does something with files on a thread that may wait for them.
-async fn on_files<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|err| Err(Failure::internal(&err)))
 }
 
 fn at(commit: &str, path: &str) -> Result<ContentRequest, Failure> {

@@ -1,5 +1,6 @@
 //! Against real repositories on disk.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -427,11 +428,28 @@ async fn a_cache_stays_while_somebody_is_at_work_in_it_and_goes_when_nobody_is()
     assert_eq!(removed.await.unwrap(), 0);
     assert_eq!(sweep(), 1);
     assert!(!origin.caches.path().join("git").join(cache_name(&source)).exists());
-    // It is fetched again, and all that is kept in memory is of sources that are at work.
+    // It is fetched again.
     assert_eq!(sources.file(&source, &commit, "a.yaml", 10).await.unwrap().1, "a: 1");
-    let other = Source { credentials: [("token".to_owned(), vec![1].into())].into(), ..source };
-    sources.resolve(&other, "main", "").await.unwrap();
-    assert_eq!(sources.locks.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn organizations_have_their_turns_in_a_cache_however_many_calls_each_has() {
+    let origin = Origin::new();
+    let sources = origin.sources();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let call = |organization: &'static str| {
+        let source = Source { organization: organization.to_owned(), ..origin.source() };
+        let (sources, order) = (sources.clone(), Arc::clone(&order));
+        async move {
+            let noted = sources.with_cache(&source, move |_: &mut Visit| {
+                order.lock().unwrap().push(organization);
+                std::future::ready(Ok::<_, Failure>(())).boxed()
+            });
+            noted.await.unwrap();
+        }
+    };
+    futures_util::future::join_all(["many", "many", "many", "few"].map(call)).await;
+    assert_eq!(*order.lock().unwrap(), ["many", "many", "few", "many"]);
 }
 
 #[tokio::test]

@@ -19,7 +19,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
-        let bed = Bed::start();
+        Self::start_with(&[]).await
+    }
+
+    /// The same with more arguments of the runner.
+    pub(crate) async fn start_with(arguments: &[&str]) -> Self {
+        let bed = Bed::start_with(arguments);
         let origin = Origin::new(&bed.path("origin"));
         let deploy = bed.path("deploy.git");
         git2::Repository::init_bare(&deploy).unwrap();

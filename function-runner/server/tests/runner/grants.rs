@@ -16,7 +16,7 @@ use crate::delivery::Scene;
 const LEASE: Duration = Duration::from_secs(3);
 /// The same where all of them come: several times what is between two of them. What is held up twice as long is not given up
 /// by Git yet, which waits 30 s for a server.
-const ACKED: Duration = Duration::from_secs(8);
+pub(crate) const ACKED: Duration = Duration::from_secs(8);
 /// Longer than what was held up takes once it is let go.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// Longer than anything here takes.
@@ -24,7 +24,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A scene whose repository is at a server that can hold up what it is asked, and a plan.
 pub(crate) async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
-    let mut scene = Scene::new().await;
+    at_a_server_with(&[]).await
+}
+
+/// The same with more arguments of the runner.
+pub(crate) async fn at_a_server_with(arguments: &[&str]) -> (Scene, GitServer, Spec, PlanResponse) {
+    let mut scene = Scene::start_with(arguments).await;
     // Over HTTP, pushes are refused unless this is set.
     git2::Repository::open_bare(&scene.deploy).unwrap().config().unwrap().set_bool("http.receivepack", true).unwrap();
     let server = GitServer::start(scene.deploy.parent().unwrap(), "secret", None).await;
@@ -101,6 +106,66 @@ async fn a_push_that_takes_long_to_begin_goes_on_while_the_caller_answers() {
     assert!(applied.finished().succeeded && start.elapsed() > 2 * ACKED, "{applied:?}");
     assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
     assert_eq!(server.pushes(), 1, "it was not begun anew");
+}
+
+/// What is pushed of it is more than is on its way to a server that reads nothing.
+fn large() -> Spec {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut letter = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(LETTERS[(state >> 58) as usize])
+    };
+    let text: String = (0..8 << 20).map(|_| letter()).collect();
+    serde_json::from_value(json!({"resources": [{"id": "v1:ConfigMap:shop:large", "type": "Kubernetes", "attributes": {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "shop"}, "data": {"a": text}}}]}))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_takes_long_goes_on_while_the_caller_answers_and_ends_though_the_runner_stands_still() {
+    let spec = large();
+    for answers in [true, false] {
+        let (mut scene, server, ..) = at_a_server().await;
+        server.behave(Behaviour::Normal);
+        scene.caller.lease = ACKED;
+        scene.caller.client = scene.caller.client.clone().max_decoding_message_size(64 << 20);
+        let plan = scene.caller.plan(&spec, false).await.unwrap();
+        server.behave(Behaviour::HeldPacks);
+        let (bed, mut begun) = (&scene.bed, None);
+        let applied = scene.caller.apply_with(&spec, &plan, &[], |_| {
+            if server.packs() == 0 {
+                return Reaction::Keep;
+            }
+            if !answers {
+                // Its process goes on.
+                bed.signal("STOP");
+                return Reaction::HangUp;
+            }
+            // By now what was known of the grant when the push began is over.
+            if begun.get_or_insert_with(Instant::now).elapsed() > 2 * ACKED {
+                server.behave(Behaviour::Normal);
+            }
+            Reaction::Keep
+        });
+        let applied = applied.await;
+        if answers {
+            assert!(applied.finished().succeeded && begun.unwrap().elapsed() > 2 * ACKED, "{:?}", applied.finished());
+            assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
+            assert_eq!(server.packs(), 1, "it was not begun anew");
+            continue;
+        }
+        assert!(applied.finished.is_none() && applied.error.is_none(), "{:?}", applied.error);
+        tokio::time::sleep(ACKED + AFTERWARDS).await;
+        server.behave(Behaviour::Normal);
+        tokio::time::sleep(AFTERWARDS).await;
+        assert!(scene.commits().is_empty(), "others may be at work by now, and it wrote all the same");
+        scene.bed.signal("CONT");
+        let again = scene.caller.apply(&spec, &plan).await;
+        assert!(again.finished().succeeded && scene.commits().len() == 1, "{:?}", again.error);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

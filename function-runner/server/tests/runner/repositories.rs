@@ -1,7 +1,7 @@
 //! GitOps repositories behind servers, which processes of their own reach.
 
 use serde_json::json;
-use stoa_git::testing::GitServer;
+use stoa_git::testing::{Behaviour, GitServer};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use stoa_proto::Summary;
 use tonic::Code;
@@ -9,6 +9,7 @@ use tonic::Code;
 use crate::bed::{Bed, Origin, problem};
 use crate::caller::Caller;
 use crate::delivery::Scene;
+use crate::grants::{ACKED, at_a_server_with};
 use crate::sources::{PATIENCE, endless};
 
 /// A runner and a source, and a workspace that leads to a repository.
@@ -68,4 +69,15 @@ async fn refs_without_end_of_a_repository_take_no_memory_of_the_runner() {
     assert!(told.message.contains("memory"), "{told:?}");
     let more = scene.bed.most_memory() - before;
     assert!(more < 64 << 20, "{} MiB more in the runner", more >> 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_whose_answer_takes_too_much_is_found_on_the_branch() {
+    let (mut scene, server, spec, plan) = at_a_server_with(&["--source-memory-mib=96"]).await;
+    scene.caller.lease = ACKED;
+    server.behave(Behaviour::Endless);
+    let applied = scene.caller.apply(&spec, &plan).await;
+    assert!(applied.finished().succeeded, "{applied:?}");
+    assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
+    assert_eq!(server.pushes(), 1, "it was looked for, and not pushed anew");
 }

@@ -1,0 +1,187 @@
+//! A time at which a process ends in the middle of a job, whatever it is at.
+//!
+//! Who has the job done would end it then, and may stand still. So the process ends by itself: the system sees to that, also
+//! where it stands still, too, and goes on later.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{mem, ptr};
+
+use crate::worker::Progress;
+
+/// How often it is asked whether there is more time by now.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// How large the stack of the thread is that asks, in bytes.
+const STACK: usize = 128 << 10;
+
+/// Ends this process at a time, unless whoever has the job done tells of a later one before, until this is dropped.
+#[derive(Debug)]
+pub struct Fence {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    timer: Timer,
+    is_down: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fence {
+    /// Ends this process at `until`, by the monotonic clock. From now on it is [asked](Progress::ask) for more time by another
+    /// thread, and by nobody else; `later` reads what was told.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no timer or thread for it.
+    pub fn new(
+        until: Duration,
+        progress: Progress,
+        later: impl Fn(&[u8]) -> Option<Duration> + Send + 'static,
+    ) -> io::Result<Self> {
+        let timer = Timer::new()?;
+        timer.set(until)?;
+        let state = Mutex::new(State { timer, is_down: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
+        let asking = std::thread::Builder::new().name("fence".to_owned()).stack_size(STACK);
+        let thread = asking.spawn(move || keep_asking(&of_thread, progress, later))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // What is asked right now is answered first: the answer would be taken for the next job.
+        self.shared.lock().is_down = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It holds nothing that a panic would leave behind.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Puts the end off as long as whoever has the job done tells of a later one.
+fn keep_asking(shared: &Shared, progress: Progress, later: impl Fn(&[u8]) -> Option<Duration>) {
+    let mut state = shared.lock();
+    loop {
+        let waited = shared.changed.wait_timeout(state, EVERY).unwrap_or_else(PoisonError::into_inner);
+        state = waited.0;
+        if state.is_down {
+            return;
+        }
+        // Where nothing more is heard, it ends when it was to.
+        let Ok(Some(told)) = progress.ask() else { return };
+        let Some(until) = later(&told) else { return };
+        if state.timer.set(until).is_err() {
+            return;
+        }
+    }
+}
+
+/// A timer that ends this process.
+#[derive(Debug)]
+struct Timer(libc::timer_t);
+
+#[expect(unsafe_code, reason = "a timer's id is a pointer")]
+// SAFETY: it points to nothing: it is an id that is the same in all threads of the process.
+unsafe impl Send for Timer {}
+
+impl Timer {
+    /// One that is not set.
+    #[expect(unsafe_code, reason = "the system's timers")]
+    fn new() -> io::Result<Self> {
+        // SAFETY: all zeros is a value of that struct of C.
+        let mut event: libc::sigevent = unsafe { mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        // Nothing that was inherited keeps it from that.
+        event.sigev_signo = libc::SIGKILL;
+        let mut id = ptr::null_mut();
+        // SAFETY: both pointers are to values that live until the call returns.
+        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut id) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(id))
+    }
+
+    /// Sets it to a time of the monotonic clock. One that is over is now.
+    #[expect(unsafe_code, reason = "the system's timers")]
+    fn set(&self, at: Duration) -> io::Result<()> {
+        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let seconds = at.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+        let at = libc::timespec { tv_sec: seconds, tv_nsec: at.subsec_nanos().into() };
+        let times = libc::itimerspec { it_interval: once, it_value: at };
+        // SAFETY: the timer is there, and the times live until the call returns; the old ones are not asked for.
+        if unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &times, ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Timer {
+    #[expect(unsafe_code, reason = "the system's timers")]
+    fn drop(&mut self) {
+        // SAFETY: the timer is there until it is deleted, which is done once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+    use std::time::Instant;
+
+    use rustix::time::ClockId;
+
+    use super::*;
+
+    /// Set in the process that this one starts, to how much time it has, in milliseconds.
+    const TIME: &str = "STOA_TEST_FENCE";
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn in_time(time: Duration) -> Duration {
+        let now: Duration = rustix::time::clock_gettime(ClockId::Monotonic).try_into().unwrap();
+        now + time
+    }
+
+    #[test]
+    fn process_ends_at_its_time_and_not_once_the_fence_is_down() {
+        if let Ok(time) = std::env::var(TIME) {
+            let until = in_time(Duration::from_millis(time.parse().unwrap()));
+            let fence = || Fence::new(until, Progress::unheard(), |_| None).unwrap();
+            drop(Fence::new(in_time(LONG), Progress::unheard(), |_| None).unwrap());
+            drop(fence());
+            std::thread::sleep(Duration::from_millis(500));
+            // By now its time is over.
+            let _fence = fence();
+            std::thread::sleep(LONG);
+            panic!("it went on");
+        }
+        let start = Instant::now();
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "fence::tests::process_ends_at_its_time_and_not_once_the_fence_is_down"])
+            .env(TIME, "400")
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{ended:?}");
+        assert!((Duration::from_millis(400)..LONG).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+}
