@@ -2,7 +2,7 @@
 //!
 //! It is asked right before that, of so many objects at once ([`BATCH`]), and read from the log rather than from what was listed
 //! before: a run that was let in meanwhile counts. One that comes while they are removed is refused by its strategy; or has kept
-//! what it needs of a Preview (`kinds::previewed`); or, of a release, finds that it is gone, and says so.
+//! what it needs of a Preview (`kinds::previewed`); or, of a release or a large import, finds that it is gone, and says so.
 
 use std::collections::{BTreeSet, HashSet};
 

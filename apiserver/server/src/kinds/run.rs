@@ -344,7 +344,7 @@ impl Strategy for RunStrategy {
             object.spec.workspace = name;
         }
         // Nothing binds two objects in one write: whatever removes the Preview from now on, the run has what it carries out.
-        let previewed = preview.and_then(|preview| previewed::plan_of(&preview, &object.spec).ok());
+        let previewed = preview.and_then(|preview| previewed::kept(&preview, &object.spec));
         object.status.get_or_insert_default().previewed = previewed;
         let (name, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
         let labels = object.labels_mut();
