@@ -1,7 +1,7 @@
 //! How the deployment of a stack to a workspace fares, in the stack's status.
 
 use kube::ResourceExt as _;
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, registry::is_undecodable};
 use stoa_types::{
     Run, Stack,
     common::condition,
@@ -26,8 +26,13 @@ pub(super) fn waits(phase: RunPhase) -> bool {
 
 /// Whether the stack's status says that the run, which is under way, is what changes its deployment.
 pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {
+    noted(stack, run).is_some()
+}
+
+/// The deployment of which the stack's status says that the run, which is under way, changes it.
+fn noted<'a>(stack: &'a Stack, run: &Run) -> Option<&'a Deployment> {
     let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
-    deployments.any(|deployment| deployment.workspace == run.spec.workspace && is_of(deployment, run))
+    deployments.find(|deployment| deployment.workspace == run.spec.workspace && is_of(deployment, run))
 }
 
 /// Whether a deployment in a run's workspace says that the run is under way.
@@ -43,14 +48,14 @@ pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) ->
         return Ok(false);
     }
     let found = lookup.api::<Run>()?.get_opt(&run.namespace().unwrap_or_default(), &run.name_any()).await?;
-    let is_anothers = found.is_some_and(|other| {
-        let deploys = |run: &Run| (run.spec.stack.clone(), run.spec.workspace.clone());
-        other.uid() != run.uid()
-            && deploys(&other) == deploys(run)
-            && other.spec.operation.is_mutating()
-            && status(&other).start_time.is_some()
-    });
+    let is_anothers = found.is_some_and(|other| other.uid() != run.uid() && has_begun_there(&other, run));
     Ok(!is_anothers)
+}
+
+/// Whether a run has begun to change the deployment that another one is for.
+fn has_begun_there(run: &Run, other: &Run) -> bool {
+    let deploys = |run: &Run| (run.spec.stack.clone(), run.spec.workspace.clone());
+    deploys(run) == deploys(other) && run.spec.operation.is_mutating() && status(run).start_time.is_some()
 }
 
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
@@ -97,6 +102,7 @@ pub(super) async fn note(
             return;
         }
         if !is_of(deployment, run) {
+            // What was before one that waits for a merge is forgotten: such a run is not taken back any more.
             let last = deployment.last_run.take().zip(deployment.phase);
             deployment.before = last.map(|(run, phase)| EarlierRun { run, phase });
         }
@@ -136,10 +142,19 @@ pub(super) async fn note(
     written(stacks.update_status_with(&stack.namespace().unwrap_or_default(), &stack.name_any(), update).await)
 }
 
-/// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then.
-pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<(), Halt> {
+/// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then. Returns false,
+/// and changes nothing, where nobody knows what that was.
+pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<bool, Halt> {
     let (run, lookup) = (&execution.run, &execution.services.lookup);
+    let Some(noted) = noted(stack, run) else { return Ok(true) };
     let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid());
+    let now = match &noted.before {
+        Some(before) => Some(phase_of(lookup, &namespace, before, run).await?),
+        // It is the first. One that left nothing, before a run that an earlier version began, cannot be told from that.
+        None if is_bare(noted) => None,
+        // A version that kept nothing of the run before began this one.
+        None => return Ok(false),
+    };
     let update = |stack: &mut Stack| {
         if stack.uid() != uid || !is_noted(stack, run) {
             return;
@@ -147,9 +162,14 @@ pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<()
         let deployments = &mut stack.status.get_or_insert_default().deployments;
         let Some(position) = deployments.iter().position(|of| of.workspace == run.spec.workspace) else { return };
         let deployment = &mut deployments[position];
-        let before = deployment.before.take();
+        let mut before = deployment.before.take();
+        if let (Some(before), Some(now)) = (&mut before, now)
+            && !before.phase.is_terminal()
+        {
+            before.phase = now;
+        }
         (deployment.last_run, deployment.phase) = before.clone().map(|before| (before.run, before.phase)).unzip();
-        if *deployment == (Deployment { workspace: run.spec.workspace.clone(), ..Deployment::default() }) {
+        if before.is_none() && is_bare(deployment) {
             // It would have been the first.
             deployments.remove(position);
         }
@@ -157,7 +177,31 @@ pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<()
         readiness::set(lookup, stack, why.as_ref().map(|(why, run)| (run.as_str(), why.as_str())));
     };
     let stacks = lookup.api::<Stack>()?;
-    written(stacks.update_status_with(&namespace, &stack.name_any(), update).await)
+    written(stacks.update_status_with(&namespace, &stack.name_any(), update).await)?;
+    Ok(true)
+}
+
+/// Whether a deployment says nothing but which run is its last one.
+fn is_bare(deployment: &Deployment) -> bool {
+    let Deployment { workspace, last_run, phase, .. } = deployment.clone();
+    *deployment == Deployment { workspace, last_run, phase, ..Deployment::default() }
+}
+
+/// How the run before `run` fares by now. What had not ended waits for a merge, and may have gone without telling the stack, as
+/// where somebody took its finalizer away: that is no success.
+async fn phase_of(lookup: &Lookup, namespace: &str, before: &EarlierRun, run: &Run) -> Result<RunPhase, Halt> {
+    if before.phase.is_terminal() {
+        return Ok(before.phase);
+    }
+    match lookup.api::<Run>()?.get_opt(namespace, &before.run).await {
+        // Another of its name has not begun.
+        Ok(found) => {
+            let found = found.filter(|found| has_begun_there(found, run));
+            Ok(found.map_or(RunPhase::Canceled, |found| status(&found).phase))
+        }
+        Err(error) if is_undecodable(&error) => Ok(before.phase),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Why a run did not succeed, as long as there is the run.

@@ -421,11 +421,13 @@ impl Execution {
         self.stack().await
     }
 
-    /// Tells the stack how the run ends; or nothing of it, where it was refused before it may have changed anything.
+    /// Tells the stack how the run ends; or nothing of it, where it was refused before it may have changed anything, and it is
+    /// known what the stack said before.
     async fn tell_stack(&self, stack: &Stack, end: End<'_>) -> Result<(), Halt> {
         let End { phase, reason, message, is_refused } = end;
-        if is_refused && status(&self.run).phase < RunPhase::Applying {
-            return deployment::take_back(self, stack).await;
+        let may_have_changed = status(&self.run).phase >= RunPhase::Applying;
+        if is_refused && !may_have_changed && deployment::take_back(self, stack).await? {
+            return Ok(());
         }
         deployment::note(self, stack, phase, Some((reason, message))).await?;
         self.services.recorder.record(

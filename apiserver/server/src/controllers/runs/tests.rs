@@ -12,6 +12,7 @@ mod names;
 mod owed;
 mod panicked;
 mod proposals;
+mod refused;
 mod released;
 mod rendered;
 mod stuck;

@@ -69,13 +69,14 @@ pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
 pub(super) type Awaits = watch::Sender<Vec<String>>;
 
 /// What a scripted runner renders of any commit, with these warnings, which commits are in the history of all others, and which
-/// version there is not. Without a Spec it has no room to look at commits.
+/// version there is not. Without a Spec it has no room to look at commits; where it is held up it does not answer for now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendered {
     pub(super) spec: &'static str,
     pub(super) warnings: Vec<String>,
     pub(super) earlier: Vec<String>,
     pub(super) lacking: &'static str,
+    pub(super) held: Awaits,
 }
 
 /// A runner that plans what it is told, and lets the test carry it out.
@@ -158,8 +159,17 @@ impl Scripted {
         planned: Planned,
         rendered: Rendered,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        Self::rendering_and_proposing(planned, rendered, nothing_proposed()).await
+    }
+
+    /// Starts one that does both.
+    pub(super) async fn rendering_and_proposing(
+        planned: Planned,
+        rendered: Rendered,
+        proposal: Proposed,
+    ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
-        let (proposal, clusters, awaits) = (nothing_proposed(), Clusters::default(), Awaits::default());
+        let (clusters, awaits) = (Clusters::default(), Awaits::default());
         (Self { rendered, planned, proposal, clusters, awaits, conversations }.serve(), received)
     }
 
@@ -195,6 +205,8 @@ impl Answers for Scripted {
     }
 
     async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {
+        let mut held = self.rendered.held.subscribe();
+        held.wait_for(Vec::is_empty).await.expect("the runner is there");
         if !self.rendered.spec.is_empty() {
             let commit = request.into_inner().version;
             if commit == self.rendered.lacking {

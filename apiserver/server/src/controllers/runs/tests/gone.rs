@@ -5,7 +5,7 @@ use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
 use super::{fenced::A, *};
 
 /// Has a run vanish that is deleted: somebody takes its finalizer away.
-async fn vanish(world: &World, name: &str) {
+pub(super) async fn vanish(world: &World, name: &str) {
     let runs = world.registry.api::<Run>();
     runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
     world.change(name, |run| run.finalizers_mut().clear()).await;

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use stoa_proto::Proposal;
 use stoa_types::{
     Release, Workspace,
+    config::Deployment,
     platform::{CommitMode, GitOpsTarget, PullRequests},
 };
 use tokio::sync::mpsc;
@@ -13,14 +14,20 @@ use tonic::Status;
 
 use super::{
     approval::told,
-    fenced::{A, Conversation, Found, Proposed, SOON, Scripted, deleting},
+    fenced::{A, Awaits, Conversation, Found, Proposed, Rendered, SOON, Scripted, deleting},
     *,
 };
 
 /// A world whose workspace has a repository with pull requests, and what is found of number 7.
 async fn proposing() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+    proposing_of(Rendered::default()).await
+}
+
+/// The same, where the runner renders this.
+async fn proposing_of(rendered: Rendered) -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
     let proposed = Found::new(Ok(pull("Open", "c1")));
-    let (address, conversations) = Scripted::proposing(Arc::new(Mutex::new(deleting(&[A]))), proposed.clone()).await;
+    let planned = Arc::new(Mutex::new(deleting(&[A])));
+    let (address, conversations) = Scripted::rendering_and_proposing(planned, rendered, proposed.clone()).await;
     let world = World::with_runner(runner::at(address)).await;
     let change = |workspace: &mut Workspace| {
         workspace.spec.gitops = Some(GitOpsTarget {
@@ -223,6 +230,37 @@ async fn run_that_is_cancelled_while_it_waits_for_a_merge_leaves_the_deployment_
     assert_eq!(world.deployment().await, before);
     second.carry_out(&[A]).await;
     assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_cancelled_while_it_waits_for_a_merge_is_the_last_again_where_the_next_is_refused() {
+    let held = Awaits::new(vec!["somebody".to_owned()]);
+    let (spec, lacking) = (r#"{"resources":[]}"#, "latest");
+    let rendered = Rendered { spec, lacking, held: held.clone(), ..Rendered::default() };
+    let (world, _, mut conversations) = proposing_of(rendered).await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "version": "latest"});
+    world.create("Run", "two", spec).await;
+    let says = |of: &Deployment, phase: RunPhase| {
+        let is_before = of.before.as_ref().is_some_and(|before| before.run == "one" && before.phase == phase);
+        of.last_run.as_deref() == Some("two") && is_before
+    };
+    world.deployed(|of| says(of, RunPhase::AwaitingMerge)).await;
+    world.change("one", |run| run.spec.cancel = true).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Canceled);
+    world.deployed(|of| says(of, RunPhase::Canceled)).await;
+
+    held.send_replace(Vec::new());
+    let ended = world.ended("two").await;
+    assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::SOURCE_NOT_FOUND));
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
+    let status = world.registry.api::<Stack>().get("shop", "web").await.unwrap().status.unwrap();
+    let ready = condition(&status.conditions, reason::READY).unwrap();
+    let message = "run one in workspace dev did not succeed: the run was cancelled; pull request 7 stays as it is";
+    assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason::RUN_CANCELED, message));
 }
 
 #[tokio::test(flavor = "multi_thread")]
