@@ -326,7 +326,7 @@ impl Folders {
         self.making_room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sizes(&self) -> MutexGuard<'_, HashMap<PathBuf, u64>> {
+    fn sizes(&self) -> MutexGuard<'_, HashMap<PathBuf, Size>> {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
 use stoa_runtime::{CallLimits, Caller};
+use stoa_shares::Most;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -119,7 +120,7 @@ impl Sources {
         Self {
             caches,
             // Each cache has one, and of those in all there are enough.
-            turns: Arc::new(CallLimits::new(usize::MAX, 1)),
+            turns: Arc::new(CallLimits::new(usize::MAX, 1, Most::All)),
             readers,
             places: Arc::new(Semaphore::new(READS)),
             late: Late::default(),
