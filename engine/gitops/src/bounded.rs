@@ -11,11 +11,17 @@ pub(crate) const LARGEST_FILE: usize = 16 << 20;
 const LARGEST_TREE: usize = 64 << 20;
 /// The largest commit, in bytes: a message, signatures, and who its parents are.
 const LARGEST_COMMIT: usize = 16 << 20;
+/// How many parents a commit has at most, which are all in memory with it.
+const MOST_PARENTS: usize = 4096;
 
 /// A commit.
 pub(crate) fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git2::Error> {
     check(repository, id, LARGEST_COMMIT)?;
-    repository.find_commit(id)
+    let commit = repository.find_commit(id)?;
+    if commit.parent_count() > MOST_PARENTS {
+        return Err(refused(&format!("commit {id} has more than {MOST_PARENTS} parents")));
+    }
+    Ok(commit)
 }
 
 /// The folder that a commit is of.
@@ -94,11 +100,9 @@ impl<'t> Paths<'t> {
 /// memory now may be read later.
 const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
 
-/// That a question about a history is not answered by so many commits.
-pub(crate) fn too_long(commits: usize) -> git2::Error {
-    let (code, class) = TOO_LARGE;
-    let message = format!("more than {commits} commits would have to be looked at to tell which leads to which");
-    git2::Error::new(code, class, message)
+/// That what is asked of a history takes more than so many parents of commits.
+pub(crate) fn too_long(parents: usize) -> git2::Error {
+    refused(&format!("more than {parents} parents of commits would have to be looked at in the history"))
 }
 
 /// Whether something was not read for how large it is.
@@ -115,8 +119,12 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
 }
 
 fn too_large(what: &str, most: usize) -> git2::Error {
+    refused(&format!("{what} has more than {} MiB", most >> 20))
+}
+
+fn refused(why: &str) -> git2::Error {
     let (code, class) = TOO_LARGE;
-    git2::Error::new(code, class, format!("{what} has more than {} MiB", most >> 20))
+    git2::Error::new(code, class, why)
 }
 
 #[cfg(test)]
@@ -175,6 +183,22 @@ mod tests {
         }
         assert_eq!(paths.entry("a/file-002").unwrap().unwrap().id(), blob);
         assert!(paths.entry("b/file-000").is_err(), "it is gone");
+    }
+
+    #[test]
+    fn commit_with_too_many_parents_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let tree = repository.treebuilder(None).unwrap().write().unwrap();
+        let with = |parents: usize| {
+            let parents = format!("parent {tree}\n").repeat(parents);
+            let who = "a <a@example.com> 0 +0000";
+            let text = format!("tree {tree}\n{parents}author {who}\ncommitter {who}\n\nmerge\n");
+            repository.odb().unwrap().write(ObjectType::Commit, text.as_bytes()).unwrap()
+        };
+        assert_eq!(commit(&repository, with(MOST_PARENTS)).unwrap().parent_count(), MOST_PARENTS);
+        let Err(err) = commit(&repository, with(MOST_PARENTS + 1)) else { panic!("it is read") };
+        assert!(is_too_large(&err) && err.message().contains("more than 4096 parents"), "{err}");
     }
 
     #[test]

@@ -204,6 +204,7 @@ impl Lineage {
 
     fn read(place: &Place, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
         let (repository, head) = place.head()?;
+        // One for all of them: there may be many revisions, and anybody may have made what they lead to.
         let history = History::of(&repository);
         let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| bounded::commit(&repository, *id).is_ok());
         let mut lineage = Self::default();
@@ -221,7 +222,9 @@ impl Lineage {
                 };
                 for revision in revisions {
                     if let Some(of) = find(revision) {
-                        lineage.has.insert((revision.clone(), commit.clone()), history.leads_to(of, id)?);
+                        // The head has it.
+                        let has = Some(of) == head || history.leads_to(of, id)?;
+                        lineage.has.insert((revision.clone(), commit.clone()), has);
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! What leads to what in a history, of which so many commits are looked at and no more: anybody may have made one of any length.
+//! What leads to what in a history, of which so much is looked at and no more: anybody may have made one of any length, and
+//! commits with any parents.
 //!
 //! Start at [`History`]. libgit2's own walks end with the history or with the memory, and those that sort have read all of it
 //! before they tell the first commit.
@@ -6,6 +7,7 @@
 //! Follows `paint_down_to_common` in Git's `commit-reach.c`: from two commits at once, from what is new to what is old, until
 //! all that is left is known to be led to by both.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -13,7 +15,7 @@ use git2::{Commit, Oid, Repository};
 
 use crate::bounded;
 
-/// So many commits are looked at to tell how two of them are related. Each takes some 50 bytes meanwhile.
+/// So many parents of commits are looked at, each as often as it is come to. Each takes some 100 bytes meanwhile.
 const LONGEST: usize = 1_000_000;
 
 /// The first of two commits leads to it.
@@ -26,32 +28,48 @@ const STALE: u8 = 4;
 /// It was looked at.
 const SEEN: u8 = 8;
 
-/// The history that a repository has of its commits.
-#[derive(Clone, Copy)]
+/// The history that a repository has of its commits. All that it is asked has one bound together.
 pub(crate) struct History<'r> {
     repository: &'r Repository,
-    /// How many commits are looked at.
+    /// How many parents of commits are looked at.
     longest: usize,
+    /// How many may still be.
+    left: Cell<usize>,
 }
 
 impl<'r> History<'r> {
     pub(crate) fn of(repository: &'r Repository) -> Self {
-        Self { repository, longest: LONGEST }
+        Self::within(repository, LONGEST)
+    }
+
+    fn within(repository: &'r Repository, longest: usize) -> Self {
+        Self { repository, longest, left: Cell::new(longest) }
+    }
+
+    /// Counts a parent that is looked at.
+    fn count(&self) -> Result<(), git2::Error> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| bounded::too_long(self.longest))?;
+        self.left.set(left);
+        Ok(())
     }
 
     /// A commit and what it leads to, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// As [`leads_to`](Self::leads_to), here and with each of them.
     pub(crate) fn newest(self, head: Oid) -> Result<Newest<'r>, git2::Error> {
         let mut queue = Queue::new(self.repository);
         queue.push(head)?;
-        Ok(Newest { queue, seen: HashSet::from([head]) })
+        Ok(Newest { history: self, queue, seen: HashSet::from([head]) })
     }
 
     /// Whether a commit is another one, or has it in its history.
     ///
     /// # Errors
     ///
-    /// Also when that is not known after so many commits, which [`bounded::is_too_large`] tells.
-    pub(crate) fn leads_to(self, from: Oid, to: Oid) -> Result<bool, git2::Error> {
+    /// Also when that is not known after so many parents, which [`bounded::is_too_large`] tells.
+    pub(crate) fn leads_to(&self, from: Oid, to: Oid) -> Result<bool, git2::Error> {
         Ok(from == to || self.paint([from, to], Some(to))?.is(to, ONE))
     }
 
@@ -60,7 +78,7 @@ impl<'r> History<'r> {
     /// # Errors
     ///
     /// As [`leads_to`](Self::leads_to).
-    pub(crate) fn merge_base(self, one: Oid, other: Oid) -> Result<Option<Oid>, git2::Error> {
+    pub(crate) fn merge_base(&self, one: Oid, other: Oid) -> Result<Option<Oid>, git2::Error> {
         let painted = self.paint([one, other], None)?;
         let own = [one, other].into_iter().find(|id| painted.is(*id, BOTH));
         let is_base = |id: &Oid| painted.is(*id, BOTH) && !painted.is(*id, STALE);
@@ -72,14 +90,14 @@ impl<'r> History<'r> {
     /// # Errors
     ///
     /// As [`leads_to`](Self::leads_to).
-    pub(crate) fn beyond(self, base: Oid, branch: Oid) -> Result<Vec<Oid>, git2::Error> {
+    pub(crate) fn beyond(&self, base: Oid, branch: Oid) -> Result<Vec<Oid>, git2::Error> {
         let painted = self.paint([base, branch], None)?;
         Ok(painted.order.iter().copied().filter(|id| !painted.is(*id, ONE)).collect())
     }
 
     /// Finds out which of two commits lead to which, until that is known of all that are not in the history of both, or the
     /// first is known to lead to the `goal`.
-    fn paint(self, [one, other]: [Oid; 2], goal: Option<Oid>) -> Result<Painted, git2::Error> {
+    fn paint(&self, [one, other]: [Oid; 2], goal: Option<Oid>) -> Result<Painted, git2::Error> {
         let mut painted = Painted::default();
         let mut queue = Queue::new(self.repository);
         // Those in the queue to which no commit leads that both lead to, as far as is known.
@@ -93,7 +111,7 @@ impl<'r> History<'r> {
         }
         // What both lead to may lead to one of those for as long as it is no older.
         while !fresh.is_empty() || queue.next_time().is_some_and(|time| time >= oldest) {
-            let Some(Next { time, id, parents }) = queue.pop() else { break };
+            let Some(Queued { time, id, .. }) = queue.heap.pop() else { break };
             fresh.remove(&id);
             let marks = painted.marks.entry(id).or_default();
             if *marks & SEEN == 0 {
@@ -105,7 +123,8 @@ impl<'r> History<'r> {
             }
             let led_to = *marks & (BOTH | STALE);
             let passed = if led_to & BOTH == BOTH { led_to | STALE } else { led_to };
-            for parent in parents {
+            for parent in bounded::commit(self.repository, id)?.parent_ids() {
+                self.count()?;
                 let marks = painted.marks.entry(parent).or_default();
                 if *marks & passed == passed {
                     continue;
@@ -118,9 +137,6 @@ impl<'r> History<'r> {
                     fresh.insert(parent);
                 } else {
                     fresh.remove(&parent);
-                }
-                if painted.marks.len() > self.longest {
-                    return Err(bounded::too_long(self.longest));
                 }
                 queue.push(parent)?;
             }
@@ -145,20 +161,12 @@ impl Painted {
 }
 
 /// A commit whose parents come next. The newest is the greatest; of those that were made in one second it is the one that was
-/// come to first.
+/// come to first. Its parents are read once it is next: many commits may name the same, and all of them be in the queue.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Queued {
     time: i64,
     place: Reverse<usize>,
     id: Oid,
-    parents: Vec<Oid>,
-}
-
-/// The next commit.
-struct Next {
-    time: i64,
-    id: Oid,
-    parents: Vec<Oid>,
 }
 
 /// Commits that were come to, of which the newest is next.
@@ -175,16 +183,10 @@ impl<'r> Queue<'r> {
     }
 
     fn push(&mut self, id: Oid) -> Result<(), git2::Error> {
-        let commit = bounded::commit(self.repository, id)?;
-        let (time, parents) = (commit.time().seconds(), commit.parent_ids().collect());
-        self.heap.push(Queued { time, place: Reverse(self.count), id, parents });
+        let time = bounded::commit(self.repository, id)?.time().seconds();
+        self.heap.push(Queued { time, place: Reverse(self.count), id });
         self.count += 1;
         Ok(())
-    }
-
-    fn pop(&mut self) -> Option<Next> {
-        let Queued { time, id, parents, .. } = self.heap.pop()?;
-        Some(Next { time, id, parents })
     }
 
     /// When the next one was made, in seconds since the Unix epoch.
@@ -195,29 +197,36 @@ impl<'r> Queue<'r> {
 
 /// The commits of a history, the newest first. Reads no more of them than are asked for, and their parents.
 pub(crate) struct Newest<'r> {
+    history: History<'r>,
     queue: Queue<'r>,
     seen: HashSet<Oid>,
+}
+
+impl<'r> Newest<'r> {
+    /// Reads a commit, and puts its parents into the queue.
+    fn read(&mut self, id: Oid) -> Result<Commit<'r>, git2::Error> {
+        let commit = bounded::commit(self.history.repository, id)?;
+        for parent in commit.parent_ids() {
+            self.history.count()?;
+            if self.seen.insert(parent) {
+                self.queue.push(parent)?;
+            }
+        }
+        Ok(commit)
+    }
 }
 
 impl<'r> Iterator for Newest<'r> {
     type Item = Result<Commit<'r>, git2::Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Next { id, parents, .. } = self.queue.pop()?;
-        for parent in parents {
-            if self.seen.insert(parent)
-                && let Err(error) = self.queue.push(parent)
-            {
-                return Some(Err(error));
-            }
-        }
-        Some(bounded::commit(self.queue.repository, id))
+        let next = self.queue.heap.pop()?;
+        Some(self.read(next.id))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::collections::BTreeSet;
 
     use git2::{Signature, Time};
@@ -260,7 +269,7 @@ mod tests {
         }
 
         fn within(&self, longest: usize) -> History<'_> {
-            History { repository: &self.repository, longest }
+            History::within(&self.repository, longest)
         }
     }
 
@@ -334,23 +343,49 @@ mod tests {
         let line = bed.line(0, 100, &[]);
         let (first, last) = (line[0], line[99]);
         // What is near is told, whatever is behind it.
-        let history = bed.within(10);
-        assert!(history.leads_to(last, line[95]).unwrap() && !history.leads_to(line[95], last).unwrap());
-        assert_eq!(history.merge_base(last, line[95]).unwrap(), Some(line[95]));
+        let history = || bed.within(10);
+        assert!(history().leads_to(last, line[95]).unwrap() && !history().leads_to(line[95], last).unwrap());
+        assert_eq!(history().merge_base(last, line[95]).unwrap(), Some(line[95]));
         let branch = bed.line(200, 2, &line[98..99]);
-        assert_eq!(history.beyond(last, branch[1]).unwrap(), [branch[1], branch[0]]);
-        let newest: Vec<Oid> = history.newest(last).unwrap().take(2).map(|commit| commit.unwrap().id()).collect();
+        assert_eq!(history().beyond(last, branch[1]).unwrap(), [branch[1], branch[0]]);
+        let newest: Vec<Oid> = history().newest(last).unwrap().take(2).map(|commit| commit.unwrap().id()).collect();
         assert_eq!(newest, [last, line[98]]);
         // What is far is not.
         let stray = bed.commit(50, &[]);
         let errors = [
-            history.leads_to(last, first).unwrap_err(),
-            history.merge_base(last, stray).unwrap_err(),
-            history.beyond(stray, last).unwrap_err(),
+            history().leads_to(last, first).unwrap_err(),
+            history().merge_base(last, stray).unwrap_err(),
+            history().beyond(stray, last).unwrap_err(),
+            history().newest(last).unwrap().find_map(Result::err).unwrap(),
         ];
         for error in errors {
-            assert!(bounded::is_too_large(&error) && error.message().contains("more than 10 commits"), "{error}");
+            assert!(bounded::is_too_large(&error) && error.message().contains("more than 10 parents"), "{error}");
         }
         assert!(bed.within(101).leads_to(last, first).unwrap());
+    }
+
+    #[test]
+    fn all_that_one_history_is_asked_has_one_bound() {
+        let bed = Bed::new();
+        let line = bed.line(0, 100, &[]);
+        let history = bed.within(10);
+        for _ in 0..2 {
+            assert!(history.leads_to(line[99], line[95]).unwrap());
+        }
+        assert!(bounded::is_too_large(&history.leads_to(line[99], line[95]).unwrap_err()));
+    }
+
+    #[test]
+    fn parents_count_each_time_that_a_commit_names_them() {
+        let bed = Bed::new();
+        let roots: Vec<Oid> = (0..10).map(|time| bed.commit(time, &[])).collect();
+        let names_all: Vec<Oid> = (20..30).map(|time| bed.commit(time, &roots)).collect();
+        let (head, stray) = (bed.commit(40, &names_all), bed.commit(0, &[]));
+        // These are 22 commits.
+        let newest = |longest| bed.within(longest).newest(head).unwrap().collect::<Result<Vec<_>, _>>();
+        assert!(bounded::is_too_large(&newest(109).err().unwrap()));
+        assert_eq!(newest(110).unwrap().len(), 21);
+        assert!(bounded::is_too_large(&bed.within(109).leads_to(head, stray).unwrap_err()));
+        assert!(!bed.within(110).leads_to(head, stray).unwrap());
     }
 }

@@ -12,7 +12,7 @@ use crate::shares::{Most, Shares};
 /// Room for so much, which tenants [share](Shares), and a line of those that wait for it. Clones are the same room.
 ///
 /// Tenants have their turns one after the other, those that have least first, and what waits of one is in the order in which it
-/// came. Whoever needs much has its turn before others that need little: nobody is served before a tenant that has nothing but
+/// came. What belongs to no tenant has its turns as if it were of one that has nothing. Whoever needs much has its turn before others that need little: nobody is served before a tenant that has nothing but
 /// those that had no more, and were there before. One that waits for no more than its share is in nobody's way.
 #[derive(Clone, Debug)]
 pub struct Room(Arc<Mutex<State>>);
@@ -52,14 +52,12 @@ pub struct Waiting {
 impl State {
     /// Whether nothing is given before this tenant has what it waits for to whoever has its turn after it.
     fn is_in_the_way(&self, tenant: &str) -> bool {
-        tenant.is_empty() || self.shares.of(tenant) == 0
+        self.shares.rank(tenant) == 0
     }
 
     /// Whether a tenant would pass one that waits, or what waits of its own.
     fn would_pass(&self, tenant: &str) -> bool {
-        let own = self.shares.of(tenant);
-        let is_before = |other: &str| self.is_in_the_way(other) && self.shares.of(other) <= own;
-        self.turns.iter().any(|other| **other == *tenant || is_before(other))
+        self.turns.iter().any(|other| **other == *tenant || self.is_in_the_way(other))
     }
 
     fn push(&mut self, tenant: &Arc<str>, waits: Waits) {
@@ -72,7 +70,7 @@ impl State {
     /// Which of the turns is next, if there is room for it.
     fn turn(&self) -> Option<usize> {
         let turns = self.turns.iter().enumerate();
-        let mut turns: Vec<(usize, usize)> = turns.map(|(at, tenant)| (self.shares.of(tenant), at)).collect();
+        let mut turns: Vec<(usize, usize)> = turns.map(|(at, tenant)| (self.shares.rank(tenant), at)).collect();
         turns.sort_unstable();
         for (_, at) in turns {
             let tenant = &self.turns[at];
@@ -158,6 +156,16 @@ impl Room {
     /// What a tenant [lacks](Shares::lacks) for so much more, those aside that wait.
     pub fn lacks(&self, tenant: &str, amount: usize) -> usize {
         self.state().shares.lacks(tenant, amount)
+    }
+
+    /// Which of the tenants that wait, and do not have their [most](Shares::has_its_most), lacks most, and how much.
+    pub fn lacking(&self) -> Option<(Arc<str>, usize)> {
+        let state = self.state();
+        let lacks = state.turns.iter().filter(|tenant| !state.shares.has_its_most(tenant)).filter_map(|tenant| {
+            let amount = state.waiting.get(tenant)?.front()?.amount;
+            Some((Arc::clone(tenant), state.shares.lacks(tenant, amount)))
+        });
+        lacks.max_by_key(|(_, lacks)| *lacks)
     }
 
     /// So much of it for a tenant, if that is free and nobody waits whose turn is before.

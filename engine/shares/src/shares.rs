@@ -33,7 +33,7 @@ impl Most {
         }
     }
 
-    /// How much of so much is left when a tenant takes more that has so much already.
+    /// How much of so much is left when a tenant takes one more that has so much already.
     fn left(self, all: usize, own: usize) -> usize {
         let part = |parts: usize| own.min(all.div_ceil(parts).max(LEAST));
         match self {
@@ -47,14 +47,15 @@ impl Most {
 
 /// What is taken of something that there is so much of, by tenant.
 ///
-/// A tenant that has nothing gets whatever is free. One that has some leaves as much as it has, up to a part of all that [`Most`]
-/// tells. So one tenant alone has all but that part, and of the part the next has half, the one after that half of what is left,
+/// A tenant that has nothing gets whatever is free, at once. One that has some leaves as much as it has, up to a part of all that
+/// [`Most`] tells; what it takes at once it might take one by one. So one tenant alone has all but that part, and of the part the next has half, the one after that half of what is left,
 /// and so on: of 64 with [`Most::ThreeQuarters`] the first may have 48, the next 8, then 4, 2, 1 and 1. What is given back is
 /// for who has [least](Self::turn), so that those who always want more come to have the same: of the 64 two of them have 24
 /// each, three 16, and seven 8.
 ///
 /// Where everybody takes one at a time no two tenants have all, from four on and [`Most::All`] aside. What belongs to no tenant,
-/// as its name is empty, has no such bound: callers of earlier versions name none, and all of theirs would share it.
+/// as its name is empty, has no such bound, and has its turns as one that has nothing: callers of earlier versions name none, and
+/// all of theirs would share it.
 #[derive(Debug)]
 pub struct Shares {
     all: usize,
@@ -95,6 +96,11 @@ impl Shares {
         !tenant.is_empty() && self.of(tenant) >= self.most.of_one(self.all)
     }
 
+    /// How much counts where those come first that have least: what belongs to no tenant counts for none.
+    pub(crate) fn rank(&self, tenant: &str) -> usize {
+        if tenant.is_empty() { 0 } else { self.of(tenant) }
+    }
+
     /// How much has to be given back before a tenant may have so much more; by itself where it has [its most](Self::has_its_most).
     pub fn lacks(&self, tenant: &str, amount: usize) -> usize {
         let own = self.of(tenant);
@@ -102,7 +108,9 @@ impl Shares {
             return amount.saturating_sub(self.free());
         }
         let over = own.saturating_add(amount).saturating_sub(self.most.of_one(self.all));
-        let short = self.most.left(self.all, own).saturating_add(amount).saturating_sub(self.free());
+        // What the last of them would leave if it were taken by itself.
+        let left = self.most.left(self.all, own.saturating_add(amount) - 1);
+        let short = left.saturating_add(amount).saturating_sub(self.free());
         over.max(short)
     }
 
@@ -137,10 +145,10 @@ impl Shares {
     }
 
     /// Which of the tenants that wait for one each, in the order of their turns, has the next: of those that may have one the
-    /// first that has least. Whoever has none waits for one turn at most of each before it, if whoever had a turn is behind all others.
+    /// first that has least, and whoever has no name has none. Whoever has none waits for one turn at most of each before it, if whoever had a turn is behind all others.
     pub fn turn<'t, W>(&self, waiting: impl IntoIterator<Item = (W, &'t str)>) -> Option<W> {
         let may_have_one = waiting.into_iter().filter(|(_, tenant)| self.is_free(tenant, 1));
-        may_have_one.min_by_key(|(_, tenant)| self.of(tenant)).map(|(waits, _)| waits)
+        may_have_one.min_by_key(|(_, tenant)| self.rank(tenant)).map(|(waits, _)| waits)
     }
 }
 
@@ -214,6 +222,25 @@ mod tests {
     }
 
     #[test]
+    fn what_belongs_to_no_tenant_keeps_its_turn_however_much_it_is() {
+        let mut shares = Shares::new(8, Most::ThreeQuarters);
+        assert!(shares.take("", 5) && shares.take("a", 1) && shares.take("b", 1));
+        assert_eq!(shares.turn([(1, ""), (2, "a"), (3, "new")]), Some(1), "many are behind it");
+        assert_eq!(shares.turn([(1, "a"), (2, "new"), (3, "")]), Some(2), "it waits like others that have none");
+        assert_eq!(shares.turn([(1, "a"), (2, "")]), Some(2));
+    }
+
+    #[test]
+    fn who_has_little_takes_no_more_at_once_than_one_by_one() {
+        let mut shares = Shares::new(128, Most::ThreeQuarters);
+        assert!(shares.take("a", 16));
+        assert_eq!((shares.lacks("a", 96), shares.take("a", 96)), (16, false), "a quarter is for others");
+        assert!(shares.take("a", 80));
+        assert_eq!((shares.of("a"), shares.free(), shares.is_free("a", 1)), (96, 32, false));
+        assert!(shares.take("b", 32), "it has nothing");
+    }
+
+    #[test]
     fn what_is_large_is_for_who_has_nothing() {
         let mut shares = Shares::new(10, Most::Half);
         assert!(!shares.take("a", 11));
@@ -249,6 +276,42 @@ mod tests {
     }
 
     proptest! {
+        /// However much is taken at once, one that has some has no more by that than by taking one after the other, and leaves
+        /// what is kept for others; and one that has nothing has what is free.
+        #[test]
+        fn what_is_taken_at_once_may_be_taken_one_by_one(
+            all in 1..80_usize,
+            most in proptest::sample::select(vec![
+                Most::All, Most::SevenEighths, Most::ThreeQuarters, Most::Half, Most::Quarter,
+            ]),
+            before in proptest::collection::vec((0..4_u8, 1..20_usize), 0..8),
+            amount in 1..80_usize,
+        ) {
+            let fill = || {
+                let mut shares = Shares::new(all, most);
+                for (tenant, amount) in &before {
+                    shares.take(&tenant.to_string(), *amount);
+                }
+                shares
+            };
+            let (mut at_once, mut one_by_one) = (fill(), fill());
+            let (own, free) = (at_once.of("0"), at_once.free());
+            let is_taken = at_once.take("0", amount);
+            if own == 0 {
+                prop_assert_eq!(is_taken, amount <= free);
+            } else {
+                prop_assert_eq!(is_taken, (0..amount).all(|_| one_by_one.take("0", 1)));
+                let kept = match most {
+                    Most::All => 0,
+                    Most::SevenEighths => all / 8,
+                    Most::ThreeQuarters | Most::Half => all / 4,
+                    Most::Quarter => 3 * (all / 4),
+                };
+                let has_left = at_once.free() >= kept.min(at_once.of("0") - 1);
+                prop_assert!(!is_taken || has_left);
+            }
+        }
+
         /// Whatever is taken and given back, no more is taken than there is, whoever has nothing may have all that is free,
         /// whoever may have some may have less as well, and what is told to be missing does when it is given back.
         #[test]

@@ -76,7 +76,7 @@ impl Queue {
         self.waiting.entry(Arc::clone(organization)).or_default().push(run, call);
     }
 
-    /// Whose turn it is, who has a place from here on: of an organization that has fewest. One that may have none now keeps its
+    /// Whose turn it is, who has a place from here on: of an organization that has fewest, as which calls without one count. One that may have none now keeps its
     /// turn.
     fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<Place>)> {
         let turns = self.turns.iter().enumerate().filter(|(_, organization)| !self.is_slowed(organization));
@@ -261,6 +261,25 @@ mod tests {
         assert!(of_b.now_or_never().is_some(), "it has one");
         a.truncate(24);
         assert!(of_a.now_or_never().is_some(), "more than an eighth is free");
+    }
+
+    #[test]
+    fn calls_of_no_organization_have_their_turns_however_many_are_under_way() {
+        let limit = Limit::new(8, Most::SevenEighths);
+        let mut of_none = take_all(&limit, "");
+        of_none.truncate(5);
+        let mut named = Vec::from(["a", "b", "c"].map(|of| place(&limit, of, "run").now_or_never().unwrap()));
+        let mut more = place(&limit, "", "run");
+        assert!((&mut more).now_or_never().is_none());
+        // Others that have one each always have more to do.
+        let mut again = ["a", "b", "c"].map(|of| place(&limit, of, "run"));
+        for waits in &mut again {
+            assert!(waits.now_or_never().is_none());
+        }
+        named.pop();
+        assert!((&mut again[2]).now_or_never().is_none(), "what has no name came first");
+        of_none.push((&mut more).now_or_never().expect("it has its turn"));
+        assert_eq!((limit.taken(""), limit.taken("c")), (6, 0));
     }
 
     #[derive(Clone, Debug)]

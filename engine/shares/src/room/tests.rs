@@ -113,6 +113,52 @@ fn room_is_waited_for_where_it_makes_a_difference() {
 }
 
 #[test]
+fn what_belongs_to_no_tenant_keeps_its_place_in_the_line() {
+    let room = Room::new(8, Most::ThreeQuarters);
+    let mut of_none = take_all(&room, "");
+    assert_eq!(of_none.len(), 8);
+    of_none.truncate(5);
+    let (of_a, of_b) = (take(&room, "a", 1).unwrap(), take(&room, "b", 1).unwrap());
+    of_none.push(room.try_take("", 1).unwrap());
+    let mut more = take(&room, "", 1).unwrap_err();
+    let mut of_c = take(&room, "c", 1).unwrap_err();
+    let mut again = take(&room, "a", 1).unwrap_err();
+    drop(of_b);
+    of_none.push((&mut more).now_or_never().expect("it was first"));
+    let mut last = take(&room, "", 1).unwrap_err();
+    assert!((&mut of_c).now_or_never().is_none());
+    of_none.pop();
+    let of_c = (&mut of_c).now_or_never().expect("it has nothing, and was before the last");
+    drop(of_c);
+    of_none.push((&mut last).now_or_never().expect("what is free is for it"));
+    assert!((&mut again).now_or_never().is_none(), "it has one");
+    // Nor is it passed by who has less in all.
+    let mut larger = take(&room, "", 3).unwrap_err();
+    of_none.pop();
+    assert!(room.try_take("d", 1).is_none() && room.try_take("a", 1).is_none());
+    of_none.truncate(4);
+    assert!((&mut larger).now_or_never().is_some());
+    drop((of_none, of_a));
+    assert!(again.now_or_never().is_some());
+}
+
+#[test]
+fn who_waits_and_lacks_most_is_told() {
+    let room = Room::new(8, Most::Half);
+    assert_eq!(room.lacking(), None);
+    let mut of_a = take_all(&room, "a");
+    let (of_b, _of_c) = (take_all(&room, "b"), take_all(&room, "c"));
+    let _of_d = take(&room, "d", 1).unwrap();
+    assert_eq!((of_a.len(), of_b.len(), room.free()), (4, 2, 0));
+    let waits = take(&room, "a", 1).unwrap_err();
+    assert_eq!(room.lacking(), None, "it has its most");
+    of_a.pop();
+    assert_eq!(room.lacking(), Some(("a".into(), 3)));
+    drop(waits);
+    assert_eq!(room.lacking(), None);
+}
+
+#[test]
 fn two_that_always_want_more_come_to_have_the_same() {
     for (most, all, each) in [(Most::SevenEighths, 56, 28), (Most::ThreeQuarters, 48, 24), (Most::Half, 32, 24)] {
         let room = Room::new(64, most);

@@ -64,7 +64,7 @@ pub(super) struct Reader {
     folder: Option<Folder>,
     begun: Instant,
     limits: Option<Limits>,
-    _place: Place,
+    place: Place,
 }
 
 /// Whose turn it is to have a process for a source.
@@ -148,7 +148,7 @@ impl Readers {
             }
         };
         let (organization, cache) = (source.organization, cache.clone());
-        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, _place: place })
+        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, place })
     }
 
     /// Has a process stay for the next call of its source, which has done all that it was told to, or ends it.
@@ -168,6 +168,10 @@ fn folder(path: &Path) -> Option<Folder> {
 impl Reader {
     pub(super) fn organization(&self) -> &str {
         &self.organization
+    }
+
+    pub(super) fn place(&mut self) -> &mut Place {
+        &mut self.place
     }
 
     /// How long a job may take, where there is a limit.
@@ -444,6 +448,35 @@ mod tests {
         let begun = bed.begun();
         bed.call("b", "b-3").await;
         assert_eq!(bed.begun(), begun, "none ends for one to which that is of no use");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_processes_end_for_one_that_has_fewer_than_when_it_began_to_wait() {
+        let bed = Bed::new(8, Most::Half);
+        let mut of_a = Vec::new();
+        for source in 0..4 {
+            of_a.push(bed.begin("a", &format!("a-{source}")).await);
+        }
+        let mut others = Vec::new();
+        for (organization, cache) in [("b", "b-0"), ("b", "b-1"), ("c", "c-0"), ("d", "d-0")] {
+            others.push(bed.begin(organization, cache).await);
+        }
+        for reader in others {
+            bed.readers.keep(reader).await;
+        }
+        let mut more = Box::pin(bed.begin("a", "a-4"));
+        assert!(more.as_mut().now_or_never().is_none(), "it has half");
+        let begun = bed.begun();
+        bed.call("b", "b-1").await;
+        assert_eq!(bed.begun(), begun, "none ends for it yet");
+        drop(of_a.pop());
+        // Idle ones stay for longer by themselves.
+        let more = tokio::time::timeout(Duration::from_secs(1), more).await;
+        let _more = more.expect("idle ones end for it");
+        let begun = bed.begun();
+        bed.call("b", "b-1").await;
+        assert_eq!(bed.begun(), begun, "no more end than it lacked");
+        drop(of_a);
     }
 
     #[tokio::test]
