@@ -43,6 +43,9 @@ const LARGE: usize = 1 << 20;
 /// How long a large one waits for its turn before it is busy here.
 const TURN: Duration = Duration::from_secs(15);
 
+/// The metadata in which it is said how many bytes a Spec has.
+const SPEC_BYTES: &str = "stoa-spec-bytes";
+
 /// How many resources are named that are not healthy.
 const EXAMPLES: usize = 20;
 
@@ -339,7 +342,7 @@ impl FunctionRunner for Service {
         let GenerateRequest { organization, project, stack, commit, .. } = &request;
         let span = tracing::info_span!("Generate", organization, project, stack, commit);
         let call = Call { method: "Generate", organization: organization.clone(), span };
-        self.call(call, async {
+        let generated = self.call(call, async {
             let source: Source = required(request.source, "source")?;
             let content = self.sources.read_in_turn(&source, &request.commit, &request.path).await?;
             let mut generated = self.generators.run(&request.organization, &request.generator, content).await?;
@@ -351,8 +354,12 @@ impl FunctionRunner for Service {
             }
             let Rendered { spec, warnings, generator } = generated;
             Ok(GenerateResponse { spec, warnings, generator })
-        })
-        .await
+        });
+        let mut answer = generated.await?;
+        // Whoever asked may have no room for it.
+        let bytes = answer.get_ref().spec.len();
+        answer.metadata_mut().insert(SPEC_BYTES, bytes.into());
+        Ok(answer)
     }
 
     async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {

@@ -1,21 +1,33 @@
 //! The file that events go to, one JSON line each; it is turned over when it is full.
 
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::mpsc::{SyncSender, TrySendError, sync_channel},
+    pin::Pin,
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    task::{Context, Poll, ready},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::PollSemaphore;
 
 use crate::profile;
 
 /// How many events wait at most to be written; upstream's `audit-log-batch-buffer-size`.
 const BUFFERED: usize = 10_000;
+/// How many bytes wait at most.
+const ROOM: usize = 64 << 20;
+/// As how many bytes each event counts at least, so that no more than [`BUFFERED`] wait.
+const LEAST: usize = ROOM / BUFFERED;
 /// How long what waits may take to be written when the server ends.
 const LAST: Duration = Duration::from_secs(1);
 /// How large a file becomes when nothing is said, in megabytes; as upstream's library has it.
@@ -29,7 +41,7 @@ pub enum LogMode {
     /// Nothing. When too many events wait, they are dropped and counted.
     Batch,
     /// The request waits until its event is written, as long as it has time. So its answer ends after that, unless its client
-    /// is gone.
+    /// is gone. An event for which nobody waits any more is dropped and counted only when too many others wait.
     #[default]
     Blocking,
     /// The same, and a request whose arrival cannot be recorded is refused.
@@ -63,7 +75,9 @@ pub struct LogError {
 #[derive(Debug)]
 pub struct LogFile {
     /// Until the log is dropped.
-    lines: Option<SyncSender<Line>>,
+    lines: Option<Sender<Queued>>,
+    /// What there is for lines that wait, in bytes.
+    room: Arc<Semaphore>,
     writer: JoinHandle<()>,
     /// Whether requests wait.
     pub(super) waits: bool,
@@ -73,8 +87,19 @@ pub struct LogFile {
 /// A line on its way to the log.
 struct Line {
     text: Vec<u8>,
-    /// Hears whether it was written.
-    told: Box<dyn FnOnce(bool) + Send>,
+    /// Hears whether it was written. A line that is dropped was not.
+    told: Option<Box<dyn FnOnce(bool) + Send>>,
+}
+
+/// A line with its room among those that wait.
+type Queued = (Line, OwnedSemaphorePermit);
+
+/// A line that waits for room. It is not written when this is dropped.
+#[derive(Debug)]
+pub(super) struct Queueing {
+    lines: Sender<Queued>,
+    room: PollSemaphore,
+    line: Option<Line>,
 }
 
 #[derive(Debug)]
@@ -97,32 +122,91 @@ impl LogFile {
             let path = options.path.clone();
             Output::File(Turned::open(options).map_err(|source| LogError { path, source })?)
         };
-        let (lines, waiting) = sync_channel::<Line>(BUFFERED);
+        let (lines, waiting) = channel::<Queued>();
         let writer = std::thread::spawn(move || {
             profile::enter_thread();
             let mut output = output;
             // Ends when the log is dropped and everything is written.
-            for Line { text, told } in waiting {
-                let written = output.write(&text);
+            for (line, _room) in waiting {
+                let written = output.write(&line.text);
                 if let Err(error) = &written {
                     tracing::error!(%error, "an audit event could not be written");
                 }
-                told(written.is_ok());
+                line.tell(written.is_ok());
             }
         });
-        Ok(Self { lines: Some(lines), writer, waits: mode != LogMode::Batch, strict: mode == LogMode::BlockingStrict })
+        Ok(Self {
+            lines: Some(lines),
+            room: Arc::new(Semaphore::new(ROOM)),
+            writer,
+            waits: mode != LogMode::Batch,
+            strict: mode == LogMode::BlockingStrict,
+        })
     }
 
-    /// Hands a line over to be written; `told` hears whether it was, and at once where too many wait.
-    pub(super) fn write(&self, text: Vec<u8>, told: impl FnOnce(bool) + Send + 'static) {
-        let line = Line { text, told: Box::new(told) };
-        let refused = match &self.lines {
-            Some(lines) => lines.try_send(line).err(),
-            None => Some(TrySendError::Disconnected(line)),
-        };
-        if let Some(TrySendError::Full(line) | TrySendError::Disconnected(line)) = refused {
-            (line.told)(false);
+    /// Hands a line over to be written; `told` hears whether it was. Where too many wait, that is at once, or what is to wait
+    /// for room is returned.
+    pub(super) fn write(&self, text: Vec<u8>, told: impl FnOnce(bool) + Send + 'static) -> Option<Queueing> {
+        let line = Line { text, told: Some(Box::new(told)) };
+        let lines = self.lines.as_ref()?;
+        match self.room.clone().try_acquire_many_owned(line.weight()) {
+            Ok(room) => {
+                line.queue(lines, room);
+                None
+            }
+            Err(_) => self.waits.then(|| Queueing {
+                lines: lines.clone(),
+                room: PollSemaphore::new(self.room.clone()),
+                line: Some(line),
+            }),
         }
+    }
+}
+
+impl Line {
+    /// How much room it takes.
+    fn weight(&self) -> u32 {
+        u32::try_from(self.text.len().clamp(LEAST, ROOM)).unwrap_or(u32::MAX)
+    }
+
+    fn queue(self, lines: &Sender<Queued>, room: OwnedSemaphorePermit) {
+        // Without the thread that writes it is dropped, which tells that.
+        let _ = lines.send((self, room));
+    }
+
+    fn tell(mut self, is_written: bool) {
+        if let Some(told) = self.told.take() {
+            told(is_written);
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(told) = self.told.take() {
+            told(false);
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+impl Future for Queueing {
+    type Output = ();
+
+    /// Ready when the line is among those that are to be written.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let weight = this.line.as_ref().map_or(0, Line::weight);
+        let room = ready!(this.room.poll_acquire_many(context, weight));
+        if let (Some(line), Some(room)) = (this.line.take(), room) {
+            line.queue(&this.lines, room);
+        }
+        Poll::Ready(())
     }
 }
 
@@ -237,11 +321,13 @@ impl Turned {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read as _, process::Command};
+    use std::{io::Read as _, process::Command, sync::mpsc};
 
+    use futures_util::FutureExt as _;
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::audit::Written;
 
     // On one thread, which a write would keep for ever.
     #[tokio::test]
@@ -287,18 +373,58 @@ mod tests {
         assert_eq!(fs::read(path).unwrap(), b"{}\n".repeat(1_000));
     }
 
+    /// A log with room for two short lines, and what takes them.
+    fn narrow(waits: bool) -> (LogFile, mpsc::Receiver<Queued>) {
+        let (lines, waiting) = channel();
+        let (room, writer) = (Arc::new(Semaphore::new(2 * LEAST)), std::thread::spawn(|| {}));
+        (LogFile { lines: Some(lines), room, writer, waits, strict: false }, waiting)
+    }
+
+    /// Hands a line of so many bytes over.
+    fn hand(log: &LogFile, length: usize) -> (Option<Queueing>, oneshot::Receiver<bool>) {
+        let (told, written) = oneshot::channel();
+        let queueing = log.write(vec![b'x'; length], move |is_written| {
+            let _ = told.send(is_written);
+        });
+        (queueing, written)
+    }
+
     #[test]
     fn what_does_not_fit_any_more_is_told_at_once() {
-        let (lines, waiting) = sync_channel(1);
-        let log = LogFile { lines: Some(lines), writer: std::thread::spawn(|| {}), waits: true, strict: false };
-        let write = || {
-            let (told, written) = std::sync::mpsc::channel();
-            log.write(b"{}\n".to_vec(), move |is_written| told.send(is_written).unwrap());
-            written.try_recv().ok()
-        };
-        assert_eq!(write(), None);
-        assert_eq!(write(), Some(false));
-        drop(waiting);
-        assert_eq!(write(), Some(false));
+        for (lengths, last) in [(vec![3, 3], 3), (vec![LEAST + 1], 3), (Vec::new(), 3 * LEAST)] {
+            let (log, waiting) = narrow(false);
+            let mut held: Vec<_> = lengths.iter().map(|length| hand(&log, *length)).collect();
+            for (queueing, written) in &mut held {
+                assert!(queueing.is_none());
+                assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+            }
+            let (queueing, mut written) = hand(&log, last);
+            assert!(queueing.is_none());
+            assert_eq!(written.try_recv(), Ok(false), "{lengths:?}");
+            drop(waiting);
+            assert!(held.iter_mut().all(|(_, written)| written.try_recv() == Ok(false)));
+            assert_eq!(hand(&log, 3).1.try_recv(), Ok(false));
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_the_log_wait_for_room_in_its_queue() {
+        let (log, waiting) = narrow(true);
+        let (queueing, _first) = hand(&log, LEAST + 1);
+        assert!(queueing.is_none());
+        let (queueing, written) = hand(&log, LEAST);
+        let mut later = Written { queueing, written: Some(written) };
+        assert_eq!((&mut later).now_or_never(), None);
+        // One whose time is up before there is room.
+        let (queueing, mut written) = hand(&log, LEAST);
+        assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        Written { queueing, written: None }.until(Some(Instant::now() + Duration::from_millis(20))).await;
+        assert_eq!(written.try_recv(), Ok(false));
+        drop(waiting.recv().unwrap());
+        assert_eq!((&mut later).now_or_never(), None, "it is not written yet");
+        let (line, _room) = waiting.try_recv().expect("there was room for it");
+        assert_eq!(line.text.len(), LEAST);
+        line.tell(true);
+        assert!(later.await);
     }
 }

@@ -17,13 +17,14 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
 use prometheus::{IntCounter, IntCounterVec};
 use tokio::{sync::oneshot, time::timeout_at};
 
+use self::log::Queueing;
 pub(crate) use self::trail::{Begun, Ending, NotStored, Recorded, Trail, of_unknown_sender, source_ips};
 pub use self::{
     log::{LogError, LogFile, LogMode, LogOptions},
@@ -99,28 +100,32 @@ impl Auditor {
         line.push(b'\n');
         let (told, written) = oneshot::channel();
         let errors = self.errors.clone();
-        self.log.write(line, move |is_written| {
+        let queueing = self.log.write(line, move |is_written| {
             if !is_written {
                 errors.with_label_values(&[PLUGIN]).inc();
             }
             // Nobody may wait for it.
             let _ = told.send(is_written);
         });
-        Written(self.log.waits.then_some(written))
+        Written { queueing, written: self.log.waits.then_some(written) }
     }
 }
 
 /// What becomes of an event: whether it is written, or nobody is to wait for that. It is written all the same when this is
-/// dropped.
+/// dropped, unless too many others wait to be.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Option<oneshot::Receiver<bool>>);
+pub(crate) struct Written {
+    /// Until there is room for it.
+    queueing: Option<Queueing>,
+    written: Option<oneshot::Receiver<bool>>,
+}
 
 impl Written {
     /// Waits for it, until `due` at most.
     pub(crate) async fn until(self, due: Option<Instant>) {
         match due {
             Some(due) => {
-                // It is in line to be written either way.
+                // Where there was room for it, it is in line to be written either way.
                 let _ = timeout_at(due.into(), self).await;
             }
             None => {
@@ -133,8 +138,13 @@ impl Written {
 impl Future for Written {
     type Output = bool;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
-        match &mut self.0 {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let this = self.get_mut();
+        if let Some(queueing) = &mut this.queueing {
+            ready!(Pin::new(queueing).poll(context));
+            this.queueing = None;
+        }
+        match &mut this.written {
             None => Poll::Ready(true),
             // The thread that writes is gone when nobody says anything.
             Some(written) => Pin::new(written).poll(context).map(|written| written.unwrap_or(false)),

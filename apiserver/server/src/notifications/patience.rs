@@ -22,8 +22,15 @@ pub(super) struct Doubt(Option<Instant>);
 pub(super) struct Doubts {
     /// When the last try was begun by which an event was taken.
     taken: Option<Instant>,
-    /// When the first try was begun by which an event of a type was not, of types of which none was taken since.
-    refused: BTreeMap<String, Instant>,
+    /// The tries by which an event of a type was not, of types of which none was taken since.
+    refused: BTreeMap<String, Refused>,
+}
+
+/// When tries were begun by which no event of a type was taken.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    first: Instant,
+    last: Instant,
 }
 
 impl Doubts {
@@ -34,11 +41,17 @@ impl Doubts {
     }
 
     /// Notes that an event of a type may never be taken; whether that is known: since the first such answer another was, so that
-    /// no clock is wrong, or it was so for long enough.
+    /// no clock is wrong, or it was so for long enough. Answers for others of its type count as long as they go on, and with them
+    /// only what was taken lately: those may have been given up for another reason.
     pub(super) fn note(&mut self, event_type: &str, doubt: &mut Doubt, begun: Instant) -> bool {
+        let is_recent = |at: Instant| begun.duration_since(at) < DOUBT;
         let since = *doubt.0.get_or_insert(begun);
-        let first = (*self.refused.entry(event_type.to_owned()).or_insert(begun)).min(since);
-        let is_clock_right = self.taken.is_some_and(|taken| first < taken && taken < begun);
+        self.refused.retain(|_, refused| is_recent(refused.last));
+        let refused = self.refused.entry(event_type.to_owned()).or_insert(Refused { first: begun, last: begun });
+        refused.last = refused.last.max(begun);
+        let first = refused.first;
+        let is_clock_right =
+            self.taken.is_some_and(|taken| taken < begun && (since < taken || first < taken && is_recent(taken)));
         is_clock_right || since.elapsed() >= DOUBT
     }
 }
@@ -111,5 +124,28 @@ mod tests {
         doubts.take("run.started", Instant::now());
         tokio::time::advance(SECOND).await;
         assert!(!doubts.note("run.started", &mut Doubt::default(), Instant::now()), "some are taken");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_not_given_up_for_what_was_answered_long_ago() {
+        let now = Instant::now;
+        let mut doubts = Doubts::default();
+        assert!(!doubts.note("run.started", &mut Doubt::default(), now()));
+        // That event was given up for another reason, and others are taken until a clock is wrong.
+        for _ in 0..4 {
+            tokio::time::advance(DOUBT / 4).await;
+            doubts.take("run.failed", now());
+        }
+        tokio::time::advance(SECOND).await;
+        assert!(!doubts.note("run.started", &mut Doubt::default(), now()), "it is another matter");
+        tokio::time::advance(SECOND).await;
+        doubts.take("run.failed", now());
+        // Nothing at all is taken from now on.
+        for _ in 0..3 {
+            tokio::time::advance(DOUBT / 4).await;
+            assert!(doubts.note("run.started", &mut Doubt::default(), now()), "others are taken");
+        }
+        tokio::time::advance(DOUBT / 4).await;
+        assert!(!doubts.note("run.started", &mut Doubt::default(), now()), "nothing was taken lately");
     }
 }

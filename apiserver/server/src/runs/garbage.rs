@@ -32,7 +32,7 @@ use stoa_types::{Release, Run, Stack, Workspace};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::removal::Due;
+use self::removal::{Due, Stuck};
 use super::{Halt, Services};
 
 /// How often documents are looked at.
@@ -217,11 +217,13 @@ pub(crate) struct Collector {
     grace: Duration,
     /// Since when.
     unreferenced: HashMap<(Place, Digest), Instant>,
+    /// Those that could not be removed.
+    stuck: Mutex<HashSet<Stuck>>,
 }
 
 impl Collector {
     pub(crate) fn new(services: Services, grace: Duration) -> Self {
-        Self { services, grace, unreferenced: HashMap::new() }
+        Self { services, grace, unreferenced: HashMap::new(), stuck: Mutex::default() }
     }
 
     /// Looks at all documents once; how many were removed.
@@ -276,7 +278,10 @@ impl Collector {
     /// Removes those of some documents that nothing refers to now either; how many.
     async fn remove(&self, due: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
         let holds = self.services.backends.holds();
-        removal::remove(due, holds, self.grace, || self.references(), end).await
+        let due = removal::put_stuck_last(due, &mut self.stuck.lock());
+        let outcome = removal::remove(due, holds, self.grace, || self.references(), end).await?;
+        self.stuck.lock().extend(outcome.stuck);
+        Ok(outcome.removed)
     }
 
     /// Where documents may be, and whether the stack that they were of is gone.

@@ -6,11 +6,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
 use stoa_types::{Run, Stack, delivery::Operation, reason};
+use tonic::{Code, Status};
 
 use super::{Subresources, document, failure, non_empty, parameter, wants_json};
 use crate::{
@@ -85,27 +87,31 @@ impl Generate {
             version,
             r#ref: target.source().map_err(failure)?.spec.reference.clone(),
         };
-        let refused = |status: tonic::Status| match status.code() {
+        let refused = |status: Status| match status.code() {
             // Runs wait until the function-runner has time; whoever waits for an answer is told.
-            tonic::Code::ResourceExhausted => ApiError::too_many_requests(status.message(), 1),
+            Code::ResourceExhausted => ApiError::too_many_requests(status.message(), 1),
             _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
         };
         let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
         let request = target.generate_request(services, &commit, &parameters).await.map_err(failure)?;
         let large = self.large.of(&call.namespace);
-        let (response, turn) = match services.runner.generate_within(request.clone(), SMALL).await.map_err(refused)? {
-            Some(response) => (response, None),
-            // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source
-            // or a generator likes.
-            None => {
-                let turn = large.try_take().ok_or_else(|| {
+        let turn = Mutex::new(None);
+        // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source or a
+        // generator likes.
+        let admit = |bytes: Option<usize>| {
+            let mut turn = turn.lock();
+            if turn.is_none() && bytes.is_none_or(|bytes| bytes > SMALL) {
+                *turn = large.try_take();
+                if turn.is_none() {
                     let message = "as many Specs of more than 4 MiB are generated as may be at once; try again, or create a \
                                    Run with operation Preview, which waits for its turn";
-                    ApiError::too_many_requests(message, 1)
-                })?;
-                (services.runner.generate(request).await.map_err(refused)?, Some(turn))
+                    return Err(Status::resource_exhausted(message));
+                }
             }
+            Ok(())
         };
+        let response = services.runner.generate_admitted(request, &admit).await.map_err(refused)?;
+        let turn = turn.into_inner();
         let response = response.into_inner();
         for warning in response.warnings {
             call.context.warn(warning);
@@ -132,7 +138,13 @@ fn workspace_of(call: &SubresourceCall, stack: &Stack) -> Result<String, ApiErro
 
 #[cfg(test)]
 mod tests {
-    use std::iter;
+    use std::{
+        iter,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+    };
 
     use http::{HeaderMap, Method};
     use stoa_machinery::RequestContext;
@@ -171,7 +183,12 @@ mod tests {
     }
 
     /// A runner whose Specs have so many bytes and some more.
-    struct Rendering(usize);
+    struct Rendering {
+        bytes: usize,
+        /// Whether it says so before.
+        tells: bool,
+        calls: Arc<AtomicUsize>,
+    }
 
     #[tonic::async_trait]
     impl Answers for Rendering {
@@ -181,18 +198,27 @@ mod tests {
 
         async fn generate(&self, _: Request<GenerateRequest>) -> Answer<GenerateResponse> {
             let attributes = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": "a", "namespace": "shop"}, "data": {"a": "x".repeat(self.0)}});
+                "metadata": {"name": "a", "namespace": "shop"}, "data": {"a": "x".repeat(self.bytes)}});
             let resource =
                 serde_json::json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": attributes});
-            let spec = serde_json::to_vec(&serde_json::json!({ "resources": [resource] })).unwrap().into();
-            Ok(Response::new(GenerateResponse { spec, ..GenerateResponse::default() }))
+            let spec = serde_json::to_vec(&serde_json::json!({ "resources": [resource] })).unwrap();
+            let bytes = spec.len();
+            let mut answer = Response::new(GenerateResponse { spec: spec.into(), ..GenerateResponse::default() });
+            if self.tells {
+                answer.metadata_mut().insert(runner::SPEC_BYTES, bytes.into());
+            }
+            self.calls.fetch_add(1, Relaxed);
+            Ok(answer)
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn large_specs_are_taken_by_few_at_once_and_small_ones_by_all() {
-        for (size, is_large) in [(SMALL, true), (SMALL / 2, false)] {
-            let world = World::with_runner(runner::at(Rendering(size).serve())).await;
+        // Of an earlier version's nobody knows that they are small.
+        for (bytes, tells, is_large) in [(SMALL, true, true), (SMALL / 2, true, false), (SMALL / 2, false, true)] {
+            let calls = Arc::new(AtomicUsize::new(0));
+            let rendering = Rendering { bytes, tells, calls: calls.clone() };
+            let world = World::with_runner(runner::at(rendering.serve())).await;
             let subresources = Subresources::default();
             subresources.set(world.services.clone());
             let generate = Generate::new(subresources);
@@ -206,6 +232,7 @@ mod tests {
             drop(held);
             let answer = generate.generate(&call).await.map(|answer| answer.status().as_u16());
             assert_eq!(answer.map_err(|error| error.code()), Ok(200));
+            assert_eq!(calls.load(Relaxed), 2, "each was rendered once");
         }
     }
 }

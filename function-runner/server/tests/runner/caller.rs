@@ -94,7 +94,10 @@ impl Caller {
             workspace: self.target.workspace.clone(),
             ..GenerateRequest::default()
         };
-        let response = self.client.generate(request).await?.into_inner();
+        let answer = self.client.generate(request).await?;
+        let told = answer.metadata().get("stoa-spec-bytes").map(|bytes| bytes.to_str().unwrap().to_owned());
+        let response = answer.into_inner();
+        assert_eq!(told, Some(response.spec.len().to_string()), "it is said before how large it is");
         let spec: Spec = serde_json::from_slice(&response.spec).unwrap();
         Ok(spec)
     }

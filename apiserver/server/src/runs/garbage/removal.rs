@@ -39,7 +39,50 @@ pub(super) struct Due {
     pub(super) digests: Vec<Digest>,
 }
 
-/// Removes those of some documents that nothing refers to now either; how many. `references` reads what is referred to.
+/// A document that its store did not remove.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stuck {
+    backend: String,
+    scope: String,
+    digest: Digest,
+}
+
+/// What became of documents.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) removed: usize,
+    pub(super) stuck: Vec<Stuck>,
+}
+
+/// Puts those last that their stores did not remove when they were asked before, so that the same few never keep all others
+/// from being removed. Forgets those that are not due any more.
+pub(super) fn put_stuck_last(due: Vec<Due>, stuck: &mut HashSet<Stuck>) -> Vec<Due> {
+    let (mut all, mut last, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+    for Due { backend, store, scope, digests } in due {
+        let mut again = Vec::new();
+        let mut others = Vec::new();
+        for digest in digests {
+            let document = Stuck { backend: backend.clone(), scope: scope.clone(), digest };
+            if stuck.contains(&document) {
+                known.insert(document);
+                again.push(digest);
+            } else {
+                others.push(digest);
+            }
+        }
+        if !again.is_empty() {
+            last.push(Due { backend: backend.clone(), store: store.clone(), scope: scope.clone(), digests: again });
+        }
+        if !others.is_empty() {
+            all.push(Due { backend, store, scope, digests: others });
+        }
+    }
+    *stuck = known;
+    all.extend(last);
+    all
+}
+
+/// Removes those of some documents that nothing refers to now either. `references` reads what is referred to.
 ///
 /// # Errors
 ///
@@ -50,13 +93,13 @@ pub(super) async fn remove<F>(
     grace: Duration,
     references: impl Fn() -> F,
     end: &CancellationToken,
-) -> Result<usize, Halt>
+) -> Result<Outcome, Halt>
 where
     F: Future<Output = Result<HashSet<Digest>, Halt>>,
 {
     let mut queue = by_store(due);
     let mut under_way = FuturesUnordered::new();
-    let mut removed = 0;
+    let mut outcome = Outcome::default();
     loop {
         let mut begun = Vec::new();
         while under_way.len() + begun.len() < AT_ONCE
@@ -72,12 +115,13 @@ where
             let begin = |(work, going): (Work, _)| tokio::spawn(work.remove(going, referenced.clone(), end.clone()));
             under_way.extend(begun.into_iter().map(begin));
         }
-        let Some(ended) = under_way.next().await else { return Ok(removed) };
+        let Some(ended) = under_way.next().await else { return Ok(outcome) };
         let mut ended = Some(ended);
         while let Some(part) = ended {
             match part {
-                Ok(Part { removed: more, rest }) => {
-                    removed += more;
+                Ok(Part { removed, stuck, rest }) => {
+                    outcome.removed += removed;
+                    outcome.stuck.extend(stuck);
                     queue.extend(rest);
                 }
                 Err(error) => tracing::error!(error = &error as &dyn Error, "removing documents broke off"),
@@ -102,6 +146,7 @@ struct Work {
 #[derive(Debug)]
 struct Part {
     removed: usize,
+    stuck: Vec<Stuck>,
     rest: Option<Work>,
 }
 
@@ -133,7 +178,7 @@ impl Work {
 
     /// Removes what was begun with, but for what is referred to.
     async fn remove(mut self, begun: Vec<Going>, referenced: Arc<HashSet<Digest>>, end: CancellationToken) -> Part {
-        let (start, mut removed) = (Instant::now(), 0);
+        let (start, mut removed, mut stuck) = (Instant::now(), 0, Vec::new());
         for mut going in begun {
             while let Some(digest) = going.digests.last().copied() {
                 if referenced.contains(&digest) {
@@ -141,7 +186,7 @@ impl Work {
                     continue;
                 }
                 if end.is_cancelled() || self.spent + start.elapsed() >= LONGEST {
-                    return Part { removed, rest: None };
+                    return Part { removed, stuck, rest: None };
                 }
                 let deleted = self.store.delete(&going.scope, &digest).await;
                 match deleted {
@@ -152,6 +197,8 @@ impl Work {
                     Err(error) => {
                         let error = &error as &dyn Error;
                         tracing::warn!(error, backend = self.backend, "a document that nothing refers to stays");
+                        let (backend, scope) = (self.backend.clone(), going.scope.clone());
+                        stuck.push(Stuck { backend, scope, digest });
                         // It may arrive yet, and must not remove what is put by then.
                         let late = going.split_last();
                         tokio::spawn(async move {
@@ -160,14 +207,14 @@ impl Work {
                         });
                         self.failures += 1;
                         if self.failures >= MOST_FAILURES {
-                            return Part { removed, rest: None };
+                            return Part { removed, stuck, rest: None };
                         }
                     }
                 }
             }
         }
         self.spent += start.elapsed();
-        Part { removed, rest: (!self.due.is_empty()).then_some(self) }
+        Part { removed, stuck, rest: (!self.due.is_empty()).then_some(self) }
     }
 }
 

@@ -183,13 +183,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Stubborn {
     store: Arc<dyn DocumentStore>,
     lets: Option<Semaphore>,
+    /// What it never removes.
+    never: Vec<Digest>,
     /// How often it was asked to.
     asked: watch::Sender<usize>,
 }
 
 impl Stubborn {
     fn new(store: &Arc<dyn DocumentStore>, lets: Option<Semaphore>) -> Arc<Self> {
-        Arc::new(Self { store: store.clone(), lets, asked: watch::Sender::new(0) })
+        Arc::new(Self { store: store.clone(), lets, never: Vec::new(), asked: watch::Sender::new(0) })
     }
 }
 
@@ -217,7 +219,7 @@ impl DocumentStore for Stubborn {
 
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
         self.asked.send_modify(|asked| *asked += 1);
-        let Some(lets) = &self.lets else {
+        let Some(lets) = self.lets.as_ref().filter(|_| !self.never.contains(digest)) else {
             return Err(DocumentError::Refused { refusal: Refusal::Access, source: "403 AccessDenied".into() });
         };
         lets.acquire().await.expect("it is never closed").forget();
@@ -248,6 +250,27 @@ async fn store_that_lets_nothing_be_removed_keeps_no_other_from_it() {
     let scope = bed.place.scope();
     assert!(bed.store.put(&scope, Bytes::from_static(&[0])).await.is_ok(), "nobody asked for it to go");
     bed.put("loose").await;
+}
+
+#[tokio::test]
+async fn documents_that_can_never_be_removed_do_not_keep_others_of_their_store_for_ever() {
+    let mut bed = Bed::on_disk().await;
+    let [loose, also] = [bed.put("loose").await, bed.put("also").await];
+    bed.wait();
+    let never: Vec<Digest> = (0..5_u8).map(|number| Digest::of(&[number])).collect();
+    let (store, lets) = (bed.store.clone(), Some(Semaphore::new(10)));
+    let stubborn = Arc::new(Stubborn { store, lets, never: never.clone(), asked: watch::Sender::new(0) });
+    let refusing: Arc<dyn DocumentStore> = stubborn.clone();
+    // The last of a scope is removed first.
+    let due = [bed.due_in("a", &refusing, &[&[loose][..], &never].concat()), bed.due_in("a", &refusing, &[also])];
+    let due = due.concat();
+    for (removed, asked) in [(0, 5), (2, 12)] {
+        assert_eq!(bed.collector.remove(due.clone(), &bed.end).await.unwrap(), removed);
+        assert_eq!(*stubborn.asked.borrow(), asked, "they are tried again, after the others");
+        // As if no removal were on its way any more.
+        bed.world.services.backends.holds().0.lock().going.clear();
+    }
+    assert!(!bed.is_there(&loose).await && !bed.is_there(&also).await);
 }
 
 #[tokio::test]

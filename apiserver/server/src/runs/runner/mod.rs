@@ -6,6 +6,7 @@
 //! done for.
 
 mod addresses;
+mod announced;
 mod metrics;
 mod pool;
 #[cfg(test)]
@@ -39,11 +40,14 @@ use tonic::{
 
 use self::{
     addresses::Address,
+    announced::Admit,
     metrics::Metrics,
     pool::{Pool, Search},
 };
 use super::Halt;
 
+#[cfg(test)]
+pub(crate) use self::announced::SPEC_BYTES;
 pub(crate) use self::{
     pool::{BREAKS, Lent},
     verdict::{broken_calls, is_mistaken, is_of_runner, is_unheard, lacks_version},
@@ -261,26 +265,25 @@ impl Runner {
         self.call("Generate", request, |mut client, request| async move { client.generate(request).await }).await
     }
 
-    /// The same, unless the answer has more than so many bytes: nothing then, of which no more was taken than tells that.
-    pub(crate) async fn generate_within(
+    /// The same, where `admit` lets the Spec be taken: before that it hears how many bytes it has, or nothing where a runner of an
+    /// earlier version does not tell. What `admit` says otherwise is the answer.
+    pub(crate) async fn generate_admitted(
         &self,
         request: GenerateRequest,
-        bytes: usize,
-    ) -> Result<Option<Response<GenerateResponse>>, Status> {
-        let call = move |client: FunctionRunnerClient<Channel>, request: GenerateRequest| async move {
-            client.max_decoding_message_size(bytes).generate(request).await
-        };
-        match self.call("Generate", request, call).await {
-            // Runners say what is wrong with a Problem: this is the client itself.
-            Err(status) if status.code() == Code::OutOfRange && !is_of_runner(&status) => Ok(None),
-            answer => answer.map(Some),
-        }
+        admit: &Admit<'_>,
+    ) -> Result<Response<GenerateResponse>, Status> {
+        let call = |lent: &Lent, request: GenerateRequest| announced::generate(lent.channel(), request, admit);
+        Self::ask(self.search("Generate", None), request, call).await
     }
 
     /// Compares a Spec with what is recorded and what is there.
     pub(crate) async fn plan(&self, request: PlanRequest) -> Result<Response<PlanResponse>, Status> {
         let search = self.search("Plan", None).weighing(weight(&request.spec, &request.state));
-        Self::ask(search, request, |mut client, request| async move { client.plan(request).await }).await
+        let call = |lent: &Lent, request: PlanRequest| {
+            let mut client = lent.client();
+            async move { client.plan(request).await }
+        };
+        Self::ask(search, request, call).await
     }
 
     /// Makes a call that changes nothing and is small.
@@ -290,7 +293,7 @@ impl Runner {
         request: Q,
         call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
     ) -> Result<Response<A>, Status> {
-        Self::ask(self.search(method, None), request, call).await
+        Self::ask(self.search(method, None), request, |lent: &Lent, request: Q| call(lent.client(), request)).await
     }
 
     /// Looks for a runner to make a call.
@@ -303,11 +306,11 @@ impl Runner {
     async fn ask<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         mut search: Search<'_>,
         request: Q,
-        call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
+        call: impl Fn(&Lent, Q) -> F,
     ) -> Result<Response<A>, Status> {
         while let Some(mut lent) = search.next().await {
             // The futures of the client are large.
-            match Box::pin(call(lent.client(), request.clone())).await {
+            match Box::pin(call(&lent, request.clone())).await {
                 Ok(mut answer) => {
                     lent.answered();
                     answer.extensions_mut().insert(Answerer(lent.name().to_owned()));

@@ -35,7 +35,7 @@ use super::{
 };
 
 /// The largest message either side takes, in bytes: a Spec with everything in it.
-const MAX_MESSAGE: usize = 256 << 20;
+pub(super) const MAX_MESSAGE: usize = 256 << 20;
 /// How often every runner is asked how it is, and how long its answer may take.
 const CHECK: Duration = Duration::from_secs(2);
 /// How often names are resolved.
@@ -463,9 +463,14 @@ impl Lent {
 
     /// A client for the call.
     pub(super) fn client(&self) -> FunctionRunnerClient<Channel> {
-        FunctionRunnerClient::new(self.member.channel())
+        FunctionRunnerClient::new(self.channel())
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE)
+    }
+
+    /// What the call goes over.
+    pub(super) fn channel(&self) -> Channel {
+        self.member.channel()
     }
 
     /// Takes note of which process it is.
