@@ -117,6 +117,18 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         grant.check()
     }
+
+    /// Told how far a push is that may be. Of one that sends no objects nothing is told.
+    fn pushing(&self, _: Pushing) {}
+}
+
+/// How far a push is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pushing {
+    /// What is to be sent is gathered, and nothing of it has been sent.
+    Prepares,
+    /// It may be sent from now on.
+    Sends,
 }
 
 /// What a runtime has done at remote repositories, and with the copies of them that are here: by whoever connects to their servers
