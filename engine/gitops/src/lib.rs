@@ -28,6 +28,7 @@ mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -146,8 +147,13 @@ pub trait Remotes: fmt::Debug + Send + Sync + 'static {
 
     /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
     /// else while that lasts. It is called on threads that may wait.
-    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+    ///
+    /// # Errors
+    ///
+    /// When there is nobody who does it, such as a thread. Nothing was done then.
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
         work();
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! anything there, such as links.
 
 use std::fmt;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,26 +149,27 @@ impl Remotes for Repository {
         reached
     }
 
-    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
         let runtime = Handle::current();
         let folder = self.cache.path().to_owned();
         if let Err(error) = std::fs::create_dir_all(&folder) {
             // Whoever opens it hears of that.
             tracing::warn!(%error, folder = %folder.display(), "there is no folder for a copy");
         }
-        let worked = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
+        let worked: io::Result<std::thread::Result<()>> = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("copy".to_owned()).spawn_scoped(scope, || {
                 let _entered = runtime.enter();
                 let made_by_tests = stoa_failpoint::file().and_then(Path::parent).map(Path::to_owned);
                 let folders: Vec<PathBuf> = [folder].into_iter().chain(made_by_tests).collect();
                 keep_to(&folders, &worker::read_for_copies());
                 work();
-            });
-            thread.join()
+            })?;
+            Ok(thread.join())
         });
-        if let Err(panic) = worked {
+        if let Err(panic) = worked? {
             std::panic::resume_unwind(panic);
         }
+        Ok(())
     }
 }
 
@@ -624,7 +626,7 @@ mod tests {
             |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
         let apart = |blob: Oid| {
             let mut found = None;
-            repository.apart(&mut || found = Some(has(blob)));
+            repository.apart(&mut || found = Some(has(blob))).unwrap();
             found.unwrap()
         };
         assert!(apart(own) && !apart(theirs));
