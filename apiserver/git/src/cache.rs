@@ -97,7 +97,6 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
             // There are many of them.
             true if name == "objects" => {
                 remove_unfinished_objects(&path, Duration::ZERO)?;
-                remove_unfinished_objects(&path.join("pack"), Duration::ZERO)?;
             }
             true => remove_leftovers(&path)?,
             false if name.ends_with(".lock") => fs::remove_file(path)?,
@@ -108,19 +107,36 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
 }
 
 /// Removes objects and packs of a bare repository that came to no end and that nobody has written to for so long. Others may be
-/// at work there meanwhile.
+/// at work there meanwhile. No link is followed: whoever wrote there may have left some that lead to what is others'.
 ///
 /// # Errors
 ///
 /// As [`remove_leftovers`] has them.
 pub fn remove_abandoned(repository: &Path, unchanged: Duration) -> io::Result<()> {
-    let objects = repository.join("objects");
-    remove_unfinished_objects(&objects, unchanged)?;
-    remove_unfinished_objects(&objects.join("pack"), unchanged)
+    if is_folder(repository)? { remove_unfinished_objects(&repository.join("objects"), unchanged) } else { Ok(()) }
+}
+
+/// Whether there is a folder at a path, and no link to one.
+fn is_folder(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(found?.is_dir()),
+    }
+}
+
+/// Removes what was to become objects or packs below the folder of a repository that has these.
+fn remove_unfinished_objects(objects: &Path, unchanged: Duration) -> io::Result<()> {
+    for folder in [objects.to_owned(), objects.join("pack")] {
+        if !is_folder(&folder)? {
+            break;
+        }
+        remove_unfinished_files(&folder, unchanged)?;
+    }
+    Ok(())
 }
 
 /// Removes files right in a folder that were to become objects or packs, and have not changed for so long.
-fn remove_unfinished_objects(folder: &Path, unchanged: Duration) -> io::Result<()> {
+fn remove_unfinished_files(folder: &Path, unchanged: Duration) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -230,5 +246,30 @@ mod tests {
         remove_abandoned(&path, minute).unwrap();
         assert!(new.exists() && !old.iter().any(|file| file.exists()));
         assert_eq!(Repository::open_bare(&path).unwrap().find_blob(blob).unwrap().content(), b"kept");
+    }
+
+    #[test]
+    fn nothing_is_removed_where_a_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        make_bare(&path("others")).unwrap();
+        let theirs =
+            ["objects/tmp_object_git2_x3Qs0k", "objects/pack/pack_git2_a8WyPd"].map(|file| path("others").join(file));
+        for file in &theirs {
+            fs::write(file, "theirs").unwrap();
+        }
+        let link = |from: &str, to: &str| {
+            fs::create_dir_all(path(to).parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(path(from), path(to)).unwrap();
+        };
+        link("others", "link");
+        link("others/objects", "of-objects/objects");
+        link("others/objects/pack", "of-packs/objects/pack");
+        for name in ["link", "of-objects", "of-packs"] {
+            remove_abandoned(&path(name), Duration::ZERO).unwrap();
+        }
+        assert!(theirs.iter().all(|file| file.exists()));
+        remove_abandoned(&path("others"), Duration::ZERO).unwrap();
+        assert!(!theirs.iter().any(|file| file.exists()));
     }
 }

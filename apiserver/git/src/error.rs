@@ -84,10 +84,22 @@ pub fn is_here(err: &git2::Error) -> bool {
 /// A URL without user and password, which stand before its host.
 pub fn without_userinfo(remote: &str) -> String {
     let Some((scheme, rest)) = remote.split_once("://") else { return remote.to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-        None => remote.to_owned(),
+    format!("{scheme}://{}", from_host(rest))
+}
+
+/// A URL from its host on, given what follows its scheme. Where something before the first of `/?#` is no port, it is taken for
+/// the start of a password that has one of them in it, though it has to be escaped there.
+fn from_host(rest: &str) -> &str {
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    if let Some(at) = authority.rfind('@') {
+        return &rest[at + 1..];
+    }
+    let address = authority.strip_prefix('[').and_then(|address| address.split_once(']'));
+    let host = address.map_or(authority, |(_, port)| port);
+    let is_host = host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    match rest.rfind('@') {
+        Some(at) if !is_host => &rest[at + 1..],
+        _ => rest,
     }
 }
 
@@ -109,6 +121,12 @@ mod tests {
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com/a@b.git"), "https://git.example.com/a@b.git");
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com?a=b@c"), "https://git.example.com?a=b@c");
         assert_eq!(without_userinfo("https://git.example.com?a=b@c"), "https://git.example.com?a=b@c");
+        for password in ["hunter/2", "hun?ter2", "/?#", "12345678/a"] {
+            assert_eq!(without_userinfo(&format!("https://bot:{password}@x/a.git")), "https://x/a.git");
+        }
+        for url in ["https://x:8443/a@b.git", "https://[::1]/a@b.git", "https://[::1]:8443/a@b.git"] {
+            assert_eq!(without_userinfo(url), url);
+        }
         assert_eq!(without_userinfo("git@example.com:a.git"), "git@example.com:a.git");
         assert_eq!(without_userinfo("/srv/a@b.git"), "/srv/a@b.git");
     }

@@ -28,6 +28,7 @@ mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -117,6 +118,18 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         grant.check()
     }
+
+    /// Told how far a push is that may be. Of one that sends no objects nothing is told.
+    fn pushing(&self, _: Pushing) {}
+}
+
+/// How far a push is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pushing {
+    /// What is to be sent is gathered, and nothing of it has been sent.
+    Prepares,
+    /// It may be sent from now on.
+    Sends,
 }
 
 /// What a runtime has done at remote repositories, and with the copies of them that are here: by whoever connects to their servers
@@ -134,8 +147,13 @@ pub trait Remotes: fmt::Debug + Send + Sync + 'static {
 
     /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
     /// else while that lasts. It is called on threads that may wait.
-    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+    ///
+    /// # Errors
+    ///
+    /// When there is nobody who does it, such as a thread. Nothing was done then.
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
         work();
+        Ok(())
     }
 }
 

@@ -123,10 +123,14 @@ impl Place {
     }
 
     /// Does some work with the repository. Where that is a copy, nothing in it leads out of it meanwhile.
-    pub(crate) fn apart<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn apart<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, RuntimeError> + Send,
+    ) -> Result<T, RuntimeError> {
         let Location::Remote(_) = &self.location else { return work() };
         let (mut work, mut done) = (Some(work), None);
-        self.remotes.apart(&mut || done = work.take().map(|work| work()));
+        let apart = self.remotes.apart(&mut || done = work.take().map(|work| work()));
+        apart.map_err(|err| RuntimeError::Unread { message: format!("repository {}: {err}", self.shown) })?;
         done.expect("it is done once")
     }
 

@@ -5,12 +5,15 @@
 
 use std::cell::Cell;
 
-use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
+use git2::{
+    AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PackBuilderStage, PushOptions, Remote,
+    Repository,
+};
 use stoa_git::fetch::Bound;
 use stoa_runtime::Grant;
 
-use crate::Connect;
 use crate::place::found;
+use crate::{Connect, Pushing};
 
 /// What is asked of a remote repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +204,21 @@ impl Push<'_> {
                     return Err(git2::Error::new(ErrorCode::NotFastForward, ErrorClass::Callback, "the branch moved"));
                 }
                 Ok(())
+            });
+            // libgit2 tells of the first object that it adds to a pack, and that it has looked at all of them, on this thread and
+            // right before it sends anything. Of a pack with nothing in it neither is told. What it tells of the bytes that it
+            // sends comes after them.
+            let mut told: Option<Pushing> = None;
+            callbacks.pack_progress(move |stage, done, all| {
+                let pushing = match stage {
+                    PackBuilderStage::Deltafication if done >= all => Pushing::Sends,
+                    PackBuilderStage::AddingObjects | PackBuilderStage::Deltafication => Pushing::Prepares,
+                };
+                // It never goes back.
+                if told < Some(pushing) {
+                    told = Some(pushing);
+                    connect.pushing(pushing);
+                }
             });
             let mut options = PushOptions::new();
             options.remote_callbacks(callbacks).follow_redirects(connect.credentials().redirects());

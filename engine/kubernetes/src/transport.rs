@@ -29,9 +29,23 @@ pub(crate) fn late(url: &str, after: Duration) -> CallError {
 fn address(url: &str) -> String {
     let url = url.trim_end_matches('/');
     let Some((scheme, rest)) = url.split_once("://") else { return "the server".to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
-    format!("{scheme}://{}", &rest[host..])
+    format!("{scheme}://{}", from_host(rest))
+}
+
+/// A URL from its host on, given what follows its scheme. Where something before the first of `/?#` is no port, it is taken for
+/// the start of a password that has one of them in it, though it has to be escaped there.
+fn from_host(rest: &str) -> &str {
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    if let Some(at) = authority.rfind('@') {
+        return &rest[at + 1..];
+    }
+    let address = authority.strip_prefix('[').and_then(|address| address.split_once(']'));
+    let host = address.map_or(authority, |(_, port)| port);
+    let is_host = host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    match rest.rfind('@') {
+        Some(at) if !is_host => &rest[at + 1..],
+        _ => rest,
+    }
 }
 
 impl From<kube::Error> for CallError {
@@ -100,6 +114,14 @@ mod tests {
             told(failed("https://u:hunter2@a.example.com/k8s/clusters/c@d", err())),
             "https://a.example.com/k8s/clusters/c@d cannot be reached: no"
         );
+        for url in
+            ["https://u:hun/ter2@a.example.com", "https://u:hun?ter2@a.example.com", "https://u:/#@a.example.com"]
+        {
+            assert_eq!(address(url), "https://a.example.com", "{url}");
+        }
+        for url in ["https://a.example.com:6443/c@d", "https://[::1]/c@d", "https://[::1]:6443/c@d"] {
+            assert_eq!(address(url), url);
+        }
         let late = late("https://a.example.com/", Duration::from_secs(5));
         assert_eq!(told(late), "https://a.example.com gives no answer within 5s");
     }

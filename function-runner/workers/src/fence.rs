@@ -145,6 +145,7 @@ impl Drop for Timer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::Command;
     use std::time::Instant;
@@ -156,6 +157,8 @@ mod tests {
     /// Set in the process that this one starts, to how much time it has, in milliseconds.
     const TIME: &str = "STOA_TEST_FENCE";
     const LONG: Duration = Duration::from_secs(60);
+    /// What that process says when it is there after the time of a fence that is down.
+    const WENT_ON: &str = "it went on";
 
     fn in_time(time: Duration) -> Duration {
         let now: Duration = rustix::time::clock_gettime(ClockId::Monotonic).try_into().unwrap();
@@ -165,15 +168,16 @@ mod tests {
     #[test]
     fn process_ends_at_its_time_and_not_once_the_fence_is_down() {
         if let Ok(time) = std::env::var(TIME) {
-            let until = in_time(Duration::from_millis(time.parse().unwrap()));
-            let fence = || Fence::new(until, Progress::unheard(), |_| None).unwrap();
-            drop(Fence::new(in_time(LONG), Progress::unheard(), |_| None).unwrap());
-            drop(fence());
-            std::thread::sleep(Duration::from_millis(500));
-            // By now its time is over.
-            let _fence = fence();
+            let time = Duration::from_millis(time.parse().unwrap());
+            let fence = |time| Fence::new(in_time(time), Progress::unheard(), |_| None).unwrap();
+            drop(fence(LONG));
+            drop(fence(time));
+            std::thread::sleep(time + Duration::from_millis(100));
+            // The time of the last one is over.
+            std::io::stderr().write_all(WENT_ON.as_bytes()).unwrap();
+            let _fence = fence(time);
             std::thread::sleep(LONG);
-            panic!("it went on");
+            panic!("it did not end");
         }
         let start = Instant::now();
         let ended = Command::new(std::env::current_exe().unwrap())
@@ -182,6 +186,7 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{ended:?}");
-        assert!((Duration::from_millis(400)..LONG).contains(&start.elapsed()), "{:?}", start.elapsed());
+        assert!(String::from_utf8_lossy(&ended.stderr).contains(WENT_ON), "{ended:?}");
+        assert!((Duration::from_millis(900)..LONG).contains(&start.elapsed()), "{:?}", start.elapsed());
     }
 }

@@ -8,8 +8,8 @@ use std::io;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use seccompiler::{
@@ -160,8 +160,15 @@ fn few_paths(servers: &Servers) -> bool {
 /// Keeps this thread, and those that it starts from now on, from opening anything but some folders with all that is below, and
 /// paths that it only reads; says whether the kernel does that. Whatever leads out of the folders, such as a link that others
 /// made there, leads nowhere. Nothing else is given up, and that cannot be had back.
+///
+/// A kernel before 5.19 does not do that: there, nothing could be moved from one folder to another any more, as whatever is
+/// written to repositories is.
 pub fn keep_to(folders: &[PathBuf], reads: &[PathBuf]) -> bool {
-    restrict(Ruleset::default().handle_access(AccessFs::from_all(ABI::V7)), folders, reads)
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::SoftRequirement)
+        .handle_access(AccessFs::Refer)
+        .and_then(|rules| rules.set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(ABI::V7)));
+    restrict(rules, folders, reads)
 }
 
 fn restrict(rules: Result<Ruleset, RulesetError>, folders: &[PathBuf], reads: &[PathBuf]) -> bool {
@@ -426,6 +433,24 @@ mod tests {
         if is_there(found.0, "landlock") {
             assert_eq!((found.1, found.2), (None, Some(ErrorKind::PermissionDenied)));
         }
+    }
+
+    #[test]
+    fn thread_that_is_kept_to_a_folder_moves_what_is_in_it() {
+        let root = std::env::temp_dir().join(format!("stoa-moved-{}", std::process::id()));
+        let (from, to) = (root.join("from"), root.join("to"));
+        for folder in [&from.join("folder"), &to] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(from.join("file"), "x").unwrap();
+        let folder = root.clone();
+        // Whether the kernel knows of Landlock or not, or only of the first.
+        let moved = apart(move || {
+            keep_to(&[folder], &[]);
+            ["file", "folder"].map(|name| std::fs::rename(from.join(name), to.join(name)).err().map(|err| err.kind()))
+        });
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(moved, [None; 2]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Who else writes to the repository meanwhile.
 
+use std::path::PathBuf;
+
 use futures_util::future::join_all;
 use stoa_engine::FieldChange;
 use stoa_engine::ignore::IGNORE_FIELDS;
@@ -257,6 +259,55 @@ impl<F: Fn() + Send + Sync + 'static> Connect for Meanwhile<F> {
     fn credentials(&self) -> Credentials {
         Credentials::default()
     }
+}
+
+/// Notes how far pushes are, and how many objects the repository has by then.
+#[derive(Debug)]
+struct Notes {
+    repository: PathBuf,
+    told: Mutex<Vec<(Pushing, usize)>>,
+}
+
+impl Connect for Notes {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn pushing(&self, pushing: Pushing) {
+        let mut objects = 0;
+        let count = |_: &Oid| {
+            objects += 1;
+            true
+        };
+        Repository::open(&self.repository).unwrap().odb().unwrap().foreach(count).unwrap();
+        self.told.lock().unwrap().push((pushing, objects));
+    }
+}
+
+#[tokio::test]
+async fn push_is_told_to_begin_before_anything_arrives() {
+    let bed = Bed::remote();
+    let repository = bed.directory.path().join("deploy.git");
+    let notes = Arc::new(Notes { repository, told: Mutex::default() });
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), notes.clone()).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let commit = finish(&runtime).await.unwrap();
+    assert_eq!(bed.log(), [commit]);
+    let told = std::mem::take(&mut *notes.told.lock().unwrap());
+    assert_eq!(told, [(Pushing::Prepares, 0), (Pushing::Sends, 0)]);
+
+    // Where all is there already, nobody is told that nothing has been sent.
+    let (copy, _) = runtime.place.head().unwrap();
+    copy.reference("refs/stoa/again", commit, true, "again").unwrap();
+    let task = Task::Push { own: "refs/stoa/again".to_owned(), from: Oid::ZERO_SHA1 };
+    let request = Request { url: bed.config("u-1").repository, branch: "refs/heads/again".to_owned(), task };
+    reach(&*notes, &copy, &request, &Grant::unlimited()).unwrap();
+    assert_eq!(bed.repository().refname_to_id("refs/heads/again").unwrap(), commit);
+    assert!(notes.told.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

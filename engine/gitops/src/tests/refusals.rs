@@ -207,6 +207,36 @@ async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tri
     }
 }
 
+/// Has nobody who looks at a copy.
+#[derive(Debug)]
+struct Alone;
+
+impl Remotes for Alone {
+    fn shown(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn reach(&self, copy: &Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached> {
+        reach(&Anonymous, copy, request, grant)
+    }
+
+    fn apart(&self, _: &mut (dyn FnMut() + Send)) -> io::Result<()> {
+        Err(io::Error::other("no thread is left"))
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_is_there_for_is_tried_again() {
+    let bed = Bed::remote();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Alone)).unwrap();
+    let expected = (true, format!("repository {}: no thread is left", bed.config("u-1").repository));
+    assert_eq!(told(runtime.read(&[]).await), expected);
+    apply(&runtime, &config_map("a", "1")).await;
+    let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert!(failed.is_retryable() && !failed.is_unanswered(), "{failed:?}");
+    assert!(bed.log().is_empty());
+}
+
 #[tokio::test]
 async fn nothing_is_written_once_the_grant_is_over() {
     for bed in Bed::both() {

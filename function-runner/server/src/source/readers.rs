@@ -215,7 +215,7 @@ impl Reader {
             Hand::Process(errand) => {
                 let done = errand.work(&job.encode_to_vec(), tell).await;
                 let bytes = done.map_err(|failed| self.explain(failed))?;
-                Answer::decode(bytes).map_err(|err| Unanswered { failure: Failure::internal(&err), is_late: false })?
+                Answer::decode(bytes).map_err(|err| Unanswered::by(Failure::internal(&err)))?
             }
             #[cfg(test)]
             Hand::Here { .. } => {
@@ -247,7 +247,7 @@ impl Reader {
     fn explain(&self, failed: Failed) -> Unanswered {
         tracing::warn!(remote = self.remote, fault = ?failed.fault, "a process that reads a source came to no end");
         let failure = explain(&failed.fault, &self.remote, self.limits.as_ref());
-        Unanswered { failure, is_late: failed.fault == Fault::Time }
+        Unanswered { is_late: failed.fault == Fault::Time, at: failed.at, ..Unanswered::by(failure) }
     }
 }
 
@@ -256,6 +256,14 @@ pub(super) struct Unanswered {
     pub(super) failure: Failure,
     /// Whether there was too little time for one.
     pub(super) is_late: bool,
+    /// What the process said that it is at, as far as was heard. Of one that ended by itself that is all that it said.
+    pub(super) at: Option<u32>,
+}
+
+impl Unanswered {
+    fn by(failure: Failure) -> Self {
+        Self { failure, is_late: false, at: None }
+    }
 }
 
 fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {

@@ -5,6 +5,7 @@
 //! anything there, such as links.
 
 use std::fmt;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use stoa_git::Credentials;
 use stoa_git::cache::{Folders, Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
-use stoa_runtime_gitops::{Connect, Reached, Remotes, Request, Task, Unreached};
+use stoa_runtime_gitops::{Connect, Pushing, Reached, Remotes, Request, Task, Unreached};
 use stoa_workers::Fence;
 use stoa_workers::sandbox::keep_to;
 use stoa_workers::worker::Progress;
@@ -78,7 +79,7 @@ impl Repository {
         // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
         let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
         let may_have_pushed = may_have_pushed.load(Ordering::Relaxed);
-        let known = |why: Unreached| if may_have_pushed { why.in_doubt() } else { why.unbegun() };
+        let known = |why: Unreached, at: Option<u32>| known(why, may_have_pushed, at);
         let why = match worked {
             Ok(Ok(answer)) => {
                 if answer.has_fetched {
@@ -86,11 +87,12 @@ impl Repository {
                 }
                 let has_too_much = self.folders.size_of(&self.cache) > MOST_OF_A_CACHE;
                 let reached = match answer.into_result() {
-                    Ok(Reply::Reached(told)) => told.into_result(),
-                    Ok(_) => Err(unreached(Failure::internal(&"a question has the reply to another"))),
-                    Err(failure) => Err(unreached(failure)),
+                    // The process knows itself whether it may have pushed by then.
+                    Ok(Reply::Reached(told)) if may_have_pushed => told.into_result(),
+                    Ok(Reply::Reached(told)) => told.into_result().map_err(Unreached::unbegun),
+                    Ok(_) => Err(known(unreached(Failure::internal(&"a question has the reply to another")), None)),
+                    Err(failure) => Err(known(unreached(failure), None)),
                 };
-                let reached = reached.map_err(known);
                 // One that is idle is at work there, too.
                 if reached.is_ok() && !has_too_much {
                     self.readers.keep(reader).await;
@@ -99,7 +101,7 @@ impl Repository {
                 }
                 return reached;
             }
-            Ok(Err(Unanswered { failure, .. })) => known(unreached(failure)),
+            Ok(Err(Unanswered { failure, at, .. })) => known(unreached(failure), at),
             Err(Lapsed) if !may_have_pushed => Unreached::Lapsed,
             // Nobody knows whether something was pushed by then.
             Err(lapsed) => {
@@ -147,26 +149,27 @@ impl Remotes for Repository {
         reached
     }
 
-    fn apart(&self, work: &mut (dyn FnMut() + Send)) {
+    fn apart(&self, work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
         let runtime = Handle::current();
         let folder = self.cache.path().to_owned();
         if let Err(error) = std::fs::create_dir_all(&folder) {
             // Whoever opens it hears of that.
             tracing::warn!(%error, folder = %folder.display(), "there is no folder for a copy");
         }
-        let worked = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
+        let worked: io::Result<std::thread::Result<()>> = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("copy".to_owned()).spawn_scoped(scope, || {
                 let _entered = runtime.enter();
                 let made_by_tests = stoa_failpoint::file().and_then(Path::parent).map(Path::to_owned);
                 let folders: Vec<PathBuf> = [folder].into_iter().chain(made_by_tests).collect();
                 keep_to(&folders, &worker::read_for_copies());
                 work();
-            });
-            thread.join()
+            })?;
+            Ok(thread.join())
         });
-        if let Err(panic) = worked {
+        if let Err(panic) = worked? {
             std::panic::resume_unwind(panic);
         }
+        Ok(())
     }
 }
 
@@ -181,11 +184,22 @@ fn unreached(failure: Failure) -> Unreached {
     }
 }
 
+/// The same of a process that asked, or did not, whether it may push, and came to no end at something.
+fn known(why: Unreached, may_have_pushed: bool, at: Option<u32>) -> Unreached {
+    match why {
+        why if !may_have_pushed => why.unbegun(),
+        // It had too much by itself, so that all was heard that it said; it says when it is about to send anything.
+        Unreached::TooLarge(_) if at == Some(PREPARES) => why,
+        why => why.in_doubt(),
+    }
+}
+
 /// Does what is asked of a repository from its copy, in the process that has it in hand, and says whether anything may have been
 /// fetched.
 pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, progress: Progress) -> (Told, bool) {
     let (authenticated, fence) = (Authenticated::with(source), Mutex::default());
-    let connect = OnBehalf { authenticated, progress, fence, has_room, has_fetched: AtomicBool::new(false) };
+    let (has_fetched, may_have_pushed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let connect = OnBehalf { authenticated, progress, fence, has_room, has_fetched, may_have_pushed };
     let reached = || {
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
@@ -195,6 +209,7 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, 
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
     let told = Told::of(reached());
+    let told = if connect.may_have_pushed.load(Ordering::Relaxed) { told.in_doubt() } else { told };
     (told, connect.has_fetched.into_inner())
 }
 
@@ -209,7 +224,12 @@ struct OnBehalf {
     has_room: bool,
     /// Whether anything may have come.
     has_fetched: AtomicBool,
+    /// Whether the server may have got anything that is pushed.
+    may_have_pushed: AtomicBool,
 }
+
+/// What a process [is at](Progress::at) that gathers what it is to push, and has sent nothing of it.
+const PREPARES: u32 = 1;
 
 impl Connect for OnBehalf {
     fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
@@ -233,6 +253,8 @@ impl Connect for OnBehalf {
     }
 
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
+        // Of a push without objects nothing more is told.
+        self.may_have_pushed.store(true, Ordering::Relaxed);
         // Where nobody answers, nobody waits for the push.
         let Some(told) = self.progress.ask().map_err(|_| Lapsed)? else { return grant.check() };
         let deadline = Deadline::decode(told.as_slice()).map_err(|_| Lapsed)?;
@@ -245,6 +267,12 @@ impl Connect for OnBehalf {
             *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = Some(fence);
         }
         Ok(())
+    }
+
+    fn pushing(&self, pushing: Pushing) {
+        let prepares = pushing == Pushing::Prepares;
+        self.may_have_pushed.store(!prepares, Ordering::Relaxed);
+        self.progress.at(prepares.then_some(PREPARES));
     }
 }
 
@@ -384,6 +412,14 @@ impl Told {
             Err(Unreached::Lapsed) => Why::Lapsed(true),
         };
         Self { failed: Some(failed), ..Self::default() }
+    }
+
+    /// The same of a push that may have arrived.
+    fn in_doubt(self) -> Self {
+        match self.failed {
+            Some(Why::TooLarge(why)) => Self { failed: Some(Why::Unavailable(why)), ..self },
+            _ => self,
+        }
     }
 
     fn into_result(self) -> Result<Reached, Unreached> {
@@ -590,7 +626,7 @@ mod tests {
             |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
         let apart = |blob: Oid| {
             let mut found = None;
-            repository.apart(&mut || found = Some(has(blob)));
+            repository.apart(&mut || found = Some(has(blob))).unwrap();
             found.unwrap()
         };
         assert!(apart(own) && !apart(theirs));
@@ -619,6 +655,39 @@ mod tests {
         let request = Request { url, branch: "refs/heads/main".to_owned(), task };
         let reached = repository.ask(&copy, &request, &Grant::until(Instant::now())).await;
         assert!(matches!(reached, Err(Unreached::Lapsed)), "{reached:?}");
+    }
+
+    #[test]
+    fn push_that_has_too_much_before_it_sends_anything_has_not_arrived() {
+        let connect = OnBehalf {
+            authenticated: Authenticated::with(&Source::default()),
+            progress: Progress::unheard(),
+            fence: Mutex::default(),
+            has_room: true,
+            has_fetched: AtomicBool::new(false),
+            may_have_pushed: AtomicBool::new(false),
+        };
+        let is_in_doubt = || connect.may_have_pushed.load(Ordering::Relaxed);
+        assert!(!is_in_doubt());
+        connect.may_push(&Grant::unlimited()).unwrap();
+        assert!(is_in_doubt(), "it may have nothing to tell of");
+        connect.pushing(Pushing::Prepares);
+        assert!(!is_in_doubt());
+        connect.pushing(Pushing::Sends);
+        assert!(is_in_doubt());
+        let too_large = || Unreached::TooLarge("a".to_owned());
+        let in_doubt = Told::of(Err(too_large())).in_doubt().into_result();
+        assert!(matches!(in_doubt, Err(Unreached::Unavailable(why)) if why == "a"));
+        assert!(Told::of(Ok(Reached::default())).in_doubt().into_result().is_ok());
+
+        for (may_have_pushed, at) in [(false, None), (true, Some(PREPARES))] {
+            assert!(matches!(known(too_large(), may_have_pushed, at), Unreached::TooLarge(_)));
+        }
+        assert!(matches!(known(too_large(), true, None), Unreached::Unavailable(_)));
+        // What it said last may not have been heard of one that was ended.
+        let ended = || Unreached::Unavailable("b".to_owned());
+        assert!(matches!(known(ended(), true, Some(PREPARES)), Unreached::Unavailable(_)));
+        assert!(matches!(known(ended(), false, None), Unreached::Unbegun(_)));
     }
 
     #[test]

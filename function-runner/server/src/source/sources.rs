@@ -380,7 +380,7 @@ impl Visit {
         let organization = self.reader.organization().to_owned();
         let has_room = has_room(&self.sources.caches, &self.cache, &organization).await?;
         let job = Job { lacks_room: !has_room, ..job.clone() };
-        let answer = self.reader.work(&job).await.map_err(|Unanswered { failure, is_late }| {
+        let answer = self.reader.work(&job).await.map_err(|Unanswered { failure, is_late, .. }| {
             self.is_cut = true;
             if is_late && self.gone.is_cancelled() {
                 self.sources.late.keep(job.path(), failure);
