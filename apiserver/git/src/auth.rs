@@ -1,15 +1,13 @@
 //! Shows credentials to a Git server, and checks who the server is.
 
-use std::sync::Arc;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use git2::{CertificateCheckStatus, Cred, CredentialType, Error, ErrorClass, ErrorCode, RemoteCallbacks, cert::Cert};
 use percent_encoding::percent_decode_str;
 use rustls::{
-    RootCertStore,
-    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
+    client::danger::ServerCertVerifier as _,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
+use stoa_tls::ServerVerifier;
 
 use crate::Credentials;
 
@@ -117,17 +115,12 @@ fn is_elsewhere(remote: &str, url: &str) -> bool {
     other_scheme != "https" || name(&host) != name(&other_host)
 }
 
-/// Whether a certificate for `host` leads to one of the PEM certificates of `ca`.
+/// Whether a certificate for `host` leads to one of the PEM certificates of `ca`, or is one of them.
 ///
 /// libgit2 shows the server's own certificate only, so `ca` has to hold the intermediates as well.
 fn is_signed(leaf: &[u8], ca: &[u8], host: &str) -> bool {
     let authorities: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(ca).filter_map(Result::ok).collect();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities.iter().cloned());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
-        return false;
-    };
+    let Ok(verifier) = ServerVerifier::new(authorities.clone()) else { return false };
     let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
     verifier.verify_server_cert(&CertificateDer::from(leaf), &authorities, &name, &[], UnixTime::now()).is_ok()
 }
@@ -164,6 +157,7 @@ mod tests {
         assert!(!is_signed(&leaf, ca.certificate_pem().as_bytes(), "evil.example.com"));
         assert!(!is_signed(&leaf, other.certificate_pem().as_bytes(), "git.example.com"));
         assert!(!is_signed(&leaf, b"", "git.example.com"));
+        assert!(is_signed(&leaf, issued.certificate_pem.as_bytes(), "git.example.com"), "it is its own authority");
     }
 
     #[test]

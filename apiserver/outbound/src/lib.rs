@@ -2,7 +2,7 @@
 
 mod resolver;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -16,6 +16,7 @@ use hyper_util::{
 use jiff::{Timestamp, fmt::rfc2822};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use stoa_tls::ServerVerifier;
 
 pub use self::resolver::Resolver;
 
@@ -33,29 +34,27 @@ pub type Client<B> = Legacy<HttpsConnector<HttpConnector<Resolver>>, B>;
 #[error("there is no certificate in it, or one that cannot be read: PEM is expected")]
 pub struct InvalidBundle;
 
-/// Trusts the certificate authorities of a bundle, PEM, or those of the system when it is empty.
+/// Trusts the certificate authorities of a bundle, PEM, and servers whose own certificates are in it; or the authorities of
+/// the system when it is empty.
 ///
 /// # Errors
 ///
 /// [`InvalidBundle`], never for an empty one.
 pub fn tls(bundle: &[u8]) -> Result<ClientConfig, InvalidBundle> {
-    let mut roots = RootCertStore::empty();
-    if bundle.is_empty() {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    } else {
-        for certificate in CertificateDer::pem_slice_iter(bundle) {
-            roots.add(certificate.map_err(|_| InvalidBundle)?).map_err(|_| InvalidBundle)?;
-        }
-        if roots.is_empty() {
-            return Err(InvalidBundle);
-        }
-    }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("the provider has the protocol versions that rustls takes for safe")
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+        .expect("the provider has the protocol versions that rustls takes for safe");
+    let config = if bundle.is_empty() {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        config.with_root_certificates(roots)
+    } else {
+        let trusted: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bundle).collect();
+        let verifier = ServerVerifier::new(trusted.map_err(|_| InvalidBundle)?).map_err(|_| InvalidBundle)?;
+        config.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+    };
+    Ok(config.with_no_client_auth())
 }
 
 /// A client for `https://` and `http://`.

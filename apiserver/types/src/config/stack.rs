@@ -181,7 +181,8 @@ pub struct Deployment {
 pub struct EarlierRun {
     /// The run.
     pub run: String,
-    /// Its phase.
+    /// Its phase: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, Succeeded, Failed or
+    /// Canceled.
     pub phase: RunPhase,
 }
 
