@@ -1,7 +1,5 @@
 //! Specs whose size is known before they are taken.
 
-use std::error::Error;
-
 use futures_util::{FutureExt as _, future::BoxFuture};
 use stoa_proto::{GenerateRequest, GenerateResponse, function_runner_client::FunctionRunnerClient};
 use tonic::{Response, Status, body::Body, transport::Channel};
@@ -30,21 +28,19 @@ pub(super) fn generate<'a>(
     async move { client.generate(request).await }.boxed()
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
-
 fn admitted<'a>(
     channel: Channel,
     request: http::Request<Body>,
     admit: &'a Admit<'a>,
-) -> BoxFuture<'a, Result<http::Response<Body>, BoxError>> {
+) -> BoxFuture<'a, Result<http::Response<Body>, Status>> {
     let answered = async move {
-        let response = channel.oneshot(request).await?;
+        let response = channel.oneshot(request).await.map_err(|error| Status::from_error(Box::new(error)))?;
         let headers = response.headers();
         if !headers.contains_key(GRPC_STATUS) {
             let bytes: Option<usize> = headers.get(SPEC_BYTES).and_then(|bytes| bytes.to_str().ok()?.parse().ok());
             admit(bytes)?;
         }
-        Ok::<_, BoxError>(response)
+        Ok(response)
     };
     answered.boxed()
 }
