@@ -345,7 +345,7 @@ impl Strategy for RunStrategy {
         }
         // Nothing binds two objects in one write: whatever removes the Preview from now on, the run has what it carries out.
         let previewed = preview.and_then(|preview| previewed::kept(&preview, &object.spec));
-        object.status.get_or_insert_default().previewed = previewed;
+        object.status.get_or_insert_default().previewed = previewed.map(Box::new);
         let (name, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
         let labels = object.labels_mut();
         labels.insert(labels::STACK.to_owned(), name);

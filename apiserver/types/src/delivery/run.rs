@@ -352,7 +352,7 @@ pub struct RunStatus {
     pub preview_uid: Option<String>,
     /// Of a run that names a Preview which had made its plan by then: that plan. The Preview may go since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previewed: Option<PreviewedPlan>,
+    pub previewed: Option<Box<PreviewedPlan>>,
     /// Of the plan of a pull request: the pull request is known to be merged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,

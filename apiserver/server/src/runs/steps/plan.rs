@@ -199,7 +199,7 @@ pub(super) struct Previewed {
 pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, Halt> {
     let now = status(&execution.run);
     if let Some(plan) = now.previewed {
-        return Ok(Previewed { uid: now.preview_uid.unwrap_or_default(), plan });
+        return Ok(Previewed { uid: now.preview_uid.unwrap_or_default(), plan: *plan });
     }
     let stale = |what: &str| Halt::refused(reason::PLAN_STALE, format!("run {name:?} {what}"));
     let runs = execution.services.lookup.api::<Run>()?;
