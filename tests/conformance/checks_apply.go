@@ -38,6 +38,7 @@ func init() {
 		by(s, "fieldManager=you", object("a", "spec.reference", "x", "metadata.labels", map[string]any{"l": "1"}))
 	})
 	track("apply", "conflicts, and force", func(s *session) {
+		s.unordered = true
 		by(s, "fieldManager=me", object("a", "spec.reference", "x", "metadata.labels", map[string]any{"l": "1"}))
 		by(s, "fieldManager=you", object("a", "spec.reference", "y"))
 		by(s, "fieldManager=you", object("a", "spec.reference", "y", "metadata.labels", map[string]any{"l": "2"}))

@@ -163,7 +163,7 @@ var kinds = []kind{
 			func(c *collection) map[string]any {
 				return fields{
 					"description": "one", "owners": owners, "stack": "dev", "workspace": c.name("w"), "operation": "Apply", "version": "v1", "parameters": fields{"cell": "c1"}, "requireApproval": true, "allowMassDeletion": true,
-					"retry": []any{"a"}, "forgetClusters": []any{"b"}, "onConflict": "Refuse", "cancel": true, "timeout": "30m", "ttlSecondsAfterFinished": 60,
+					"forgetClusters": []any{"b"}, "onConflict": "Refuse", "cancel": true, "timeout": "30m", "ttlSecondsAfterFinished": 60,
 				}
 			},
 			func(c *collection) map[string]any {
@@ -180,7 +180,7 @@ var kinds = []kind{
 			},
 		},
 		ruled:  []string{"workspace", "of"},
-		untold: []string{"plan", "release"},
+		untold: []string{"plan", "release", "retry"},
 		columns: []column{
 			{"Stack", "string", ".spec.stack", 0}, {"Workspace", "string", ".spec.workspace", 0}, {"Operation", "string", ".spec.operation", 0}, {"Age", "date", ".metadata.creationTimestamp", 0},
 		},
