@@ -220,7 +220,8 @@ func init() {
 	create("YAML of old booleans", "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec: {reference: yes}\n", contentType("application/yaml"))
 	create("empty YAML", "", contentType("application/yaml"))
 	create("JSON as YAML", object("a"), contentType("application/yaml"))
-	for _, media := range []string{"", "text/plain", "application/xml", "application/json; charset=utf-8", "APPLICATION/JSON", "application/cbor", "nonsense", "application/json, application/yaml", "*/*", merge, "application/x-www-form-urlencoded"} {
+	for _, media := range []string{"", "text/plain", "application/xml", "application/json; charset=utf-8", "APPLICATION/JSON", "application/cbor", "nonsense", "application/json, application/yaml", "*/*", merge, "application/x-www-form-urlencoded",
+		";", ";;", "application/json;", "application/json;;", "application/json;a=b;a=c", "application/json;a=b;A=b", `application/json;a="b;c"`, `application/json;a="b`, "application/json; =b", "application/"} {
 		create("a Content-Type of "+media, object("a"), contentType(media))
 	}
 	create("answered as a table", object("a"), accept(asTable))

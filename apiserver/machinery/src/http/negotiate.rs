@@ -9,6 +9,7 @@ use crate::status::ApiError;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod media_type;
 
 /// A format of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,15 +319,12 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
 ///
 /// 415 `UnsupportedMediaType`, with the formats there are.
 pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
-    let content_type = content_type(headers);
-    if content_type.is_empty() {
+    let value = headers.get(header::CONTENT_TYPE).map_or(Some(""), |value| value.to_str().ok());
+    let value = value.ok_or_else(unknown_input)?;
+    if value.is_empty() {
         return Ok(MediaType::Json);
     }
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    // A parameter without a value makes it no media type.
-    if value.split(';').skip(1).any(|parameter| !parameter.trim().is_empty() && !parameter.contains('=')) {
-        return Err(unknown_input());
-    }
+    let content_type = media_type::parse(value).ok_or_else(unknown_input)?;
     MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown_input)
 }
 
