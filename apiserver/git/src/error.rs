@@ -96,7 +96,7 @@ fn from_host(rest: &str) -> &str {
     }
     let address = authority.strip_prefix('[').and_then(|address| address.split_once(']'));
     let host = address.map_or(authority, |(_, port)| port);
-    let is_host = host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    let is_host = host.split_once(':').is_none_or(|(_, port)| !port.starts_with('+') && port.parse::<u16>().is_ok());
     match rest.rfind('@') {
         Some(at) if !is_host => &rest[at + 1..],
         _ => rest,
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com/a@b.git"), "https://git.example.com/a@b.git");
         assert_eq!(without_userinfo("https://bot:hunter2@git.example.com?a=b@c"), "https://git.example.com?a=b@c");
         assert_eq!(without_userinfo("https://git.example.com?a=b@c"), "https://git.example.com?a=b@c");
-        for password in ["hunter/2", "hun?ter2", "/?#", "12345678/a"] {
+        for password in ["hunter/2", "hun?ter2", "/?#", "12345678/a", "+443/a"] {
             assert_eq!(without_userinfo(&format!("https://bot:{password}@x/a.git")), "https://x/a.git");
         }
         for url in ["https://x:8443/a@b.git", "https://[::1]/a@b.git", "https://[::1]:8443/a@b.git"] {

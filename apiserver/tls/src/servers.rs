@@ -9,20 +9,27 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     server::ParsedCertificate,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::{
+    prelude::{FromDer, X509Certificate},
+    x509::X509Version,
+};
 
 /// Verifies servers by the certificates of a bundle: authorities, or a server's own certificate.
 ///
 /// As Go's `x509.Certificate.Verify` does, and unlike webpki, it takes a server's own certificate that stands in the bundle,
 /// be it signed by itself (as `openssl req -x509` makes one, which is an authority's, too) or by whomever. Name, time
-/// and usage are checked all the same.
+/// and usage are checked all the same. And it takes nothing that the key of such a server has signed: only an authority vouches
+/// for others.
 #[derive(Debug)]
 pub struct ServerVerifier {
-    by_authorities: Arc<WebPkiServerVerifier>,
+    /// Absent where none of them is an authority.
+    by_authorities: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl ServerVerifier {
@@ -31,16 +38,35 @@ impl ServerVerifier {
     /// # Errors
     ///
     /// When none can be read.
-    pub fn new(trusted: Vec<CertificateDer<'static>>) -> Result<Self, VerifierBuilderError> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(trusted.iter().cloned());
+    pub fn new(mut trusted: Vec<CertificateDer<'static>>) -> Result<Self, VerifierBuilderError> {
+        trusted.retain(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok());
+        if trusted.is_empty() {
+            return Err(VerifierBuilderError::NoRootAnchors);
+        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let by_authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(Self { by_authorities, trusted })
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted.iter().filter(|certificate| is_authority(certificate)).cloned());
+        let by_authorities = if roots.is_empty() {
+            None
+        } else {
+            Some(WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?)
+        };
+        Ok(Self { by_authorities, trusted, provider })
     }
 
     fn is_trusted(&self, certificate: &CertificateDer<'_>) -> bool {
         self.trusted.iter().any(|trusted| trusted.as_ref() == certificate.as_ref())
+    }
+}
+
+/// Whether a certificate may vouch for others, as Go's `x509.Certificate.CheckSignatureFrom` has it: those of the first version
+/// do not say.
+fn is_authority(certificate: &CertificateDer<'_>) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    match parsed.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca,
+        Ok(None) => parsed.version() != X509Version::V3,
+        Err(_) => false,
     }
 }
 
@@ -70,10 +96,11 @@ impl ServerCertVerifier for ServerVerifier {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.by_authorities.verify_server_cert(own, intermediates, name, stapled, now) {
-            Err(_) if self.is_trusted(own) => check(own, name, now).map(|()| ServerCertVerified::assertion()),
-            verified => verified,
+        if self.is_trusted(own) {
+            return check(own, name, now).map(|()| ServerCertVerified::assertion());
         }
+        let by_authorities = self.by_authorities.as_ref().ok_or(CertificateError::UnknownIssuer)?;
+        by_authorities.verify_server_cert(own, intermediates, name, stapled, now)
     }
 
     fn verify_tls12_signature(
@@ -82,7 +109,7 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authorities.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -91,11 +118,11 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authorities.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authorities.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -150,6 +177,22 @@ mod tests {
         assert_eq!(verify(&[&own], &own, "hook.example.com", now), None);
         assert!(verify(&[&own], &own, "other.example.com", now).is_some());
         assert!(verify(&[&own], &own, "hook.example.com", UnixTime::since_unix_epoch(Duration::ZERO)).is_some());
+    }
+
+    #[test]
+    fn servers_certificate_vouches_for_no_other() {
+        let mut params = rcgen::CertificateParams::new(vec!["a.example.com".to_owned()]).unwrap();
+        for is_ca in [rcgen::IsCa::NoCa, rcgen::IsCa::ExplicitNoCa] {
+            params.is_ca = is_ca;
+            let key = rcgen::KeyPair::generate().unwrap();
+            let own = params.self_signed(&key).unwrap().der().clone();
+            let issuer = rcgen::Issuer::from_params(&params, &key);
+            let other = rcgen::CertificateParams::new(vec!["b.example.com".to_owned()]).unwrap();
+            let other = other.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
+            let now = UnixTime::now();
+            assert_eq!(verify(&[&own], &own, "a.example.com", now), None);
+            assert_eq!(verify(&[&own], &other, "b.example.com", now), Some(CertificateError::UnknownIssuer.into()));
+        }
     }
 
     #[test]

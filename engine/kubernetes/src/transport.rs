@@ -41,7 +41,7 @@ fn from_host(rest: &str) -> &str {
     }
     let address = authority.strip_prefix('[').and_then(|address| address.split_once(']'));
     let host = address.map_or(authority, |(_, port)| port);
-    let is_host = host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    let is_host = host.split_once(':').is_none_or(|(_, port)| !port.starts_with('+') && port.parse::<u16>().is_ok());
     match rest.rfind('@') {
         Some(at) if !is_host => &rest[at + 1..],
         _ => rest,
