@@ -17,14 +17,17 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::sync::PollSemaphore;
 
 use crate::profile;
 
 /// How many events wait at most to be written; upstream's `audit-log-batch-buffer-size`.
 const BUFFERED: usize = 10_000;
-/// How many bytes wait at most.
+/// How many bytes wait at most. As many wait for room with nobody who waits for them.
 const ROOM: usize = 64 << 20;
 /// As how many bytes each event counts at least, so that no more than [`BUFFERED`] wait.
 const LEAST: usize = ROOM / BUFFERED;
@@ -41,7 +44,7 @@ pub enum LogMode {
     /// Nothing. When too many events wait, they are dropped and counted.
     Batch,
     /// The request waits until its event is written, as long as it has time. So its answer ends after that, unless its client
-    /// is gone. An event for which nobody waits any more is dropped and counted only when too many others wait.
+    /// is gone. An event for which nobody waits any more is dropped and counted only when too many such wait.
     #[default]
     Blocking,
     /// The same, and a request whose arrival cannot be recorded is refused.
@@ -78,6 +81,8 @@ pub struct LogFile {
     lines: Option<Sender<Queued>>,
     /// What there is for lines that wait, in bytes.
     room: Arc<Semaphore>,
+    /// What there is for lines that wait for room after whoever handed them over is gone, in bytes.
+    unattended: Arc<Semaphore>,
     writer: JoinHandle<()>,
     /// Whether requests wait.
     pub(super) waits: bool,
@@ -94,9 +99,18 @@ struct Line {
 /// A line with its room among those that wait.
 type Queued = (Line, OwnedSemaphorePermit);
 
-/// A line that waits for room. It is not written when this is dropped.
+/// A line that waits for room. It goes on waiting by itself when this is dropped, unless too many do: a client that goes away
+/// must not take with it what tells of its changes.
 #[derive(Debug)]
 pub(super) struct Queueing {
+    /// Until there was room.
+    waiting: Option<Waiting>,
+    unattended: Arc<Semaphore>,
+}
+
+/// A line with its place among those that wait for room. It is not written when this is dropped.
+#[derive(Debug)]
+struct Waiting {
     lines: Sender<Queued>,
     room: PollSemaphore,
     line: Option<Line>,
@@ -138,6 +152,7 @@ impl LogFile {
         Ok(Self {
             lines: Some(lines),
             room: Arc::new(Semaphore::new(ROOM)),
+            unattended: Arc::new(Semaphore::new(ROOM)),
             writer,
             waits: mode != LogMode::Batch,
             strict: mode == LogMode::BlockingStrict,
@@ -154,10 +169,10 @@ impl LogFile {
                 line.queue(lines, room);
                 None
             }
-            Err(_) => self.waits.then(|| Queueing {
-                lines: lines.clone(),
-                room: PollSemaphore::new(self.room.clone()),
-                line: Some(line),
+            Err(_) => self.waits.then(|| {
+                let (lines, room) = (lines.clone(), PollSemaphore::new(self.room.clone()));
+                let waiting = Some(Waiting { lines, room, line: Some(line) });
+                Queueing { waiting, unattended: self.unattended.clone() }
             }),
         }
     }
@@ -195,18 +210,51 @@ impl fmt::Debug for Line {
     }
 }
 
+impl Waiting {
+    fn weight(&self) -> u32 {
+        self.line.as_ref().map_or(0, Line::weight)
+    }
+}
+
+impl Future for Waiting {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let weight = this.weight();
+        let room = ready!(this.room.poll_acquire_many(context, weight));
+        if let (Some(line), Some(room)) = (this.line.take(), room) {
+            line.queue(&this.lines, room);
+        }
+        Poll::Ready(())
+    }
+}
+
 impl Future for Queueing {
     type Output = ();
 
     /// Ready when the line is among those that are to be written.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let weight = this.line.as_ref().map_or(0, Line::weight);
-        let room = ready!(this.room.poll_acquire_many(context, weight));
-        if let (Some(line), Some(room)) = (this.line.take(), room) {
-            line.queue(&this.lines, room);
+        if let Some(waiting) = &mut this.waiting {
+            ready!(Pin::new(waiting).poll(context));
+            this.waiting = None;
         }
         Poll::Ready(())
+    }
+}
+
+impl Drop for Queueing {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.take()
+            && let Ok(runtime) = Handle::try_current()
+            && let Ok(held) = self.unattended.clone().try_acquire_many_owned(waiting.weight())
+        {
+            runtime.spawn(async move {
+                waiting.await;
+                drop(held);
+            });
+        }
     }
 }
 
@@ -376,8 +424,9 @@ mod tests {
     /// A log with room for two short lines, and what takes them.
     fn narrow(waits: bool) -> (LogFile, mpsc::Receiver<Queued>) {
         let (lines, waiting) = channel();
-        let (room, writer) = (Arc::new(Semaphore::new(2 * LEAST)), std::thread::spawn(|| {}));
-        (LogFile { lines: Some(lines), room, writer, waits, strict: false }, waiting)
+        let [room, unattended] = [2 * LEAST; 2].map(|bytes| Arc::new(Semaphore::new(bytes)));
+        let writer = std::thread::spawn(|| {});
+        (LogFile { lines: Some(lines), room, unattended, writer, waits, strict: false }, waiting)
     }
 
     /// Hands a line of so many bytes over.
@@ -415,16 +464,59 @@ mod tests {
         let (queueing, written) = hand(&log, LEAST);
         let mut later = Written { queueing, written: Some(written) };
         assert_eq!((&mut later).now_or_never(), None);
-        // One whose time is up before there is room.
-        let (queueing, mut written) = hand(&log, LEAST);
-        assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        Written { queueing, written: None }.until(Some(Instant::now() + Duration::from_millis(20))).await;
-        assert_eq!(written.try_recv(), Ok(false));
         drop(waiting.recv().unwrap());
         assert_eq!((&mut later).now_or_never(), None, "it is not written yet");
         let (line, _room) = waiting.try_recv().expect("there was room for it");
         assert_eq!(line.text.len(), LEAST);
         line.tell(true);
         assert!(later.await);
+    }
+
+    #[tokio::test]
+    async fn lines_for_which_nobody_waits_any_more_wait_for_room_all_the_same() {
+        let (log, waiting) = narrow(true);
+        let (queueing, _first) = hand(&log, 2 * LEAST);
+        assert!(queueing.is_none());
+        // The time of one is up, and the client of another went away.
+        let (queueing, late) = hand(&log, 3);
+        Written { queueing, written: None }.until(Some(Instant::now() + Duration::from_millis(20))).await;
+        let (queueing, gone) = hand(&log, 4);
+        drop(Written { queueing, written: None });
+        let mut kept = [late, gone];
+        // No more than there is room for.
+        let (queueing, mut written) = hand(&log, 5);
+        drop(queueing);
+        assert_eq!(written.try_recv(), Ok(false));
+        for written in &mut kept {
+            assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        }
+        drop(waiting.recv().unwrap());
+        for (length, written) in [3, 4].into_iter().zip(kept) {
+            let next = async {
+                loop {
+                    match waiting.try_recv() {
+                        Ok((line, _room)) => return line,
+                        Err(_) => tokio::task::yield_now().await,
+                    }
+                }
+            };
+            let line = tokio::time::timeout(Duration::from_secs(30), next).await.expect("there was room for it");
+            assert_eq!(line.text.len(), length);
+            line.tell(true);
+            assert_eq!(written.await, Ok(true));
+        }
+        // They hold nothing any more.
+        assert_eq!(log.unattended.available_permits(), 2 * LEAST);
+    }
+
+    #[test]
+    fn lines_are_told_of_where_nothing_is_left_to_wait_for_them() {
+        let (log, _waiting) = narrow(true);
+        let (queueing, _first) = hand(&log, 2 * LEAST);
+        assert!(queueing.is_none());
+        let (queueing, mut written) = hand(&log, 3);
+        assert_eq!(written.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        drop(queueing);
+        assert_eq!(written.try_recv(), Ok(false));
     }
 }

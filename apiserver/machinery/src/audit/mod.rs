@@ -112,7 +112,7 @@ impl Auditor {
 }
 
 /// What becomes of an event: whether it is written, or nobody is to wait for that. It is written all the same when this is
-/// dropped, unless too many others wait to be.
+/// dropped, unless too many others of which that is so wait to be.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// Until there is room for it.
@@ -125,7 +125,7 @@ impl Written {
     pub(crate) async fn until(self, due: Option<Instant>) {
         match due {
             Some(due) => {
-                // Where there was room for it, it is in line to be written either way.
+                // It waits to be written either way.
                 let _ = timeout_at(due.into(), self).await;
             }
             None => {

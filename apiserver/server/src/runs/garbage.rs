@@ -32,7 +32,7 @@ use stoa_types::{Release, Run, Stack, Workspace};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::removal::{Due, Stuck};
+use self::removal::{AllStuck, Due};
 use super::{Halt, Services};
 
 /// How often documents are looked at.
@@ -218,12 +218,12 @@ pub(crate) struct Collector {
     /// Since when.
     unreferenced: HashMap<(Place, Digest), Instant>,
     /// Those that could not be removed.
-    stuck: Mutex<HashSet<Stuck>>,
+    stuck: AllStuck,
 }
 
 impl Collector {
     pub(crate) fn new(services: Services, grace: Duration) -> Self {
-        Self { services, grace, unreferenced: HashMap::new(), stuck: Mutex::default() }
+        Self { services, grace, unreferenced: HashMap::new(), stuck: AllStuck::default() }
     }
 
     /// Looks at all documents once; how many were removed.
@@ -279,9 +279,7 @@ impl Collector {
     async fn remove(&self, due: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
         let holds = self.services.backends.holds();
         let due = removal::put_stuck_last(due, &mut self.stuck.lock());
-        let outcome = removal::remove(due, holds, self.grace, || self.references(), end).await?;
-        self.stuck.lock().extend(outcome.stuck);
-        Ok(outcome.removed)
+        removal::remove(due, holds, self.grace, || self.references(), end, &self.stuck).await
     }
 
     /// Where documents may be, and whether the stack that they were of is gone.

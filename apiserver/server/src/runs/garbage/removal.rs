@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use stoa_storage::documents::{Digest, DocumentStore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use crate::runs::Halt;
 /// Releases and records is read for it, and nobody can put them meanwhile.
 const BATCH: usize = 1_000;
 /// From so many stores documents are removed at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// How long documents of one store are removed before the rest is left for the next round.
 const LONGEST: Duration = Duration::from_secs(600);
 /// So many documents of one store may stay before the rest is left for the next round.
@@ -47,12 +48,8 @@ pub(super) struct Stuck {
     digest: Digest,
 }
 
-/// What became of documents.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) removed: usize,
-    pub(super) stuck: Vec<Stuck>,
-}
+/// The documents that their stores did not remove. It is shared with the tasks that remove, which go on where others break off.
+pub(super) type AllStuck = Arc<Mutex<HashSet<Stuck>>>;
 
 /// Puts those last that their stores did not remove when they were asked before, so that the same few never keep all others
 /// from being removed. Forgets those that are not due any more.
@@ -82,7 +79,8 @@ pub(super) fn put_stuck_last(due: Vec<Due>, stuck: &mut HashSet<Stuck>) -> Vec<D
     all
 }
 
-/// Removes those of some documents that nothing refers to now either. `references` reads what is referred to.
+/// Removes those of some documents that nothing refers to now either, and says how many. `references` reads what is referred
+/// to; what stays though it was to go is added to `stuck`, also after an error.
 ///
 /// # Errors
 ///
@@ -93,13 +91,14 @@ pub(super) async fn remove<F>(
     grace: Duration,
     references: impl Fn() -> F,
     end: &CancellationToken,
-) -> Result<Outcome, Halt>
+    stuck: &AllStuck,
+) -> Result<usize, Halt>
 where
     F: Future<Output = Result<HashSet<Digest>, Halt>>,
 {
     let mut queue = by_store(due);
     let mut under_way = FuturesUnordered::new();
-    let mut outcome = Outcome::default();
+    let mut all_removed = 0;
     loop {
         let mut begun = Vec::new();
         while under_way.len() + begun.len() < AT_ONCE
@@ -112,16 +111,17 @@ where
             // Whatever refers to one of them since the last look is there now, and nothing can begin to any more.
             let referenced = Arc::new(references().await?);
             // Tasks of their own: what is being removed must not be put again before it is gone, whatever becomes of us.
-            let begin = |(work, going): (Work, _)| tokio::spawn(work.remove(going, referenced.clone(), end.clone()));
+            let begin = |(work, going): (Work, _)| {
+                tokio::spawn(work.remove(going, referenced.clone(), end.clone(), stuck.clone()))
+            };
             under_way.extend(begun.into_iter().map(begin));
         }
-        let Some(ended) = under_way.next().await else { return Ok(outcome) };
+        let Some(ended) = under_way.next().await else { return Ok(all_removed) };
         let mut ended = Some(ended);
         while let Some(part) = ended {
             match part {
-                Ok(Part { removed, stuck, rest }) => {
-                    outcome.removed += removed;
-                    outcome.stuck.extend(stuck);
+                Ok(Part { removed, rest }) => {
+                    all_removed += removed;
                     queue.extend(rest);
                 }
                 Err(error) => tracing::error!(error = &error as &dyn Error, "removing documents broke off"),
@@ -146,7 +146,6 @@ struct Work {
 #[derive(Debug)]
 struct Part {
     removed: usize,
-    stuck: Vec<Stuck>,
     rest: Option<Work>,
 }
 
@@ -177,8 +176,14 @@ impl Work {
     }
 
     /// Removes what was begun with, but for what is referred to.
-    async fn remove(mut self, begun: Vec<Going>, referenced: Arc<HashSet<Digest>>, end: CancellationToken) -> Part {
-        let (start, mut removed, mut stuck) = (Instant::now(), 0, Vec::new());
+    async fn remove(
+        mut self,
+        begun: Vec<Going>,
+        referenced: Arc<HashSet<Digest>>,
+        end: CancellationToken,
+        stuck: AllStuck,
+    ) -> Part {
+        let (start, mut removed) = (Instant::now(), 0);
         for mut going in begun {
             while let Some(digest) = going.digests.last().copied() {
                 if referenced.contains(&digest) {
@@ -186,7 +191,7 @@ impl Work {
                     continue;
                 }
                 if end.is_cancelled() || self.spent + start.elapsed() >= LONGEST {
-                    return Part { removed, stuck, rest: None };
+                    return Part { removed, rest: None };
                 }
                 let deleted = self.store.delete(&going.scope, &digest).await;
                 match deleted {
@@ -198,7 +203,7 @@ impl Work {
                         let error = &error as &dyn Error;
                         tracing::warn!(error, backend = self.backend, "a document that nothing refers to stays");
                         let (backend, scope) = (self.backend.clone(), going.scope.clone());
-                        stuck.push(Stuck { backend, scope, digest });
+                        stuck.lock().insert(Stuck { backend, scope, digest });
                         // It may arrive yet, and must not remove what is put by then.
                         let late = going.split_last();
                         tokio::spawn(async move {
@@ -207,14 +212,14 @@ impl Work {
                         });
                         self.failures += 1;
                         if self.failures >= MOST_FAILURES {
-                            return Part { removed, stuck, rest: None };
+                            return Part { removed, rest: None };
                         }
                     }
                 }
             }
         }
         self.spent += start.elapsed();
-        Part { removed, stuck, rest: (!self.due.is_empty()).then_some(self) }
+        Part { removed, rest: (!self.due.is_empty()).then_some(self) }
     }
 }
 

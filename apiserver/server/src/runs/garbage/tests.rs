@@ -1,5 +1,7 @@
 //! What is removed from a store, and what is not: on disk, and in a bucket of a real S3 server.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 use stoa_machinery::registry::DeleteOptions;
@@ -271,6 +273,32 @@ async fn documents_that_can_never_be_removed_do_not_keep_others_of_their_store_f
         bed.world.services.backends.holds().0.lock().going.clear();
     }
     assert!(!bed.is_there(&loose).await && !bed.is_there(&also).await);
+}
+
+#[tokio::test]
+async fn what_could_not_be_removed_is_known_though_the_round_broke_off() {
+    let bed = Bed::on_disk().await;
+    let stubborn = Stubborn::new(&bed.store, None);
+    let refusing: Arc<dyn DocumentStore> = stubborn.clone();
+    // The last store waits until another is done.
+    let due_in = |number: usize| {
+        let number = number.to_string();
+        bed.due_in(&number, &refusing, &[Digest::of(number.as_bytes())])
+    };
+    let due: Vec<Due> = (0..=removal::AT_ONCE).flat_map(due_in).collect();
+    let reads = AtomicUsize::new(0);
+    let references = || {
+        let is_first = reads.fetch_add(1, Ordering::Relaxed) == 0;
+        std::future::ready(if is_first { Ok(HashSet::new()) } else { Err(Halt::Retry("away".to_owned())) })
+    };
+    let (holds, stuck) = (bed.world.services.backends.holds(), &bed.collector.stuck);
+    let removed = removal::remove(due, holds, GRACE, references, &bed.end, stuck).await;
+    assert!(removed.is_err(), "{removed:?}");
+    // Those of the others that are under way yet.
+    let mut asked = stubborn.asked.subscribe();
+    let all = asked.wait_for(|asked| *asked == removal::AT_ONCE);
+    tokio::time::timeout(PATIENCE, all).await.expect("they go on").unwrap();
+    assert_eq!(stuck.lock().len(), removal::AT_ONCE);
 }
 
 #[tokio::test]
