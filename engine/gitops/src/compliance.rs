@@ -10,11 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use git2::Oid;
+use git2::{Oid, Repository};
 use serde_json::{Map, Value};
 use stoa_runtime::RuntimeError;
 
-use crate::history::History;
+use crate::history::{History, Reached};
 use crate::place::Place;
 use crate::{GitOpsRuntime, bounded};
 
@@ -185,7 +185,7 @@ pub struct Lineage {
     has: BTreeMap<(String, String), bool>,
     /// Commits that the branch has no more, and what to say of them.
     lost: BTreeMap<String, String>,
-    /// Why nothing is known.
+    /// Why no more is known.
     problem: Option<String>,
 }
 
@@ -206,32 +206,54 @@ impl Lineage {
         let (repository, head) = place.head()?;
         // One for all of them: there may be many revisions, and anybody may have made what they lead to.
         let history = History::of(&repository);
-        let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| bounded::commit(&repository, *id).is_ok());
+        let looked = Self::look(&repository, &history, (place.branch(), head), commits, revisions);
+        let (mut lineage, cut) = looked.map_err(|err| place.explain_in(&repository, &err))?;
+        lineage.problem = cut.map(|err| place.explain_in(&repository, &err).to_string());
+        Ok(lineage)
+    }
+
+    /// What the history tells, and why that is not all, where it is not. Walks once from the head of the branch, and once from
+    /// each revision.
+    fn look(
+        repository: &Repository,
+        history: &History<'_>,
+        (branch, head): (&str, Option<Oid>),
+        commits: &BTreeSet<String>,
+        revisions: &BTreeSet<String>,
+    ) -> Result<(Self, Option<git2::Error>), git2::Error> {
+        let find = |commit: &str| Oid::from_str(commit).ok().filter(|id| bounded::commit(repository, *id).is_ok());
         let mut lineage = Self::default();
-        let mut look = || {
-            for commit in commits {
-                let id = find(commit);
-                let is_there = match (head, id) {
-                    (Some(head), Some(id)) => history.leads_to(head, id)?,
-                    (None, _) | (_, None) => false,
-                };
-                let Some(id) = id.filter(|_| is_there) else {
-                    let why = format!("branch {} does not have commit {commit} any more", place.branch());
+        let named: Vec<(&String, Option<Oid>)> = commits.iter().map(|commit| (commit, find(commit))).collect();
+        let wanted = named.iter().filter_map(|(_, id)| *id).collect();
+        let of_branch = match head {
+            Some(head) => history.leads_to_which(head, &wanted)?,
+            None => Reached::default(),
+        };
+        let mut there = Vec::new();
+        for (commit, id) in named {
+            match id.map(|id| (id, of_branch.has(id))) {
+                Some((id, Some(true))) => there.push((commit, id)),
+                Some((_, None)) => {}
+                Some((_, Some(false))) | None => {
+                    let why = format!("branch {branch} does not have commit {commit} any more");
                     lineage.lost.insert(commit.clone(), why);
-                    continue;
-                };
-                for revision in revisions {
-                    if let Some(of) = find(revision) {
-                        // The head has it.
-                        let has = Some(of) == head || history.leads_to(of, id)?;
-                        lineage.has.insert((revision.clone(), commit.clone()), has);
-                    }
                 }
             }
-            Ok(())
-        };
-        look().map_err(|err: git2::Error| place.explain_in(&repository, &err))?;
-        Ok(lineage)
+        }
+        let mut cut = of_branch.cut;
+        let wanted = there.iter().map(|(_, id)| *id).collect();
+        for revision in revisions {
+            let Some(of) = find(revision) else { continue };
+            // The head has them.
+            let reached = if Some(of) == head { None } else { Some(history.leads_to_which(of, &wanted)?) };
+            for (commit, id) in &there {
+                if let Some(has) = reached.as_ref().map_or(Some(true), |reached| reached.has(*id)) {
+                    lineage.has.insert((revision.clone(), (*commit).clone()), has);
+                }
+            }
+            cut = cut.or(reached.and_then(|reached| reached.cut));
+        }
+        Ok((lineage, cut))
     }
 }
 
@@ -240,7 +262,7 @@ impl GitOpsRuntime {
     ///
     /// # Errors
     ///
-    /// When the repository cannot be reached.
+    /// When the repository cannot be reached. Where its history is too large to tell all, the rest is not known.
     pub async fn lineage(
         &self,
         commits: BTreeSet<String>,

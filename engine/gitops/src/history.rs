@@ -5,17 +5,20 @@
 //! before they tell the first commit.
 //!
 //! Follows `paint_down_to_common` in Git's `commit-reach.c`: from two commits at once, from what is new to what is old, until
-//! all that is left is known to be led to by both.
+//! all that is left is known to be led to by both. Where it is asked which of many commits one leads to, from all of them at
+//! once.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::iter;
+use std::rc::Rc;
 
 use git2::{Commit, Oid, Repository};
 
 use crate::bounded;
 
-/// So many parents of commits are looked at, each as often as it is come to. Each takes some 100 bytes meanwhile.
+/// So many parents of commits are looked at, each as often as it is come to. Each takes some 200 bytes meanwhile.
 const LONGEST: usize = 1_000_000;
 
 /// The first of two commits leads to it.
@@ -42,7 +45,7 @@ impl<'r> History<'r> {
         Self::within(repository, LONGEST)
     }
 
-    fn within(repository: &'r Repository, longest: usize) -> Self {
+    pub(crate) fn within(repository: &'r Repository, longest: usize) -> Self {
         Self { repository, longest, left: Cell::new(longest) }
     }
 
@@ -70,7 +73,88 @@ impl<'r> History<'r> {
     ///
     /// Also when that is not known after so many parents, which [`bounded::is_too_large`] tells.
     pub(crate) fn leads_to(&self, from: Oid, to: Oid) -> Result<bool, git2::Error> {
-        Ok(from == to || self.paint([from, to], Some(to))?.is(to, ONE))
+        let reached = self.leads_to_which(from, &BTreeSet::from([to]))?;
+        reached.cut.map_or_else(|| Ok(reached.found.contains(&to)), Err)
+    }
+
+    /// Which of the wanted commits are another one, or in its history. One walk is for all of them, so that what lies between
+    /// is looked at once, however many are wanted.
+    ///
+    /// # Errors
+    ///
+    /// When the history cannot be read. That it is too large is none: what was found until then is known all the same.
+    pub(crate) fn leads_to_which(&self, from: Oid, wanted: &BTreeSet<Oid>) -> Result<Reached, git2::Error> {
+        let mut found = BTreeSet::new();
+        let cut = match self.reach(from, wanted, &mut found) {
+            Ok(()) => None,
+            Err(err) if bounded::is_too_large(&err) => Some(err),
+            Err(err) => return Err(err),
+        };
+        Ok(Reached { found, cut })
+    }
+
+    /// Walks from a commit and from the wanted ones at once, and notes which of these the first leads to.
+    fn reach(&self, from: Oid, wanted: &BTreeSet<Oid>, found: &mut BTreeSet<Oid>) -> Result<(), git2::Error> {
+        if wanted.contains(&from) {
+            found.insert(from);
+        }
+        let starts: Vec<Oid> = iter::once(from).chain(wanted.iter().copied().filter(|id| *id != from)).collect();
+        let places: HashMap<Oid, usize> = starts.iter().enumerate().map(|(place, id)| (*id, place)).collect();
+        let mut missing = starts.len() - 1;
+        if missing == 0 {
+            return Ok(());
+        }
+        // The first, and the wanted that were not found yet. What leads to a commit matters of these alone.
+        let mut open = Leaders::all(starts.len());
+        let mut leaders: HashMap<Oid, Leaders> = HashMap::new();
+        let mut queue = Queue::new(self.repository);
+        for (place, id) in starts.iter().enumerate() {
+            leaders.insert(*id, Leaders::one(place, starts.len()));
+            queue.push(*id)?;
+        }
+        let mut queued: HashSet<Oid> = starts.iter().copied().collect();
+        // Those in the queue that may lead from the first to one that is missing, and others that did. A commit that a missing
+        // one leads to does not lead to that.
+        let mut fresh = vec![from];
+        loop {
+            let is_over = |id: &mut Oid| !queued.contains(id) || !leaders[&*id].is_fresh(&open);
+            while fresh.pop_if(is_over).is_some() {}
+            if fresh.is_empty() {
+                return Ok(());
+            }
+            let Some(Queued { id, .. }) = queue.heap.pop() else { return Ok(()) };
+            queued.remove(&id);
+            let passed = leaders[&id].clone();
+            if !passed.is_any_of(&open) {
+                continue;
+            }
+            for parent in bounded::commit(self.repository, id)?.parent_ids() {
+                self.count()?;
+                let led = match leaders.get(&parent) {
+                    None => passed.clone(),
+                    Some(known) if known.has_all(&passed, &open) => continue,
+                    Some(known) => known.and(&passed),
+                };
+                if led.has(FIRST)
+                    && let Some(place) = places.get(&parent).filter(|place| **place != FIRST && open.has(**place))
+                {
+                    found.insert(parent);
+                    missing -= 1;
+                    if missing == 0 {
+                        return Ok(());
+                    }
+                    open = open.without(*place);
+                }
+                if led.is_fresh(&open) {
+                    fresh.push(parent);
+                }
+                leaders.insert(parent, led);
+                // It passes on all that leads to it by the time that it is next.
+                if queued.insert(parent) {
+                    queue.push(parent)?;
+                }
+            }
+        }
     }
 
     /// A commit in the history of both, or the one of them that the other leads to.
@@ -79,7 +163,7 @@ impl<'r> History<'r> {
     ///
     /// As [`leads_to`](Self::leads_to).
     pub(crate) fn merge_base(&self, one: Oid, other: Oid) -> Result<Option<Oid>, git2::Error> {
-        let painted = self.paint([one, other], None)?;
+        let painted = self.paint([one, other])?;
         let own = [one, other].into_iter().find(|id| painted.is(*id, BOTH));
         let is_base = |id: &Oid| painted.is(*id, BOTH) && !painted.is(*id, STALE);
         Ok(own.or_else(|| painted.order.iter().copied().find(is_base)))
@@ -91,13 +175,12 @@ impl<'r> History<'r> {
     ///
     /// As [`leads_to`](Self::leads_to).
     pub(crate) fn beyond(&self, base: Oid, branch: Oid) -> Result<Vec<Oid>, git2::Error> {
-        let painted = self.paint([base, branch], None)?;
+        let painted = self.paint([base, branch])?;
         Ok(painted.order.iter().copied().filter(|id| !painted.is(*id, ONE)).collect())
     }
 
-    /// Finds out which of two commits lead to which, until that is known of all that are not in the history of both, or the
-    /// first is known to lead to the `goal`.
-    fn paint(&self, [one, other]: [Oid; 2], goal: Option<Oid>) -> Result<Painted, git2::Error> {
+    /// Finds out which of two commits lead to which, until that is known of all that are not in the history of both.
+    fn paint(&self, [one, other]: [Oid; 2]) -> Result<Painted, git2::Error> {
         let mut painted = Painted::default();
         let mut queue = Queue::new(self.repository);
         // Those in the queue to which no commit leads that both lead to, as far as is known.
@@ -130,9 +213,6 @@ impl<'r> History<'r> {
                     continue;
                 }
                 *marks |= passed;
-                if goal == Some(parent) && *marks & ONE != 0 {
-                    return Ok(painted);
-                }
                 if *marks & STALE == 0 {
                     fresh.insert(parent);
                 } else {
@@ -142,6 +222,85 @@ impl<'r> History<'r> {
             }
         }
         Ok(painted)
+    }
+}
+
+/// Which wanted commits another one leads to.
+#[derive(Default)]
+pub(crate) struct Reached {
+    found: BTreeSet<Oid>,
+    /// Why there may be more: the history has what is too large, or is.
+    pub(crate) cut: Option<git2::Error>,
+}
+
+impl Reached {
+    /// Whether it leads to one of them, where that is known.
+    pub(crate) fn has(&self, wanted: Oid) -> Option<bool> {
+        if self.found.contains(&wanted) { Some(true) } else { self.cut.is_none().then_some(false) }
+    }
+}
+
+/// The place of the commit of which it is asked what it leads to, among those at which a walk starts.
+const FIRST: usize = 0;
+
+/// Which of the commits at which a walk starts lead to a commit: a bit for each, by its place. Those of one walk have as many
+/// words, and the commits of a line mostly share them.
+#[derive(Clone, PartialEq, Eq)]
+struct Leaders(Rc<[u64]>);
+
+impl Leaders {
+    /// One of so many.
+    fn one(place: usize, count: usize) -> Self {
+        (0..count.div_ceil(64)).map(|word| Self::bit(place, word)).collect()
+    }
+
+    /// All of so many.
+    fn all(count: usize) -> Self {
+        let bits = |word: usize| (0..64_usize).filter(move |bit| word * 64 + bit < count);
+        (0..count.div_ceil(64)).map(|word| bits(word).fold(0_u64, |all, bit| all | (1_u64 << bit))).collect()
+    }
+
+    /// What a place has in a word.
+    fn bit(place: usize, word: usize) -> u64 {
+        if word == place / 64 { 1 << (place % 64) } else { 0 }
+    }
+
+    fn pairs<'l>(&'l self, other: &'l Self) -> impl Iterator<Item = (u64, u64)> + 'l {
+        self.0.iter().copied().zip(other.0.iter().copied())
+    }
+
+    fn has(&self, place: usize) -> bool {
+        self.0[place / 64] & Self::bit(place, place / 64) != 0
+    }
+
+    fn is_any_of(&self, open: &Self) -> bool {
+        self.pairs(open).any(|(own, open)| own & open != 0)
+    }
+
+    /// Whether these are all that are passed on and still open.
+    fn has_all(&self, passed: &Self, open: &Self) -> bool {
+        self.pairs(passed).zip(&*open.0).all(|((own, passed), open)| passed & open & !own == 0)
+    }
+
+    /// Whether the first leads there, and one that is open does not.
+    fn is_fresh(&self, open: &Self) -> bool {
+        self.has(FIRST) && !self.has_all(open, open)
+    }
+
+    /// With those that are passed on, which share their words where nothing comes to them.
+    fn and(&self, passed: &Self) -> Self {
+        let both: Self = self.pairs(passed).map(|(own, passed)| own | passed).collect();
+        if both == *passed { passed.clone() } else { both }
+    }
+
+    fn without(&self, place: usize) -> Self {
+        self.0.iter().enumerate().map(|(word, bits)| bits & !Self::bit(place, word)).collect()
+    }
+}
+
+impl FromIterator<u64> for Leaders {
+    fn from_iter<I: IntoIterator<Item = u64>>(words: I) -> Self {
+        Self(words.into_iter().collect())
     }
 }
 
@@ -226,30 +385,28 @@ impl<'r> Iterator for Newest<'r> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
+pub(crate) mod tests {
     use git2::{Signature, Time};
     use tempfile::TempDir;
 
     use super::*;
 
-    struct Bed {
+    pub(crate) struct Bed {
         _folder: TempDir,
-        repository: Repository,
+        pub(crate) repository: Repository,
         /// How many commits there are, so that no two are one.
         count: Cell<usize>,
     }
 
     impl Bed {
-        fn new() -> Self {
+        pub(crate) fn new() -> Self {
             let folder = TempDir::new().unwrap();
             let repository = Repository::init_bare(folder.path()).unwrap();
             Self { _folder: folder, repository, count: Cell::default() }
         }
 
         /// A commit that was made then.
-        fn commit(&self, time: i64, parents: &[Oid]) -> Oid {
+        pub(crate) fn commit(&self, time: i64, parents: &[Oid]) -> Oid {
             let who = Signature::new("a", "a@example.com", &Time::new(time, 0)).unwrap();
             let empty = self.repository.treebuilder(None).unwrap().write().unwrap();
             let tree = self.repository.find_tree(empty).unwrap();
@@ -259,7 +416,7 @@ mod tests {
         }
 
         /// Commits one after the other.
-        fn line(&self, start: i64, length: i64, first: &[Oid]) -> Vec<Oid> {
+        pub(crate) fn line(&self, start: i64, length: i64, first: &[Oid]) -> Vec<Oid> {
             let mut line: Vec<Oid> = Vec::new();
             for time in start..start + length {
                 let parents = line.last().map_or(first.to_vec(), |last| vec![*last]);
@@ -268,7 +425,7 @@ mod tests {
             line
         }
 
-        fn within(&self, longest: usize) -> History<'_> {
+        pub(crate) fn within(&self, longest: usize) -> History<'_> {
             History::within(&self.repository, longest)
         }
     }
@@ -324,6 +481,53 @@ mod tests {
                 assert_eq!(found, of_other.difference(of_one).copied().collect(), "{seed}: {one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn one_walk_tells_of_many_commits_what_is_told_of_each() {
+        for (seed, is_skewed) in (1..=4).flat_map(|seed| [(seed, false), (seed, true)]) {
+            let bed = Bed::new();
+            let mut chance = Chance(seed);
+            // More than a word has bits.
+            let commits = drawn(&bed, &mut chance, 70, is_skewed);
+            let all: BTreeSet<Oid> = commits.iter().map(|(id, _)| *id).collect();
+            let some: BTreeSet<Oid> = (0..5).map(|_| commits[chance.below(70)].0).collect();
+            let history = History::of(&bed.repository);
+            for wanted in [BTreeSet::new(), some, all] {
+                for (from, of_from) in &commits {
+                    let reached = history.leads_to_which(*from, &wanted).unwrap();
+                    for id in &wanted {
+                        assert_eq!(reached.has(*id), Some(of_from.contains(id)), "{seed}: {from} {id}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_walk_looks_once_at_what_lies_between() {
+        let bed = Bed::new();
+        let line = bed.line(0, 300, &[]);
+        let wanted: BTreeSet<Oid> = line[100..].iter().copied().collect();
+        let told = |from: Oid, longest: usize| bed.within(longest).leads_to_which(from, &wanted).unwrap();
+        // Each by itself takes 19,900 from the head.
+        assert!(told(line[299], 199).cut.is_none());
+        // What is newer does not have the whole history looked at, either.
+        for from in [line[200], line[100]] {
+            let reached = told(from, 199);
+            assert!(reached.cut.is_none());
+            assert_eq!((reached.has(line[100]), reached.has(line[201])), (Some(true), Some(false)));
+        }
+    }
+
+    #[test]
+    fn what_was_found_before_the_bound_is_known() {
+        let bed = Bed::new();
+        let line = bed.line(0, 100, &[]);
+        let wanted = BTreeSet::from([line[99], line[95], line[0]]);
+        let reached = bed.within(10).leads_to_which(line[99], &wanted).unwrap();
+        assert_eq!([99, 95, 0].map(|at| reached.has(line[at])), [Some(true), Some(true), None]);
+        assert!(reached.cut.is_some_and(|err| bounded::is_too_large(&err)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::history::tests::Bed;
 
 const OLD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const WANTED: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -136,6 +137,70 @@ fn what_the_repository_does_not_tell_is_not_known() {
     assert_eq!(Reading::kustomization(&flux(WANTED, WANTED, ready)).of(WANTED, &away).0, Compliance::Compliant);
     let lost = Lineage { lost: [(WANTED.to_owned(), "gone".to_owned())].into(), ..lineage() };
     assert_eq!(reading.of(WANTED, &lost), (Compliance::NonCompliant, "gone".to_owned()));
+}
+
+/// What an Application says that is healthy at a commit.
+fn healthy(at: Oid) -> Reading {
+    let mut object = argo(["Synced", ""], "Healthy", Value::Null);
+    object["status"]["sync"]["revision"] = at.to_string().into();
+    Reading::application(&object)
+}
+
+/// How each of the commits and what has a revision compare, and why all is not known, with a bound.
+fn compared(
+    bed: &Bed,
+    longest: usize,
+    head: Oid,
+    [commits, revisions]: [&[Oid]; 2],
+) -> (Vec<Vec<Compliance>>, Option<git2::Error>) {
+    let names = |ids: &[Oid]| ids.iter().map(Oid::to_string).collect::<BTreeSet<_>>();
+    let (branch, history) = (("main", Some(head)), bed.within(longest));
+    let (lineage, cut) = Lineage::look(&bed.repository, &history, branch, &names(commits), &names(revisions)).unwrap();
+    let of = |revision: &Oid| {
+        commits.iter().map(|id| healthy(*revision).of(&id.to_string(), &lineage).0).collect::<Vec<_>>()
+    };
+    (revisions.iter().map(of).collect(), cut)
+}
+
+#[test]
+fn many_commits_are_looked_for_at_once() {
+    let bed = Bed::new();
+    let line = bed.line(0, 300, &[]);
+    let revisions = [line[299], line[280], line[200], line[50]];
+    // Once from the head, and once from each of the others: 199, 199, 199 and 249. Each commit by itself takes 19,900 from
+    // the head alone.
+    let (found, cut) = compared(&bed, 846, line[299], [&line[100..], &revisions]);
+    assert!(cut.is_none());
+    for (newest, found) in [299, 280, 200, 50].into_iter().zip(found) {
+        for (at, found) in (100..).zip(found) {
+            let expected = if at <= newest { Compliance::Compliant } else { Compliance::Pending };
+            assert_eq!(found, expected, "{newest} {at}");
+        }
+    }
+}
+
+#[test]
+fn what_a_history_tells_within_its_bound_is_known_whatever_is_farther() {
+    use Compliance::{Compliant, NonCompliant, Unknown};
+    let bed = Bed::new();
+    let line = bed.line(0, 100, &[]);
+    let (first, near, head) = (line[0], line[95], line[99]);
+    // The head is asked what it has.
+    let (found, cut) = compared(&bed, 10, head, [&[first, near, head], &[head]]);
+    assert_eq!(found, [[Unknown, Compliant, Compliant]]);
+    assert!(cut.is_some_and(|err| bounded::is_too_large(&err)));
+    // Revisions are: it takes 4 from the head to the commit, and 3 from line[98]. From what the branch does not have it takes
+    // more.
+    let (found, cut) = compared(&bed, 7, head, [&[near], &[line[98], head]]);
+    assert_eq!(found, [[Compliant], [Compliant]]);
+    assert!(cut.is_none());
+    let stray = bed.line(200, 10, &line[94..95])[9];
+    let (found, cut) = compared(&bed, 10, head, [&[near], &[head, stray]]);
+    assert_eq!(found, [[Compliant], [Unknown]]);
+    assert!(cut.is_some_and(|err| bounded::is_too_large(&err)));
+    let (found, cut) = compared(&bed, 1000, head, [&[near, stray], &[head]]);
+    assert_eq!(found, [[Compliant, NonCompliant]]);
+    assert!(cut.is_none());
 }
 
 #[test]
