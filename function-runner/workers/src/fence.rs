@@ -81,8 +81,9 @@ impl Drop for Fence {
 fn keep_asking(shared: &Shared, progress: Progress, later: impl Fn(&[u8]) -> Option<Duration>) {
     let mut state = shared.lock();
     loop {
-        let waited = shared.changed.wait_timeout(state, EVERY).unwrap_or_else(PoisonError::into_inner);
-        state = waited.0;
+        // It may be down before this thread is there to be told.
+        let waited = shared.changed.wait_timeout_while(state, EVERY, |state| !state.is_down);
+        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.is_down {
             return;
         }

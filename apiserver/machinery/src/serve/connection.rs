@@ -217,7 +217,9 @@ fn http1() -> http1::Builder {
         // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
         .title_case_headers(true)
         .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEAD_BYTES);
+        .max_buf_size(MAX_HEAD_BYTES)
+        // What arrives together is read together, so that a buffer of that size may get more.
+        .max_header_size(MAX_HEAD_BYTES);
     builder
 }
 
