@@ -34,7 +34,9 @@ mod target;
 mod testing;
 mod transport;
 mod under_way;
+mod verdict;
 mod watch;
+mod webhooks;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};

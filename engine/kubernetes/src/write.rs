@@ -128,7 +128,21 @@ pub(crate) async fn preview(
         attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
     }
     let wanted = sent(&runtime.owner, &attributes);
-    match apply_taking(cluster, &path, &wanted, request, true).await {
+    // A manifest that names a version is stale for good. Else another client wrote the object at the same moment.
+    let is_own = names_version(&wanted);
+    let is_raced = |answer: &Result<_, CallError>| match answer {
+        Err(CallError::Status(failure)) => failure.is_stale() && !is_own,
+        _ => false,
+    };
+    let mut answer = apply_taking(cluster, &path, &wanted, request, true).await;
+    for _ in 1..LOOKS {
+        if !is_raced(&answer) {
+            break;
+        }
+        tokio::time::sleep(SETTLE).await;
+        answer = apply_taking(cluster, &path, &wanted, request, true).await;
+    }
+    match answer {
         Ok((object, conflicts)) => {
             let object = match of_others(&object, request, &ignored) {
                 Some(given_up) => given_up.object,
@@ -157,6 +171,14 @@ pub(crate) async fn preview(
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
+        }
+        Err(CallError::Status(failure)) if failure.is_stale() && is_own => {
+            let message = sensitive.redact(&failure.status.message);
+            Err(RuntimeError::Rejected {
+                message: format!("{message}; remove metadata.resourceVersion from the manifest"),
+                field: Some("metadata.resourceVersion".to_owned()),
+                by_definition: false,
+            })
         }
         Err(err) if request.prior.is_none() => Err(not_taken_over(err, &cluster.name, &sensitive)),
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
@@ -354,6 +376,11 @@ fn comes_by_itself(target: &Target) -> bool {
 fn ignored(request: &ApplyRequest<'_>) -> Result<Ignored, RuntimeError> {
     Ignored::of(request.desired)
         .map_err(|problem| RuntimeError::Invalid { message: problem.to_string(), field: Some(problem.field) })
+}
+
+/// Whether the manifest itself names the version of the object that it changes.
+fn names_version(wanted: &Map<String, Value>) -> bool {
+    wanted.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).is_some()
 }
 
 /// Lets the server take an object only in place of what was seen.
