@@ -15,6 +15,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoa_runtime::Turns;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::body;
@@ -74,6 +75,8 @@ pub(crate) struct Cluster {
     away: Mutex<Option<Away>>,
     /// Webhooks that fail.
     webhooks: Webhooks,
+    /// Lets one workload be explained at a time.
+    pub(crate) diagnoses: Semaphore,
     under_way: UnderWay,
     /// Objects that are waited for until they are gone.
     pub(crate) going: UnderWay,
@@ -102,7 +105,8 @@ impl Cluster {
         let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
         let (webhooks, under_way, going) = Default::default();
-        Self { name, url, turns, watches, connection, catalog, unready, away, webhooks, under_way, going }
+        let diagnoses = Semaphore::new(1);
+        Self { name, url, turns, watches, connection, catalog, unready, away, webhooks, diagnoses, under_way, going }
     }
 
     pub(crate) fn client(&self) -> &Client {

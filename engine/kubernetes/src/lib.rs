@@ -14,6 +14,7 @@ mod connect;
 mod connections;
 mod coowned;
 mod deletion;
+mod diagnosis;
 mod discovery;
 mod error;
 mod health;
