@@ -8,11 +8,11 @@ use stoa_proto::{Intent, StateEntry};
 use super::*;
 use crate::convert;
 
-fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
     super::generate(generator, content, &|_| {})
 }
 
-fn folder(files: &[(&str, &str)]) -> Content {
+pub(super) fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();
     for (path, text) in files {
@@ -30,7 +30,7 @@ fn ids(generated: &Generated) -> Vec<&str> {
 }
 
 #[track_caller]
-fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
+pub(super) fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
     generate(generator, &folder(files)).unwrap_err().problems()[0].clone()
 }
 
