@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{
     ApiError,
-    registry::{Api, ListOptions, Stored},
+    registry::{Api, ListOptions},
 };
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
@@ -34,6 +34,7 @@ use super::{
 use crate::{
     events::Kind,
     kinds::{
+        deletion,
         lookup::{Kind as ServedKind, Lookup},
         run_parts::{OfRunSpec, OfRunStatus},
         stack::is_deployed,
@@ -228,7 +229,8 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     }
     let began = Instant::now();
     let later = || Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
-    match stack.spec.deletion_policy {
+    let effective = deletion::of_stack(&services.lookup, stack).await?;
+    match effective.policy {
         DeletionPolicy::Destroy => {
             if destroy(services, stack).await? {
                 return later();
@@ -237,12 +239,10 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
         DeletionPolicy::Refuse => {
             if is_deployed(stack) || !recorded_in(services, stack).await?.is_empty() {
                 // It was deployed after its deletion was admitted.
-                services.recorder.record(
-                    stack,
-                    Kind::Warning,
-                    reason::TERMINATING,
-                    "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is Refuse",
+                let message = format!(
+                    "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is {effective}"
                 );
+                services.recorder.record(stack, Kind::Warning, reason::TERMINATING, message);
                 return later();
             }
         }
@@ -252,7 +252,7 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     for run in active_runs(services, stack).await? {
         is_busy = true;
         // Merged after its run has ended, what it proposes would be deployed and nobody would know of it.
-        if awaits_merge(&run) && stack.spec.deletion_policy != DeletionPolicy::Orphan {
+        if awaits_merge(&run) && effective.policy != DeletionPolicy::Orphan {
             let pull = status(&run).pull_request.map(|pull| pull.number).unwrap_or_default();
             let run = run.name_any();
             let message = format!("the stack waits until pull request {pull} of run {run} is merged or closed");
@@ -306,33 +306,6 @@ async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, Api
     services.lookup.api::<Run>()?.list_of(stack.namespace().as_deref(), &options, is_active).await
 }
 
-/// What of a stack says what becomes of its infrastructure.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfPolicy {
-    #[serde(default)]
-    deletion_policy: DeletionPolicy,
-}
-
-/// Whether a stack that was listed has this policy.
-pub(super) fn has_policy(stored: &Stored, policy: DeletionPolicy) -> bool {
-    let read = stored.decode_part::<Member<OfPolicy, IgnoredAny>>();
-    read.is_ok_and(|stack| stack.spec.deletion_policy == policy)
-}
-
-/// Makes a stack follow the policy of what takes it along.
-///
-/// # Errors
-///
-/// When the stack cannot be written.
-pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: DeletionPolicy) -> Result<(), ApiError> {
-    if stack.spec.deletion_policy == policy {
-        return Ok(());
-    }
-    update_same(&services.lookup.api::<Stack>()?, stack, |s| s.spec.deletion_policy = policy).await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
@@ -348,7 +321,7 @@ mod tests {
         let world = World::with_runner(runner::unreachable()).await;
         let stacks = world.registry.api::<Stack>();
         world.create("Run", "change", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
-        let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+        let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
         stacks.update_with("shop", "web", destroy).await.unwrap();
         deploy(&world, 1).await;
         stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();

@@ -11,6 +11,7 @@ pub(crate) mod backend;
 pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod core;
+pub(crate) mod deletion;
 pub(crate) mod import;
 pub(crate) mod live;
 pub(crate) mod lookup;

@@ -11,11 +11,14 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{
-    Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason,
-};
+use stoa_types::{Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason};
 
-use super::{access, changes, check, live, lookup::Lookup, ready, stack, trigger};
+use super::{
+    access, changes, check,
+    deletion::{self, Owner, Policies},
+    lookup::Lookup,
+    ready, stack, trigger,
+};
 use crate::{
     cluster::{self, Cluster},
     subresources::Subresources,
@@ -77,31 +80,6 @@ pub(crate) struct ProjectStrategy {
     pub(crate) cluster: Arc<dyn Cluster>,
 }
 
-impl ProjectStrategy {
-    /// Requires what it takes to destroy all stacks of a project.
-    async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
-        let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
-        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
-        live::require_destroy_all(&self.lookup, context, &namespace, &live).await
-    }
-
-    /// Refuses to delete a project while one of its stacks is live.
-    async fn refuse_while_deployed(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        match stack::live_of_project(&self.lookup, namespace, name).await?.first() {
-            None => Ok(()),
-            Some(live) => Err(ApiError::forbidden(
-                "config.stoa.dev",
-                "projects",
-                name,
-                format!(
-                    "stack {:?} still has live infrastructure, or a run that makes it, and the project's deletionPolicy is Refuse",
-                    live.stack.name_any()
-                ),
-            )),
-        }
-    }
-}
-
 /// Requires leave to write a project that restricts who writes its stacks: as it was, where it did, so that nobody lifts that or
 /// becomes an owner by themselves, or else as it is to be, so that nobody shuts themselves out.
 async fn require_edit(context: &RequestContext, new: &Project, old: Option<&Project>) -> Result<(), ApiError> {
@@ -142,7 +120,7 @@ impl Strategy for ProjectStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Project) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
-        check::warn_of_destruction(context, object, object.spec.deletion_policy);
+        check::warn_of_destruction(context, object, deletion::cached_of_project(&self.lookup, object));
     }
 
     fn validate(&self, object: &Project) -> Vec<FieldError> {
@@ -181,10 +159,14 @@ impl Strategy for ProjectStrategy {
                 if new.spec.path != old.spec.path {
                     trigger::require_of_project(&self.lookup, context, new).await?;
                 }
-                // The policy counts when the stacks are deleted, which may be long after somebody was let delete the project.
-                let destroys = |project: &Project| project.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) {
-                    self.require_destroy(context, new).await?;
+                if new.spec.deletion_policy != old.spec.deletion_policy {
+                    let namespace = new.namespace().unwrap_or_default();
+                    let of_new = Policies::of_project(&self.lookup, new).await?;
+                    if of_new.project(&new.name_any()).policy == DeletionPolicy::Destroy {
+                        let live = stack::live_of_project(&self.lookup, &namespace, &new.name_any()).await?;
+                        let of_old = of_new.clone().with_project(old);
+                        deletion::require_change(&self.lookup, context, &namespace, live, (&of_new, &of_old)).await?;
+                    }
                 }
                 return Ok(());
             }
@@ -204,12 +186,11 @@ impl Strategy for ProjectStrategy {
             let owners = &object.spec.owners;
             access::require_delete(context, &*self.cluster, (&namespace, &name), owners).await?;
         }
-        // In a namespace that is being deleted each stack goes as its own policy says.
-        let decided = match object.spec.deletion_policy {
-            DeletionPolicy::Orphan => Ok(()),
-            DeletionPolicy::Destroy => self.require_destroy(context, object).await,
-            DeletionPolicy::Refuse => self.refuse_while_deployed(&namespace, &name).await,
-        };
+        let policies = Policies::of_project(&self.lookup, object).await?;
+        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
+        let owner = Owner { kind: "project", name: &name, policy: policies.project(&name).policy };
+        // In a namespace that is being deleted each stack is asked for itself.
+        let decided = owner.require_deletion(&self.lookup, context, &namespace, live, &policies).await;
         cluster::unless_emptied(&*self.cluster, &namespace, decided).await
     }
 }

@@ -21,7 +21,7 @@ use stoa_types::{
 };
 
 use super::{
-    access, check,
+    access, check, deletion,
     live::{self, Live, require_destroy, used_by},
     lookup::Lookup,
     ready,
@@ -184,6 +184,19 @@ impl StackStrategy {
         self.lookup.api::<Project>()?.get_part(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
     }
 
+    /// Requires leave to destroy a live stack that comes to be destroyed by its deletion.
+    async fn require_policy(&self, context: &RequestContext, new: &Stack, old: &Stack) -> Result<(), ApiError> {
+        let destroys = async |stack: &Stack| {
+            let effective = deletion::of_stack(&self.lookup, stack).await?;
+            Ok::<_, ApiError>(effective.policy == DeletionPolicy::Destroy)
+        };
+        if !destroys(new).await? || destroys(old).await? {
+            return Ok(());
+        }
+        let used = used_by(&self.lookup, old).await?;
+        if used.is_empty() { Ok(()) } else { require_destroy(&self.lookup, context, old, &used).await }
+    }
+
     /// A project can restrict who writes its stacks to those who may edit the project.
     async fn require_project_access(
         &self,
@@ -252,7 +265,7 @@ impl Strategy for StackStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Stack) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
-        check::warn_of_destruction(context, object, object.spec.deletion_policy);
+        check::warn_of_destruction(context, object, deletion::cached_of_stack(&self.lookup, object));
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -314,12 +327,8 @@ impl Strategy for StackStrategy {
                 if trigger::is_decided(new, Some(old)) {
                     trigger::require(&self.lookup, context, new).await?;
                 }
-                let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) {
-                    let used = used_by(&self.lookup, old).await?;
-                    if !used.is_empty() {
-                        require_destroy(&self.lookup, context, old, &used).await?;
-                    }
+                if new.spec.deletion_policy != old.spec.deletion_policy {
+                    self.require_policy(context, new, old).await?;
                 }
                 if is_written(new, old) {
                     self.require_project_access(context, new, self.project(new).await?).await?;
@@ -343,19 +352,19 @@ impl Strategy for StackStrategy {
                     let (namespace, project) = (stack.namespace().unwrap_or_default(), &stack.spec.project);
                     access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
                 }
-                let policy = stack.spec.deletion_policy;
-                if policy == DeletionPolicy::Orphan {
+                let effective = deletion::of_stack(&self.lookup, stack).await?;
+                if effective.policy == DeletionPolicy::Orphan {
                     return Ok(());
                 }
                 let used = used_by(&self.lookup, stack).await?;
                 if used.is_empty() {
                     return Ok(());
                 }
-                if policy == DeletionPolicy::Refuse {
+                if effective.policy == DeletionPolicy::Refuse {
                     let what = if is_deployed(stack) { "is still live" } else { "is being made by a run" };
                     let why = format!(
-                        "its infrastructure {what} and its deletionPolicy is Refuse; destroy it first, or set the policy to \
-                         Destroy or Orphan"
+                        "its infrastructure {what} and its deletionPolicy is {effective}; destroy it first, or set the \
+                         policy to Destroy or Orphan"
                     );
                     return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
                 }
@@ -387,8 +396,7 @@ pub(crate) async fn refuse_while_used(
     of: (&str, &str),
     workspaces: &[String],
 ) -> Result<(), ApiError> {
-    let needs = |stack: &Stack| stack.spec.deletion_policy != DeletionPolicy::Orphan;
-    match user(lookup, workspaces, needs).await? {
+    match user(lookup, workspaces, Spared::Orphans).await? {
         None => Ok(()),
         Some(user) => Err(ApiError::conflict("platform.stoa.dev", of.0, of.1, user)),
     }
@@ -401,7 +409,7 @@ pub(crate) async fn refuse_while_used(
 ///
 /// 409 that names the fields and the stack.
 pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fields: &[&str]) -> Result<(), ApiError> {
-    match user(lookup, &[workspace.to_owned()], |_| true).await? {
+    match user(lookup, &[workspace.to_owned()], Spared::None).await? {
         None => Ok(()),
         Some(user) => {
             let why = format!("{}: {user}", fields.join(", "));
@@ -410,20 +418,34 @@ pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fiel
     }
 }
 
+/// The stacks that do not count as users of a workspace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spared {
+    None,
+    /// Those that leave their infrastructure behind.
+    Orphans,
+}
+
 /// A sentence about a stack that is live in one of these workspaces, or may be, and needs them, if there is one.
-async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool) -> Result<Option<String>, ApiError> {
+async fn user(lookup: &Lookup, workspaces: &[String], spared: Spared) -> Result<Option<String>, ApiError> {
     // Where one is live for certain, no other is needed.
     let mut is_certain = false;
     let seems_user = |stack: Stack| {
         let is_among = |of: &Deployment| workspaces.contains(&of.workspace);
-        if is_certain || !needs(&stack) || !live::seemingly_used(&stack).any(is_among) {
+        let own = stack.spec.deletion_policy;
+        let is_spared = spared == Spared::Orphans && own == Some(DeletionPolicy::Orphan);
+        if is_certain || is_spared || !live::seemingly_used(&stack).any(is_among) {
             return None;
         }
-        is_certain = live_workspaces(&stack).any(|live| workspaces.iter().any(|workspace| workspace == live));
+        let needs = spared == Spared::None || own.is_some();
+        is_certain = needs && live_workspaces(&stack).any(|live| workspaces.iter().any(|workspace| workspace == live));
         Some(stack)
     };
     let seeming = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), seems_user).await?;
     for stack in &seeming {
+        if spared == Spared::Orphans && deletion::of_stack(lookup, stack).await?.policy == DeletionPolicy::Orphan {
+            continue;
+        }
         let used = used_by(lookup, stack).await?;
         let Some(of) = used.into_iter().find(|of| workspaces.contains(&of.workspace)) else { continue };
         let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());

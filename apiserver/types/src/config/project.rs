@@ -42,9 +42,11 @@ pub struct ProjectSpec {
     /// project.
     #[serde(default)]
     pub access: Access,
-    /// What happens to live infrastructure when the project is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// Refuse: the deletion of the project is refused while infrastructure is live. Destroy, Orphan: it is allowed, and this
+    /// is what happens to the live infrastructure of stacks that set no policy. Left out, it is that of the organization, or
+    /// else Refuse. The policy of a stack wins over this one: a live stack with Refuse keeps the project from being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 /// A folder of another Source.

@@ -63,9 +63,12 @@ pub struct StackSpec {
     /// Whether every plan of this stack must be approved before it is applied.
     #[serde(default)]
     pub require_approval: bool,
-    /// What happens to live infrastructure when the stack is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// What happens to live infrastructure when the stack is deleted, or its project or organization: Refuse (the deletion
+    /// is refused), Destroy or Orphan (it stays and Stoa forgets it). This one wins over that of the project, and that of the
+    /// project over that of the organization. Left out, it is that of the project, or else that of the organization, or
+    /// else Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 fn default_desired_version() -> String {

@@ -90,8 +90,8 @@ async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
     let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     world.registry.api::<Stack>().update_status_with("shop", "web-dev", deploy).await.unwrap();
     let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
-    let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;
-    let destroy = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Destroy;
+    let orphan = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Orphan);
+    let destroy = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Destroy);
     projects(&[]).update_with("shop", "web", orphan).await.unwrap();
     projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
     assert_eq!(projects(&[]).update_with("shop", "web", destroy).await.unwrap_err().code(), 403);
@@ -163,7 +163,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     projects(&ALL).update_with("shop", "web", path).await.unwrap();
 
     // Nor does it take less to make anew what leads there.
-    let orphan = |project: &mut Project| project.spec.deletion_policy = stoa_types::DeletionPolicy::Orphan;
+    let orphan = |project: &mut Project| project.spec.deletion_policy = Some(stoa_types::DeletionPolicy::Orphan);
     projects(&[]).update_with("shop", "web", orphan).await.unwrap();
     projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
     let let_go = |project: &mut Project| project.metadata.finalizers = None;
