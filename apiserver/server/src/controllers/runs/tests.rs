@@ -3,6 +3,7 @@
 mod approval;
 mod buckets;
 mod compliance;
+mod destroyed;
 mod drift;
 mod fenced;
 mod full;
