@@ -80,6 +80,22 @@ pub(crate) struct ProjectStrategy {
     pub(crate) cluster: Arc<dyn Cluster>,
 }
 
+impl ProjectStrategy {
+    /// Refuses another folder for a project whose live stacks have theirs in it, unless the project says that it is meant.
+    async fn refuse_move(&self, new: &Project) -> Result<(), ApiError> {
+        if check::allows_move(new) {
+            return Ok(());
+        }
+        let (namespace, name) = (new.namespace().unwrap_or_default(), new.name_any());
+        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
+        if live.iter().all(|of| !of.stack.spec.path.is_empty()) {
+            return Ok(());
+        }
+        let error = check::not_moved("spec.path", &new.spec.path);
+        Err(ApiError::invalid("config.stoa.dev", "Project", &name, &[error]))
+    }
+}
+
 /// Requires leave to write a project that restricts who writes its stacks: as it was, where it did, so that nobody lifts that or
 /// becomes an owner by themselves, or else as it is to be, so that nobody shuts themselves out.
 async fn require_edit(context: &RequestContext, new: &Project, old: Option<&Project>) -> Result<(), ApiError> {
@@ -158,6 +174,7 @@ impl Strategy for ProjectStrategy {
                 }
                 if new.spec.path != old.spec.path {
                     trigger::require_of_project(&self.lookup, context, new).await?;
+                    self.refuse_move(new).await?;
                 }
                 if new.spec.deletion_policy != old.spec.deletion_policy {
                     let namespace = new.namespace().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Source: where a repository is, and never how to get into it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -20,8 +20,9 @@ use stoa_types::{
 use super::{
     changes, check,
     lookup::{Lookup, require_host, require_secret},
-    ready, trigger, workspace,
+    ready, references, trigger, workspace,
 };
+use crate::cluster::{self, Cluster};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
@@ -50,6 +51,22 @@ pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
 #[derive(Debug)]
 pub(crate) struct SourceStrategy {
     pub(crate) lookup: Lookup,
+    pub(crate) cluster: Arc<dyn Cluster>,
+}
+
+impl SourceStrategy {
+    /// Refuses to delete a source that projects refer to, unless their namespace is deleted with all that is in it.
+    async fn refuse_while_used(&self, source: &Source) -> Result<(), ApiError> {
+        let (namespace, name) = (source.namespace().unwrap_or_default(), source.name_any());
+        let Some(users) = references::projects_of_source(&self.lookup, &namespace, &name).await? else {
+            return Ok(());
+        };
+        if cluster::is_emptied(&*self.cluster, &namespace).await? {
+            return Ok(());
+        }
+        let why = format!("it is the source of {users}; delete what refers to it first");
+        Err(ApiError::conflict("config.stoa.dev", "sources", &name, why))
+    }
 }
 
 /// Where the pull requests of a source's repository are.
@@ -237,7 +254,8 @@ impl Strategy for SourceStrategy {
                             status.setBy and status.changedBy are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
-            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+            Admission::Update { .. } => Ok(()),
+            Admission::Delete(source) => self.refuse_while_used(source).await,
         }
     }
 }

@@ -184,6 +184,21 @@ impl StackStrategy {
         self.lookup.api::<Project>()?.get_part(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
     }
 
+    /// Refuses another folder for a live stack, unless the stack says that it is meant: the next run removes what the new
+    /// folder lacks.
+    async fn refuse_move(&self, new: &Stack, old: &Stack) -> Result<(), ApiError> {
+        let fields = [
+            ("spec.stackName", &new.spec.stack_name, &old.spec.stack_name),
+            ("spec.path", &new.spec.path, &old.spec.path),
+        ];
+        let moved = fields.into_iter().filter(|(_, new, old)| new != old);
+        let moved: Vec<FieldError> = moved.map(|(path, new, _)| check::not_moved(path, new)).collect();
+        if moved.is_empty() || check::allows_move(new) || used_by(&self.lookup, old).await?.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid("config.stoa.dev", "Stack", &new.name_any(), &moved))
+    }
+
     /// Requires leave to destroy a live stack that comes to be destroyed by its deletion.
     async fn require_policy(&self, context: &RequestContext, new: &Stack, old: &Stack) -> Result<(), ApiError> {
         let destroys = async |stack: &Stack| {
@@ -330,6 +345,7 @@ impl Strategy for StackStrategy {
                 if new.spec.deletion_policy != old.spec.deletion_policy {
                     self.require_policy(context, new, old).await?;
                 }
+                self.refuse_move(new, old).await?;
                 if is_written(new, old) {
                     self.require_project_access(context, new, self.project(new).await?).await?;
                 }
@@ -385,20 +401,16 @@ pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) 
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }
 
-/// Refuses to delete what a stack that is live in one of these workspaces, or may be, cannot do without. One that leaves
-/// its infrastructure behind can.
+/// Refuses to delete a workspace that a stack which is live there, or may be, cannot do without. One that leaves its
+/// infrastructure behind can.
 ///
 /// # Errors
 ///
 /// 409 that names the stack.
-pub(crate) async fn refuse_while_used(
-    lookup: &Lookup,
-    of: (&str, &str),
-    workspaces: &[String],
-) -> Result<(), ApiError> {
-    match user(lookup, workspaces, Spared::Orphans).await? {
+pub(crate) async fn refuse_while_used(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
+    match user(lookup, workspace, Spared::Orphans).await? {
         None => Ok(()),
-        Some(user) => Err(ApiError::conflict("platform.stoa.dev", of.0, of.1, user)),
+        Some(user) => Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, user)),
     }
 }
 
@@ -409,7 +421,7 @@ pub(crate) async fn refuse_while_used(
 ///
 /// 409 that names the fields and the stack.
 pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fields: &[&str]) -> Result<(), ApiError> {
-    match user(lookup, &[workspace.to_owned()], Spared::None).await? {
+    match user(lookup, workspace, Spared::None).await? {
         None => Ok(()),
         Some(user) => {
             let why = format!("{}: {user}", fields.join(", "));
@@ -426,19 +438,19 @@ enum Spared {
     Orphans,
 }
 
-/// A sentence about a stack that is live in one of these workspaces, or may be, and needs them, if there is one.
-async fn user(lookup: &Lookup, workspaces: &[String], spared: Spared) -> Result<Option<String>, ApiError> {
+/// A sentence about a stack that is live in a workspace, or may be, and needs it, if there is one.
+async fn user(lookup: &Lookup, workspace: &str, spared: Spared) -> Result<Option<String>, ApiError> {
     // Where one is live for certain, no other is needed.
     let mut is_certain = false;
     let seems_user = |stack: Stack| {
-        let is_among = |of: &Deployment| workspaces.contains(&of.workspace);
+        let is_there = |of: &Deployment| of.workspace == workspace;
         let own = stack.spec.deletion_policy;
         let is_spared = spared == Spared::Orphans && own == Some(DeletionPolicy::Orphan);
-        if is_certain || is_spared || !live::seemingly_used(&stack).any(is_among) {
+        if is_certain || is_spared || !live::seemingly_used(&stack).any(is_there) {
             return None;
         }
         let needs = spared == Spared::None || own.is_some();
-        is_certain = needs && live_workspaces(&stack).any(|live| workspaces.iter().any(|workspace| workspace == live));
+        is_certain = needs && live_workspaces(&stack).any(|live| live == workspace);
         Some(stack)
     };
     let seeming = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), seems_user).await?;
@@ -447,9 +459,8 @@ async fn user(lookup: &Lookup, workspaces: &[String], spared: Spared) -> Result<
             continue;
         }
         let used = used_by(lookup, stack).await?;
-        let Some(of) = used.into_iter().find(|of| workspaces.contains(&of.workspace)) else { continue };
+        let Some(of) = used.into_iter().find(|of| of.workspace == workspace) else { continue };
         let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
-        let workspace = &of.workspace;
         return Ok(Some(match of.last_run.as_ref().filter(|_| of.resources == 0) {
             Some(run) => {
                 let under_way = format!("run {run} of stack {name} is under way in workspace {workspace}");

@@ -340,7 +340,7 @@ impl Strategy for WorkspaceStrategy {
         match &change {
             Admission::Delete(workspace) => {
                 let name = workspace.name_any();
-                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await?;
+                stack::refuse_while_used(&self.lookup, &name).await?;
             }
             Admission::Update { new, old, subresource: "" } => {
                 let (name, mut fields) = (new.name_any(), led_away(&old.spec, &new.spec));

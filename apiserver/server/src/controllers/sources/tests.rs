@@ -60,7 +60,7 @@ async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
     let sources = world.registry.api::<Source>();
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
-    sources.delete("shop", "config", &Default::default()).await.unwrap();
+    world.lose("/registry/config.stoa.dev/sources/shop/config").await;
     world.create("Source", "config", json!({"remote": "file:///config.git"})).await;
     held.answer.notify_one();
     held.is_asked().await.expect("the other is looked at");
