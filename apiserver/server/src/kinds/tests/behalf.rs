@@ -36,7 +36,8 @@ async fn who_has_another_host_than_the_repositorys_asked_for_pull_requests_may_u
     let world = World::new().await;
     let make = async |allowed: &[&'static str], name: &str, url: &str| {
         let pulls = json!({ "provider": "Gitea", "url": url });
-        let spec = json!({ "remote": "git@git.example.com:shop/config.git", "pullRequests": pulls });
+        let remote = format!("git@git.example.com:shop/{name}.git");
+        let spec = json!({ "remote": remote, "pullRequests": pulls });
         let source = json!({ "metadata": { "name": name }, "spec": spec });
         world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
     };
@@ -62,8 +63,7 @@ async fn who_has_a_secret_shown_to_a_server_may_use_it() {
         world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
     };
     let remote = "https://git.example.com/shop/config.git";
-    let of_pulls =
-        json!({ "remote": remote, "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
+    let of_pulls = json!({ "remote": "https://git.example.com/shop/plans.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
     for (spec, use_of) in [
         (json!({ "remote": remote, "secretRef": { "name": "git" } }), "use secrets git"),
         (of_pulls, "use secrets forge"),

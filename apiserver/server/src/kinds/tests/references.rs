@@ -24,7 +24,12 @@ async fn source_of_projects_is_not_deleted() {
     let projects = world.registry.api::<Project>();
     projects.delete("shop", "api", &Default::default()).await.unwrap();
     sources.delete("shop", "templates", &Default::default()).await.unwrap();
-    world.registry.api::<k8s_openapi::api::core::v1::Namespace>().delete("", "shop", &Default::default()).await.unwrap();
+    world
+        .registry
+        .api::<k8s_openapi::api::core::v1::Namespace>()
+        .delete("", "shop", &Default::default())
+        .await
+        .unwrap();
     sources.delete("shop", "config", &Default::default()).await.unwrap();
 }
 
@@ -66,4 +71,50 @@ async fn live_stack_moves_with_an_annotation() {
     stacks.update_with("shop", "web-dev", allowed).await.unwrap();
     // The folder of the stack is not the project's any more.
     projects.update_with("shop", "web", elsewhere).await.unwrap();
+}
+
+#[tokio::test]
+async fn second_source_of_a_repository_is_refused() {
+    let world = World::new().await;
+    let make = async |context: &RequestContext, name: &str, remote: &str| {
+        let source = json!({ "metadata": { "name": name }, "spec": { "remote": remote } });
+        world.make_as(context, CONFIG, "Source", "shop", source).await
+    };
+    let internal = RequestContext::internal("tests");
+    make(&internal, "first", "https://git.example.com/shop/config").await.unwrap();
+    make(&internal, "other", "https://git.example.com/shop/other.git").await.unwrap();
+    for remote in ["https://git.example.com/shop/config.git", "https://git.example.com/shop/config.git/"] {
+        let error = make(&internal, "second", remote).await.unwrap_err();
+        let expected = ["spec.remote: Forbidden: source \"first\" has the same repository: refer to that one instead"];
+        assert_eq!((error.code(), causes(&error)), (422, expected.map(str::to_owned).to_vec()));
+    }
+    // Those that there are already stay as they are.
+    let pushed = UserInfo { name: "stoa:git:control".to_owned(), ..UserInfo::default() };
+    let pushed = RequestContext::new(pushed, Arc::new(stoa_machinery::auth::AllowAll));
+    make(&pushed, "second", "https://git.example.com/shop/config.git").await.unwrap();
+    let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
+    world.registry.api::<Source>().update_with("shop", "second", often).await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_are_listed_at_once() {
+    let world = World::with_stack().await;
+    let spec = json!({ "project": "none", "path": "/root", "driftInterval": "soon" });
+    let stack = json!({ "metadata": { "name": "bad" }, "spec": spec });
+    let fields = |error: ApiError| -> Vec<String> {
+        let mut fields: Vec<String> =
+            causes(&error).iter().map(|cause| cause.split(": ").next().unwrap().to_owned()).collect();
+        fields.sort();
+        fields
+    };
+    let error = world.make(CONFIG, "Stack", "shop", stack).await.unwrap_err();
+    assert_eq!(fields(error), ["spec.driftInterval", "spec.path", "spec.project"]);
+    let run = |spec: Value| {
+        let run = json!({ "metadata": { "name": "bad" }, "spec": spec });
+        world.make("delivery.stoa.dev/v1alpha1", "Run", "shop", run)
+    };
+    let spec = json!({ "stack": "none", "workspace": "none", "operation": "Apply" });
+    assert_eq!(fields(run(spec).await.unwrap_err()), ["spec.stack", "spec.workspace"]);
+    let spec = json!({ "stack": "web-dev", "workspace": "none", "operation": "Apply", "plan": "none" });
+    assert_eq!(fields(run(spec).await.unwrap_err()), ["spec.plan", "spec.workspace"]);
 }
