@@ -1,6 +1,6 @@
 //! Project: counts its stacks, looks for its Source, and takes its stacks along when it goes.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asks::Poke,
     finalizers::let_go,
+    folders::{Folder, Folders, Seen},
     groups::{GATHER, Groups, Member},
     queue::{self, FirstError, ObjectKey, Trigger},
 };
@@ -23,7 +25,7 @@ use crate::{
         deletion::{Owner, Policies},
         live, project, stack, trigger,
     },
-    runs::Services,
+    runs::{Services, readiness},
 };
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
@@ -45,35 +47,61 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let by_project = Groups::default();
     let stacks = by_project
         .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
+    let (poke, poked) = Poke::triggering();
+    let folders = Folders::new(poke);
     let triggers = vec![
+        poked,
         Trigger::on(&projects, |p| vec![queue::key_of(p)]),
         Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),
         Trigger::on(&sources, move |s: &Source| {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];
-    queue::drive(services.queues.of("projects"), triggers, end, |key| look(services.clone(), by_project.clone(), key))
-        .await;
+    queue::drive(services.queues.of("projects"), triggers, end, |key| {
+        look(services.clone(), by_project.clone(), folders.clone(), key)
+    })
+    .await;
 }
 
 async fn look(
     services: Services,
     stacks: Groups<ObjectKey>,
+    folders: Arc<Folders>,
     (namespace, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let projects = services.lookup.api::<Project>()?;
-    let Some(project) = projects.get_opt(&namespace, &name).await? else { return Ok(None) };
-    if project.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &project).await;
-    }
-    let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(GATHER)) };
+    let key = (namespace.clone(), name.clone());
+    let found = projects.get_opt(&namespace, &name).await?;
+    let Some(project) = found.as_ref().filter(|project| project.metadata.deletion_timestamp.is_none()) else {
+        folders.forget(&key);
+        return match found {
+            Some(project) => remove(&services, &project).await,
+            None => Ok(None),
+        };
+    };
+    let Some(stacks) = stacks.count(&key) else { return Ok(Some(GATHER)) };
+    let seen = look_for_folder(&services, &folders, &key, project);
     projects
         .update_status_with(&namespace, &name, |p: &mut Project| {
-            p.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            let status = p.status.get_or_insert_default();
+            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            seen.note(&mut status.missing_folder);
             project::observe(&services.lookup, p);
         })
         .await?;
-    Ok(None)
+    Ok(seen.again())
+}
+
+/// Looks for the folder of a project, once its source was looked at. The whole source is there in any case.
+fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, project: &Project) -> Seen {
+    let (source, path) = (&project.spec.source.name, &project.spec.path);
+    if path.is_empty() {
+        return Seen::Found;
+    }
+    match readiness::latest(&services.lookup, &key.0, source) {
+        Some(commit) => folders.look(services, key, Folder { source: source.clone(), commit, path: path.clone() }),
+        None => Seen::Unknown,
+    }
 }
 
 async fn remove(services: &Services, project: &Project) -> Result<Option<Duration>, ApiError> {

@@ -4,7 +4,7 @@
 
 mod destruction;
 
-use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -26,7 +26,9 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
+    asks::Poke,
     finalizers::{let_go, update_same},
+    folders::{Folder, Folders, Seen},
     groups::{Groups, Member},
     needed::UNDER_WAY,
     queue::{self, ObjectKey, Trigger},
@@ -34,6 +36,7 @@ use super::{
 use crate::{
     events::Kind,
     kinds::{
+        check::allows_move,
         deletion,
         lookup::{Kind as ServedKind, Lookup},
         run_parts::{OfRunSpec, OfRunStatus},
@@ -41,7 +44,7 @@ use crate::{
     },
     runs::{
         Services, awaits_approval, awaits_merge,
-        readiness::{self, OfSourceStatus},
+        readiness::{self, OfProjectSpec, OfSourceStatus},
         state, status,
         target::is_internal,
     },
@@ -80,16 +83,17 @@ struct DeployedTo {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(stacks), Ok(runs), Ok(sources), Ok(workspaces)) = (
+    let (Ok(stacks), Ok(runs), Ok(sources), Ok(projects), Ok(workspaces)) = (
         services.lookup.api::<Stack>(),
         services.lookup.api::<Run>(),
         services.lookup.api::<Source>(),
+        services.lookup.api::<Project>(),
         services.lookup.api::<Workspace>(),
     ) else {
         return;
     };
     let by_reference = Groups::default();
-    let (of_source, of_workspace) = (by_reference.clone(), by_reference.clone());
+    let (of_source, of_project, of_workspace) = (by_reference.clone(), by_reference.clone(), by_reference.clone());
     let changed = by_reference.follow(&stacks, |s: &Member<References, Deployed>| {
         let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
         let deployed = s.status.iter().flat_map(|status| &status.deployments).map(|of| &of.workspace);
@@ -97,7 +101,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();
+    let (poke, poked) = Poke::triggering();
+    let folders = Folders::new(poke);
     let triggers = vec![
+        poked,
         of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
@@ -106,13 +113,17 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
+        // They have their folders in that of their project.
+        Trigger::on_change(&projects, move |p: &Member<OfProjectSpec, IgnoredAny>| {
+            of_project.members(&Reference::Project(p.key()))
+        }),
         // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone. What
         // could not be destroyed may be when it leads elsewhere.
         Trigger::on_change(&workspaces, move |w: &Member<serde_json::Value, IgnoredAny>| {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), folders.clone(), key)).await;
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
@@ -134,20 +145,48 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
     })
 }
 
-async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(
+    services: Services,
+    folders: Arc<Folders>,
+    (namespace, name): ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
-    let Some(stack) = stacks.get_opt(&namespace, &name).await? else { return Ok(None) };
-    if stack.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &stack).await;
-    }
+    let key = (namespace.clone(), name.clone());
+    let found = stacks.get_opt(&namespace, &name).await?;
+    let Some(stack) = found.as_ref().filter(|stack| stack.metadata.deletion_timestamp.is_none()) else {
+        folders.forget(&key);
+        return match found {
+            Some(stack) => remove(&services, &stack).await,
+            None => Ok(None),
+        };
+    };
+    let seen = look_for_folder(&services, &folders, &key, stack);
+    let observe = |s: &mut Stack| {
+        seen.note(&mut s.status.get_or_insert_default().missing_folder);
+        readiness::observe(&services.lookup, s);
+    };
     let mut observed = stack.clone();
-    readiness::observe(&services.lookup, &mut observed);
+    observe(&mut observed);
     // Most looks find what the write itself has noted.
     if observed.status != stack.status {
-        let observe = |s: &mut Stack| readiness::observe(&services.lookup, s);
         stacks.update_status_with(&namespace, &name, observe).await?;
     }
-    look_for_drift(&services, &stack).await
+    let drift = look_for_drift(&services, stack).await?;
+    Ok(drift.into_iter().chain(seen.again()).min())
+}
+
+/// Looks for the folder of a stack that was deployed nowhere yet, or that is to be moved: a run of any other has found it.
+fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stack: &Stack) -> Seen {
+    let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
+    let folder = || {
+        let (source, path) = readiness::folder(&services.lookup, stack)?;
+        Some(Folder { source, commit: readiness::head(&services.lookup, stack)?, path })
+    };
+    match folder().filter(|_| !is_deployed || allows_move(stack)) {
+        Some(folder) => folders.look(services, key, folder),
+        None => Seen::Unknown,
+    }
 }
 
 /// Starts a Refresh wherever the stack is deployed and was not looked at for its `driftInterval`; how long until the
@@ -358,7 +397,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
         let world = going().await;
-        let look = async || look(world.services.clone(), ("shop".to_owned(), "web".to_owned())).await.unwrap();
+        let folders = Folders::new(Poke::default());
+        let key = || ("shop".to_owned(), "web".to_owned());
+        let look = async || look(world.services.clone(), folders.clone(), key()).await.unwrap();
         let destroyed_in =
             async || -> BTreeSet<String> { destroys(&world).await.into_iter().map(|run| run.spec.workspace).collect() };
         let wait = look().await.unwrap();

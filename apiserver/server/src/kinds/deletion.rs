@@ -142,9 +142,7 @@ impl Policies {
     pub(crate) fn project(&self, name: &str) -> Effective {
         match (self.projects.get(name).copied().flatten(), self.organization) {
             (Some(policy), _) => Effective { policy, set_by: SetBy::Itself },
-            (None, Some(policy)) => {
-                Effective { policy, set_by: SetBy::Organization(self.organization_name.clone()) }
-            }
+            (None, Some(policy)) => Effective { policy, set_by: SetBy::Organization(self.organization_name.clone()) },
             (None, None) => Effective { policy: DeletionPolicy::Refuse, set_by: SetBy::Nothing },
         }
     }
@@ -275,7 +273,8 @@ pub(crate) async fn require_change(
     (new, old): (&Policies, &Policies),
 ) -> Result<(), ApiError> {
     let is_destroyed = |policies: &Policies, of: &Live| policies.stack(&of.stack).policy == DeletionPolicy::Destroy;
-    let comes_to_be: Vec<Live> = live.into_iter().filter(|of| is_destroyed(new, of) && !is_destroyed(old, of)).collect();
+    let comes_to_be: Vec<Live> =
+        live.into_iter().filter(|of| is_destroyed(new, of) && !is_destroyed(old, of)).collect();
     live::require_destroy_all(lookup, context, namespace, &comes_to_be).await
 }
 
@@ -291,7 +290,12 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(stack_sets: Option<&str>, project: Option<DeletionPolicy>, organization: Option<DeletionPolicy>, of: &str) {
+    fn check(
+        stack_sets: Option<&str>,
+        project: Option<DeletionPolicy>,
+        organization: Option<DeletionPolicy>,
+        of: &str,
+    ) {
         let projects = BTreeMap::from([("web".to_owned(), project)]);
         let policies = Policies { organization_name: "shop".to_owned(), organization, projects };
         assert_eq!(policies.stack(&stack(stack_sets)).to_string(), of);

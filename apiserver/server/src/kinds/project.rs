@@ -11,7 +11,9 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason};
+use stoa_types::{
+    Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason,
+};
 
 use super::{
     access, changes, check,
@@ -21,6 +23,7 @@ use super::{
 };
 use crate::{
     cluster::{self, Cluster},
+    runs::readiness,
     subresources::Subresources,
 };
 
@@ -30,7 +33,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
-            ready::status("Whether the Source exists and can be read."),
+            ready::status("Whether the Source exists, can be read, and has the folder."),
             Column::age(),
             Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
             ready::reason(),
@@ -40,22 +43,36 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
-/// Brings a project's condition `Ready` to whether there is its Source and that can be read, as the watch cache has it; whatever
-/// changes there comes to the controller of projects.
+/// Brings a project's condition `Ready` to whether there is its Source, that can be read, and it has the folder, as the watch
+/// cache has it; whatever changes there comes to the controller of projects.
 pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
     let source = &project.spec.source.name;
     let found: Option<OfSource> = lookup.cached_part::<Source, _>(&project.namespace().unwrap_or_default(), source);
-    let looked = found.map(|found| {
-        let conditions = found.status.unwrap_or_default().conditions;
-        condition(&conditions, reason::READY).cloned()
-    });
-    let (ready, why, message) = match looked {
-        None => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), format!("source {source:?} does not exist")),
-        Some(None) => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
-        Some(Some(of)) if of.status == "True" => {
-            ("True", reason::AVAILABLE.to_owned(), "the source can be read".to_owned())
-        }
-        Some(Some(of)) => ("False", of.reason, format!("source {source:?} is not ready")),
+    let namespace = project.namespace().unwrap_or_default();
+    let template = project.spec.template.iter().map(|template| &template.source.name);
+    let lacks = |name: &&String| !lookup.is_cached::<Source>(&namespace, name);
+    let missing: Vec<String> = [source]
+        .into_iter()
+        .chain(template.filter(|name| *name != source))
+        .filter(lacks)
+        .map(|name| format!("source {name:?} does not exist"))
+        .collect();
+    let status = found.and_then(|found| found.status).unwrap_or_default();
+    let lacked = project.status.as_ref().and_then(|status| status.missing_folder.as_ref());
+    // Of a commit that is not the last one that was seen nothing is known any more.
+    let lacked = lacked
+        .filter(|lacked| lacked.path == project.spec.path && Some(&lacked.commit) == status.observed_commit.as_ref());
+    let (ready, why, message) = match condition(&status.conditions, reason::READY) {
+        _ if !missing.is_empty() => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), missing.join("; ")),
+        None => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
+        Some(of) if of.status != "True" => ("False", of.reason.clone(), format!("source {source:?} is not ready")),
+        Some(_) => match lacked {
+            Some(lacked) => {
+                let message = readiness::no_folder(source, &lacked.path, &lacked.commit);
+                ("False", reason::PATH_NOT_FOUND.to_owned(), message)
+            }
+            None => ("True", reason::AVAILABLE.to_owned(), "the source can be read".to_owned()),
+        },
     };
     let generation = project.metadata.generation;
     let status = project.status.get_or_insert_default();
@@ -65,11 +82,13 @@ pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
 /// What of a source says whether it can be read: this is read for each of its projects.
 #[derive(Deserialize)]
 struct OfSource {
-    status: Option<Conditions>,
+    status: Option<OfSourceStatus>,
 }
 
 #[derive(Default, Deserialize)]
-struct Conditions {
+#[serde(rename_all = "camelCase")]
+struct OfSourceStatus {
+    observed_commit: Option<String>,
     #[serde(default)]
     conditions: Vec<Condition>,
 }

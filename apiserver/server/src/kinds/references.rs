@@ -33,7 +33,8 @@ pub(crate) async fn projects_of_source(
 ///
 /// When they cannot be read.
 pub(crate) async fn workspaces_of_backend(lookup: &Lookup, backend: &str) -> Result<Option<String>, ApiError> {
-    let options = ListOptions { field_selector: Some(format!("spec.backend.name={backend}")), ..ListOptions::default() };
+    let options =
+        ListOptions { field_selector: Some(format!("spec.backend.name={backend}")), ..ListOptions::default() };
     referring(lookup, None, &options, "workspace", |_: &Workspace| true).await
 }
 

@@ -315,6 +315,14 @@ impl Strategy for StackStrategy {
         errors
     }
 
+    fn validate_create(&self, _: &RequestContext, object: &Stack) -> Vec<FieldError> {
+        let (namespace, project) = (object.namespace().unwrap_or_default(), &object.spec.project);
+        // It is decided about by `admit`. Beside other errors it is reported as well, so that one try shows all of them.
+        let is_missing = !project.is_empty() && !self.lookup.is_cached::<Project>(&namespace, project);
+        let error = || FieldError::not_found("spec.project", project);
+        (is_missing && !self.validate(object).is_empty()).then(error).into_iter().collect()
+    }
+
     fn validate_update(&self, new: &Stack, old: &Stack) -> Vec<FieldError> {
         let mut errors = Vec::new();
         check::immutable("spec.project", &new.spec.project, &old.spec.project, &mut errors);

@@ -221,7 +221,10 @@ async fn workspace_stays_with_the_backend_that_has_what_it_needs() {
     let stacks = world.registry.api::<Stack>();
     stacks.update_status_with("shop", "web-dev", live(1)).await.unwrap();
     for policy in [DeletionPolicy::Refuse, DeletionPolicy::Orphan] {
-        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy)).await.unwrap();
+        stacks
+            .update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy))
+            .await
+            .unwrap();
         assert_eq!(workspaces.update_with("", "dev", moved).await.unwrap_err().code(), 409, "{policy:?}");
     }
     stacks.update_status_with("shop", "web-dev", live(0)).await.unwrap();

@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema};
+use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema, deletion_policy_schema};
 
 /// What an Organization is to be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +39,7 @@ pub struct OrganizationSpec {
     /// none. The policy of a stack wins over that of its project, and that of a project over this one: a live stack with
     /// Refuse keeps the organization from being deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: Option<DeletionPolicy>,
 }
 

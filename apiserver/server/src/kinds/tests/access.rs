@@ -138,7 +138,10 @@ async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave
     let error = stacks.delete("shop", "web-dev", &none).await.unwrap_err();
     assert!(error.code() == 403 && error.message().contains("stacks/destroy"), "{error}");
     let error = projects.delete("shop", "web", &none).await.unwrap_err();
-    assert!(error.code() == 403 && error.message().contains("has deletionPolicy Refuse and 1 live stack (web-dev)"), "{error}");
+    assert!(
+        error.code() == 403 && error.message().contains("has deletionPolicy Refuse and 1 live stack (web-dev)"),
+        "{error}"
+    );
 
     world.registry.api::<Namespace>().delete("", "shop", &none).await.unwrap();
     all.update_with("shop", "web-dev", set(DeletionPolicy::Refuse)).await.unwrap();

@@ -104,7 +104,10 @@ async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it()
     let world = World::with_stack().await;
     let stacks = world.registry.api::<Stack>();
     for (run, policy) in [("web-dev-1", DeletionPolicy::Destroy), ("web-dev-2", DeletionPolicy::Refuse)] {
-        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy)).await.unwrap();
+        stacks
+            .update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy))
+            .await
+            .unwrap();
         let asked = stacks.clone().with_context(ending_run(&world, run).await);
         let refused = if policy == DeletionPolicy::Destroy {
             asked.delete("shop", "web-dev", &Default::default()).await.unwrap_err()

@@ -127,7 +127,8 @@ async fn refuse_of_stacks_wins_over_their_owners() {
         let set = |organization: &mut Organization| organization.spec.deletion_policy = Some(policy);
         organizations.update_with("", "bank", set).await.unwrap();
         let error = organizations.delete("", "bank", &Default::default()).await.unwrap_err();
-        let expected = "organization \"bank\" has 2 live stacks with deletionPolicy Refuse (api, db); destroy them first";
+        let expected =
+            "organization \"bank\" has 2 live stacks with deletionPolicy Refuse (api, db); destroy them first";
         assert!(error.code() == 403 && error.message().contains(expected), "{error}");
         let error = projects.delete("bank", "web", &Default::default()).await.unwrap_err();
         assert!(error.message().contains("project \"web\" has 2 live stacks"), "{error}");
