@@ -183,7 +183,7 @@ fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stac
         let (source, path) = readiness::folder(&services.lookup, stack)?;
         Some(Folder { source, commit: readiness::head(&services.lookup, stack)?, path })
     };
-    match folder().filter(|_| !is_deployed || allows_move(stack)) {
+    match (!is_deployed || allows_move(stack)).then(folder).flatten() {
         Some(folder) => folders.look(services, key, folder),
         None => Seen::Unknown,
     }

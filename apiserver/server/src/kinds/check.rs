@@ -217,8 +217,8 @@ pub(crate) fn secret_key(path: &str, reference: &SecretKeyReference, errors: &mu
 
 /// Whether an object says that the folder of what is live may be another.
 pub(crate) fn allows_move<K: kube::Resource>(object: &K) -> bool {
-    let annotations = object.meta().annotations.iter().flatten();
-    annotations.into_iter().any(|(name, value)| name == labels::ALLOW_MOVE && value == "true")
+    let mut annotations = object.meta().annotations.iter().flatten();
+    annotations.any(|(name, value)| name == labels::ALLOW_MOVE && value == "true")
 }
 
 /// The error about a field that decides about the folder of what is live.

@@ -33,6 +33,8 @@ const EVERY: Duration = Duration::from_hours(1);
 const FIRST: Duration = Duration::from_mins(10);
 /// How many days records are kept where the Workspace does not say.
 const DAYS: i64 = 90;
+/// No more days than these are told apart.
+const MOST_DAYS: i64 = 100_000;
 /// How many records of each kind a stack has where the Workspace does not say.
 const NEWEST: i64 = 100;
 
@@ -88,7 +90,7 @@ impl Limits {
         }
         let days = retention.deleted_stack_days.unwrap_or(DAYS);
         let newest = retention.deleted_stack_records.unwrap_or(NEWEST);
-        Self { days: (days > 0).then_some(days), newest: usize::try_from(newest).ok().filter(|newest| *newest > 0) }
+        Self { days: (days > 0).then_some(days.min(MOST_DAYS)), newest: usize::try_from(newest).ok().filter(|newest| *newest > 0) }
     }
 }
 
@@ -111,7 +113,7 @@ fn excess<'a>(
             let Limits { days, newest } = limits(&record.workspace);
             let is_old = days
                 .zip(record.at)
-                .is_some_and(|(days, at)| now.duration_since(at) > SignedDuration::from_hours(days.saturating_mul(24)));
+                .is_some_and(|(days, at)| now.duration_since(at) > SignedDuration::from_hours(days * 24));
             if is_old || newest.is_some_and(|newest| place >= newest) {
                 excess.push(&record.read);
             }
@@ -132,7 +134,7 @@ fn written<K: Kind>(object: &K) -> Option<Timestamp> {
 async fn look(services: &Services) -> Result<(), ApiError> {
     let lookup = &services.lookup;
     let all = ListOptions::default();
-    let releases = lookup.api::<Release>()?.list_of(None, &all, |release: Release| {
+    let of_release = |release: Release| {
         Some(Record {
             read: Read::of(&release),
             stack: release.spec.stack.clone(),
@@ -140,9 +142,9 @@ async fn look(services: &Services) -> Result<(), ApiError> {
             workspace: release.spec.workspace.clone(),
             at: written(&release),
         })
-    });
-    let releases = releases.await?;
-    let resources = lookup.api::<Resource>()?.list_of(None, &all, |resource: Resource| {
+    };
+    let releases = lookup.api::<Release>()?.list_of(None, &all, of_release).await?;
+    let of_resource = |resource: Resource| {
         let applied = resource.spec.last_applied_time.as_ref().map(|Time(at)| *at);
         Some(Record {
             read: Read::of(&resource),
@@ -151,9 +153,9 @@ async fn look(services: &Services) -> Result<(), ApiError> {
             workspace: resource.spec.workspace.clone(),
             at: written(&resource).max(applied),
         })
-    });
-    let resources = resources.await?;
-    let runs = lookup.api::<Run>()?.list_of(None, &all, |run: Run| {
+    };
+    let resources = lookup.api::<Resource>()?.list_of(None, &all, of_resource).await?;
+    let of_run = |run: Run| {
         let status = status(&run);
         if !status.phase.is_terminal() {
             return None;
@@ -167,8 +169,8 @@ async fn look(services: &Services) -> Result<(), ApiError> {
             at: status.completion_time.map(|Time(at)| at).or_else(|| written(&run)),
         };
         Some((record, workflow))
-    });
-    let runs = runs.await?;
+    };
+    let runs = lookup.api::<Run>()?.list_of(None, &all, of_run).await?;
     // Stacks are read after the records: one that is made meanwhile is found.
     let stacks = stacks(services).await?;
     let workspaces: Vec<Workspace> = lookup.api::<Workspace>()?.list_with(None, &all).await?;
