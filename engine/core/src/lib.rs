@@ -27,6 +27,7 @@ pub mod import;
 pub mod kinds;
 pub mod lookup;
 pub mod masks;
+pub mod merge;
 pub mod namespaced;
 pub mod near;
 pub mod object;

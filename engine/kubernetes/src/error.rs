@@ -129,6 +129,11 @@ impl Failure {
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
     }
 
+    /// The server, or its admission, takes the object as it would be for wrong: another object may be right.
+    pub(crate) fn is_about_the_object(&self) -> bool {
+        matches!(self.code, 400 | 403 | 422)
+    }
+
     /// An object of that name is there already.
     pub(crate) fn is_there_already(&self) -> bool {
         self.code == 409 && self.status.reason == "AlreadyExists"

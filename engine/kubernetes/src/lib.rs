@@ -16,6 +16,7 @@ mod coowned;
 mod deletion;
 mod discovery;
 mod error;
+mod field_step;
 mod health;
 mod held;
 mod kinds;
@@ -25,6 +26,7 @@ mod namespaces;
 mod object;
 mod policy;
 mod read;
+mod released;
 mod replace;
 mod served;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use stoa_engine::object::{self, is_going, secret_as_stored, without_bookkeeping}
 use stoa_engine::owner::taken_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Owner, Sensitive};
+use stoa_engine::{FieldConflict, Ignored, Owner, Schema, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -23,6 +23,7 @@ use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
+use crate::released;
 use crate::replace;
 use crate::target::{Api, Target};
 
@@ -46,25 +47,43 @@ fn sent(owner: &Owner, attributes: &Map<String, Value>) -> Map<String, Value> {
     stored.unwrap_or(marked)
 }
 
-/// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
+/// Applies an object, and fields of other managers with it where they are to be taken: the answer, and which were.
 async fn apply_taking(
     cluster: &Cluster,
     path: &str,
     wanted: &Map<String, Value>,
     request: &ApplyRequest<'_>,
     dry_run: bool,
-) -> Result<(Map<String, Value>, Vec<FieldConflict>), CallError> {
+) -> (Result<Map<String, Value>, CallError>, Vec<FieldConflict>) {
     let conflicts = match cluster.apply(path, wanted, ApplyOptions { dry_run, force: false }).await {
-        Ok(object) => return Ok((object, Vec::new())),
         Err(CallError::Status(failure))
             if failure.is_ownership_conflict() && request.takes(&failure.field_conflicts()) =>
         {
             failure.field_conflicts()
         }
-        Err(err) => return Err(err),
+        answer => return (answer, Vec::new()),
     };
-    let object = cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await?;
-    Ok((object, conflicts))
+    (cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await, conflicts)
+}
+
+/// Asks what an Apply would make of an object from which it releases fields first; `None` where it releases nothing.
+async fn dry_run_released(
+    cluster: &Cluster,
+    (target, path): (&Target, &str),
+    wanted: &Map<String, Value>,
+    request: &ApplyRequest<'_>,
+    ignored: &Ignored,
+) -> Result<Option<Map<String, Value>>, CallError> {
+    let Some(live) = cluster.get(path).await? else { return Ok(None) };
+    let Some(given_up) = of_others(&live, request, ignored) else { return Ok(None) };
+    let result = match Schema::built_in(wanted) {
+        Some(schema) => released::applied(schema, &given_up, wanted),
+        None => {
+            let schema = cluster.schema(&target.gvk).await?.unwrap_or_default();
+            released::applied(&schema, &given_up, wanted)
+        }
+    };
+    cluster.dry_run_patch(path, &released::patch(&live, &result)).await.map(Some)
 }
 
 /// Has an object looked at whose namespace is not there yet: whether its kind has such fields, and they are of their types.
@@ -128,8 +147,17 @@ pub(crate) async fn preview(
         attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
     }
     let wanted = sent(&runtime.owner, &attributes);
-    match apply_taking(cluster, &path, &wanted, request, true).await {
-        Ok((object, conflicts)) => {
+    let (mut answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    // It may be refused for fields that an Apply releases before it applies.
+    if matches!(&answer, Err(CallError::Status(failure)) if failure.is_about_the_object()) && request.prior.is_some() {
+        match dry_run_released(cluster, (&target, path.as_str()), &wanted, request, &ignored).await {
+            Ok(Some(object)) => answer = Ok(object),
+            Ok(None) => {}
+            Err(err) => answer = Err(err),
+        }
+    }
+    match answer {
+        Ok(object) => {
             let object = match of_others(&object, request, &ignored) {
                 Some(given_up) => given_up.object,
                 None => object,
@@ -259,19 +287,19 @@ async fn taken(
                         expect(&mut wanted, live.as_ref());
                         match apply_taking(cluster, &path, &wanted, request, false).await {
                             // It may have left out what it does not know of yet.
-                            Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
+                            (Ok(object), _) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
                                 *was_taken = true;
                                 tokio::time::sleep(SETTLE).await;
                                 continue;
                             }
                             // Whose fields nobody knew are the first apply's by now, or somebody's who is called
                             // before-first-apply, and who would keep what is to go.
-                            Ok((object, _)) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
+                            (Ok(object), _) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
                                 *was_taken = true;
                                 continue;
                             }
-                            Ok((object, _)) => return Ok((api, object)),
-                            Err(err) => err,
+                            (Ok(object), _) => return Ok((api, object)),
+                            (Err(err), _) => err,
                         }
                     }
                     Err(err) => err,
