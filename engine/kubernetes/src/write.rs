@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{self, is_going, secret_as_stored, without_bookkeeping};
+use stoa_engine::object::{self, is_going, secret_as_stored, without_aggregated_rules, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
@@ -144,7 +144,7 @@ pub(crate) async fn preview(
     if !ignored.is_empty() {
         // What was read says nothing of who has which field.
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
-        attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
+        attributes = to_apply(attributes, live.as_ref(), &ignored);
     }
     let wanted = sent(&runtime.owner, &attributes);
     let (mut answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
@@ -166,7 +166,7 @@ pub(crate) async fn preview(
             Ok(if conflicts.is_empty() { Preview::Changed(object) } else { Preview::Contested(object, conflicts) })
         }
         Err(CallError::Status(failure)) if failure.may_be_immutable() && request.prior.is_some() => {
-            let mut anew = sent(&runtime.owner, &request.desired.attributes);
+            let mut anew = sent(&runtime.owner, &to_apply(request.desired.attributes.clone(), None, &ignored));
             expect(&mut anew, None);
             let created = cluster.check_creation(&cluster.collection(&target, &api), &anew).await;
             let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
@@ -277,11 +277,7 @@ async fn taken(
                 let is_unmanaged = live.as_ref().is_some_and(|live| managers(live).next().is_none());
                 match released(cluster, &path, live, request, &ignored).await {
                     Ok(live) => {
-                        let attributes = request.desired.attributes.clone();
-                        let attributes = match &live {
-                            Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
-                            None => attributes,
-                        };
+                        let attributes = to_apply(request.desired.attributes.clone(), live.as_ref(), &ignored);
                         let mut wanted = sent(owner, &attributes);
                         // Whoever takes it from here on changes its version, and is seen the next time.
                         expect(&mut wanted, live.as_ref());
@@ -376,6 +372,18 @@ fn managers(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
 
 fn comes_by_itself(target: &Target) -> bool {
     object::comes_by_itself(&target.gvk.group, &target.gvk.kind, &target.name)
+}
+
+/// What is applied of the attributes over what is live: without the fields that others have.
+fn to_apply(
+    attributes: Map<String, Value>,
+    live: Option<&Map<String, Value>>,
+    ignored: &Ignored,
+) -> Map<String, Value> {
+    match live {
+        Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
+        None => without_aggregated_rules(attributes),
+    }
 }
 
 /// The fields that are left to others.

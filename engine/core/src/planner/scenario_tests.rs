@@ -1,6 +1,6 @@
 //! Plans as people read them.
 //!
-//! Elsewhere: `contents` is about what goes with what is deleted, `references` about what references lead to, `sensitive`
+//! Elsewhere: `contents` is about what goes with what is deleted, `control_plane` about objects that controllers write or delete, `references` about what references lead to, `sensitive`
 //! about what plans must not show, and `properties` about what holds of all plans.
 
 use insta::assert_snapshot;
@@ -12,6 +12,7 @@ use crate::render::{Colour, render};
 use crate::sensitive::{MASK, UNKNOWN};
 
 mod contents;
+mod control_plane;
 mod properties;
 mod references;
 mod sensitive;
