@@ -170,7 +170,8 @@ pub(crate) async fn preview(
             expect(&mut anew, None);
             let created = cluster.check_creation(&cluster.collection(&target, &api), &anew).await;
             let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
-            replace::decide(failure, created, request.desired.is_set(RECREATE), &explain)
+            let deleted_with = replace::deleted_with(&target.gvk);
+            replace::decide(failure, created, request.desired.is_set(RECREATE), deleted_with, &explain)
         }
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
             Box::pin(preview(runtime, request, is_new)).await
