@@ -2,12 +2,47 @@
 
 use super::*;
 
+fn job(image: &str) -> Value {
+    json!({"id": "batch/v1:Job:shop:migrate", "type": "Kubernetes", "attributes": {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "migrate", "namespace": "shop"},
+        "spec": {"ttlSecondsAfterFinished": 0, "template": {"spec": {"containers": [{"name": "a", "image": image}]}}}}})
+}
+
+/// A Job that was applied and is not there any more.
+fn removed(finished: bool) -> World {
+    let mut world = World::applied(json!([job("a:1")]));
+    world.state.resources[0].finished = finished;
+    let id = world.state.resources[0].id.clone();
+    world.live.insert(id, Live::Absent);
+    world
+}
+
 fn action(plan: &Plan) -> (Action, bool) {
     (plan.actions[0].action, plan.actions[0].drift)
 }
 
 fn refreshed(world: &World, spec: &Spec) -> Plan {
     plan(&PlanInput { refresh: true, ..world.input(spec, &world.full(spec)) }).unwrap()
+}
+
+#[test]
+fn finished_job_is_made_again_only_when_its_manifest_changes() {
+    let (same, changed) = (spec(json!([job("a:1")])), spec(json!([job("a:2")])));
+    let finished = removed(true);
+    assert_eq!(action(&finished.plan(&same)), (Action::Unchanged, false));
+    assert_eq!(action(&refreshed(&finished, &same)), (Action::Unchanged, false));
+    assert_eq!(finished.plan(&changed).actions[0].action, Action::Create);
+    // Its removal from the source leaves nothing to delete.
+    assert_eq!(finished.plan(&Spec::default()).actions[0].action, Action::Forget);
+    assert_eq!(action(&refreshed(&finished, &Spec::default())), (Action::Unchanged, false));
+}
+
+#[test]
+fn job_that_was_deleted_before_it_finished_is_missing() {
+    let same = spec(json!([job("a:1")]));
+    let deleted = removed(false);
+    assert_eq!(action(&deleted.plan(&same)), (Action::Create, true));
+    assert_eq!(action(&refreshed(&deleted, &same)), (Action::Create, true));
 }
 
 fn role(labels: Value, rules: Value) -> Value {
