@@ -1,0 +1,3 @@
+//! Case `crd-stored-versions`.
+//!
+//! Reports: fluxcd/flux2#2743, fluxcd/flux2#5598.

@@ -1,0 +1,3 @@
+//! Case `job-with-ttl`.
+//!
+//! Reports: fluxcd/kustomize-controller#1578, helm/helm#11347.

@@ -1,0 +1,3 @@
+//! Case `mutating-policy`.
+//!
+//! Reports: argoproj/argo-cd#17572.
