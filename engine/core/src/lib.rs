@@ -29,6 +29,7 @@ pub mod kinds;
 pub mod lifting;
 pub mod lookup;
 pub mod masks;
+pub mod merge;
 pub mod namespaced;
 pub mod near;
 pub mod object;

@@ -426,6 +426,7 @@ impl State {
                     }),
                     retry: may_be_retried(&e.id, i),
                 }),
+                finished: e.intent.is_none() && e.result.as_ref().is_some_and(|result| result.finished),
             })
             .collect()
     }

@@ -646,7 +646,7 @@ proptest! {
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
         let action = "Create".to_owned();
         let intent = intent.then(|| Intent { action, run: "r".to_owned(), ..Intent::default() });
-        let entry = StateEntry { id, resource: bytes.into(), intent };
+        let entry = StateEntry { id, resource: bytes.into(), intent, finished: false };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);
         }

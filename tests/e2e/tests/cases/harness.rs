@@ -84,6 +84,11 @@ impl Case {
         counts.map(|(action, count)| format!("{action} {count}")).collect::<Vec<_>>().join(", ")
     }
 
+    /// How many resources get this action in a Run's plan.
+    pub(crate) fn count(run: &Value, action: &str) -> u64 {
+        run["status"]["plan"]["summary"][action].as_u64().unwrap_or_default()
+    }
+
     /// The text of a subresource of a Run: `log` or `plan`.
     pub(crate) fn document(&self, run: &Value, subresource: &str) -> String {
         let (namespace, name) = (&self.organization.name, run["metadata"]["name"].as_str().unwrap());
