@@ -29,6 +29,7 @@ pub mod lookup;
 pub mod masks;
 pub mod namespaced;
 pub mod near;
+pub mod normalize;
 pub mod object;
 pub mod owner;
 pub mod path;
