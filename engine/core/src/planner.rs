@@ -40,6 +40,7 @@ use crate::validate::reference_problem;
 use decision::{decide_place, remove};
 pub use drift::is_recorded_elsewhere;
 pub use names::{disagreement, is_unnamed};
+pub use objects::of_unknown_scope;
 use objects::{Kept, duplicates, given, renamed, superseded};
 use order::ordered;
 
