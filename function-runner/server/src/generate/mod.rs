@@ -6,6 +6,7 @@
 mod job;
 mod lines;
 mod manifests;
+mod not_built;
 mod places;
 mod spec_file;
 #[cfg(debug_assertions)]
