@@ -149,7 +149,7 @@ impl Cluster {
         let dry_run = if options.dry_run { "&dryRun=All" } else { "" };
         let query =
             format!("{path}?fieldManager={FIELD_MANAGER}&force={}&fieldValidation=Strict{dry_run}", options.force);
-        let body = serde_json::to_vec(object).expect("a JSON map can be written");
+        let body = body::of_apply(object);
         // A PATCH of this type can be repeated: the second finds what the first made.
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
     }

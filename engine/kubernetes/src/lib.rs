@@ -252,6 +252,10 @@ impl Runtime for KubernetesRuntime {
         read::schemas(self, desired).await
     }
 
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        read::cluster_scoped(self, desired).await
+    }
+
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         read::look_for(self, calls).await
     }
