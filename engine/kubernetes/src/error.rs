@@ -103,8 +103,12 @@ impl Failure {
         self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
     }
 
-    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field.
+    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field. What
+    /// is wrong with the status is none of the manifest's, and a new object does not mend it.
     pub(crate) fn may_be_immutable(&self) -> bool {
+        if self.causes().iter().any(is_of_status) {
+            return false;
+        }
         let is_of_field = |cause: &StatusCause| {
             matches!(cause.reason.as_str(), "FieldValueInvalid" | "FieldValueForbidden") && !cause.field.is_empty()
         };
@@ -129,6 +133,11 @@ impl Failure {
         ];
         let is_immutable = |cause: &StatusCause| SAID.iter().any(|said| cause.message.contains(said));
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
+    }
+
+    /// The server, or its admission, takes the object as it would be for wrong: another object may be right.
+    pub(crate) fn is_about_the_object(&self) -> bool {
+        matches!(self.code, 400 | 403 | 422)
     }
 
     /// An object of that name is there already.
@@ -175,6 +184,11 @@ impl Failure {
     pub(crate) fn is_unconvertible(&self) -> bool {
         self.status.message.starts_with("failed to convert new object")
     }
+}
+
+/// Whether a field of the status is wrong.
+fn is_of_status(cause: &StatusCause) -> bool {
+    cause.field == "status" || cause.field.starts_with("status.")
 }
 
 /// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
@@ -250,13 +264,17 @@ impl CallError {
 impl Failure {
     /// What people can do about an answer whose words do not say it.
     fn advice(&self) -> Option<String> {
-        if self.is_ownership_conflict() {
+        const STORED: &str = "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
+             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
+             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out";
+        const TOO_LARGE: &str =
+            "the cluster stores no object of this size (etcd's limit is 1.5 MiB): make it smaller or split it";
+        if self.causes().iter().any(|cause| cause.field.starts_with("status.storedVersions")) {
+            Some(STORED.to_owned())
+        } else if self.is_ownership_conflict() {
             Some(format!("to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"))
         } else if self.is_too_large() {
-            Some(
-                "the cluster stores no object of this size (etcd's limit is 1.5 MiB): make it smaller or split it"
-                    .to_owned(),
-            )
+            Some(TOO_LARGE.to_owned())
         } else if self.is_unknown_uid() {
             Some("remove metadata.uid from the manifest".to_owned())
         } else if Verdict::of_answer(self) == Verdict::RetryBriefly {
@@ -326,6 +344,23 @@ mod tests {
             matches!(&err, RuntimeError::Rejected { field: Some(f), message, .. } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn stored_version_is_refused_with_what_to_do_and_nothing_is_replaced() {
+        let message = "CustomResourceDefinition \"wells.stored.example.com\" is invalid: status.storedVersions[0]: Invalid \
+                       value: \"v1alpha1\": missing from spec.versions";
+        let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "Invalid value", "field": field});
+        let failure = |field: &str| {
+            let status = json!({"kind": "Status", "message": message, "details": {"causes": [cause(field)]}});
+            Failure::new(422, None, status.to_string().as_bytes())
+        };
+        let refused = failure("status.storedVersions[0]");
+        assert!(!refused.may_be_immutable() && !failure("status.phase").may_be_immutable());
+        assert!(failure("spec.statusField").may_be_immutable());
+        let told = CallError::Status(refused).into_runtime("main", &Sensitive::default()).to_string();
+        assert!(told.starts_with(&format!("{message}; ")) && told.contains("status.storedVersions ("), "{told}");
+        assert!(!told.contains("recreate"), "{told}");
     }
 
     #[test]
