@@ -10,8 +10,8 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
-    PlannedAction, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings,
-    definitions, given_up, going, namespaced,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, definitions, given_up, going, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -105,7 +105,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let state = &*state;
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
+    let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
     let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
@@ -200,6 +201,20 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     checked.notes.into_iter().chain(of_runtime).for_each(|note| told.add(|| note));
     notes.extend(told.into_told());
     Ok(Planned { plan, digest, summary, table, notes, ours })
+}
+
+/// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the
+/// infrastructure, where it makes a difference.
+async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
+    let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
+    let clusters = runtime.clusters().clone().with_scopes(scopes.clone());
+    let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
+    if unknown.is_empty() {
+        return Ok(clusters);
+    }
+    scopes.extend(runtime.cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
+    Ok(clusters.with_scopes(scopes))
 }
 
 impl From<Undecided> for PlanError {

@@ -43,6 +43,7 @@ use decision::{decide_place, remove};
 pub use drift::is_recorded_elsewhere;
 use freed::freed;
 pub use names::{disagreement, is_unnamed};
+pub use objects::of_unknown_scope;
 use objects::{Kept, duplicates, given, renamed, superseded};
 use order::{group, ordered};
 

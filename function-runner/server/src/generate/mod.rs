@@ -7,6 +7,7 @@ mod depends_on;
 mod job;
 mod lines;
 mod manifests;
+mod not_built;
 mod places;
 mod spec_file;
 #[cfg(debug_assertions)]

@@ -303,6 +303,11 @@ impl Conversation {
                     let id = ResourceId(health.id);
                     let found: Health = word(&health.health)?;
                     state.set_health(&id, found);
+                    let mut entry = state.entry(&id);
+                    if let Some(result) = entry.result.as_mut().filter(|_| health.finished) {
+                        result.finished = true;
+                        entries.push(entry);
+                    }
                     self.waits.hear(&id, found, health.over, &health.message);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
@@ -389,6 +394,9 @@ impl Conversation {
         }
         let before = entry.result.take();
         let was_verified = before.as_ref().is_some_and(|before| before.verified);
+        let had_finished = before.as_ref().is_some_and(|before| before.finished);
+        let finished =
+            had_finished && !(outcome == ResourceOutcome::Unknown || outcome == ResourceOutcome::Done && is_change);
         let (health, verified) = match outcome {
             // Whatever is open was an earlier call, and may have changed it.
             ResourceOutcome::Done if !is_change => {
@@ -422,6 +430,7 @@ impl Conversation {
             depends_on: event.depends_on.into_iter().map(ResourceId).collect(),
             health,
             verified,
+            finished,
         });
         Ok(Some(entry))
     }
