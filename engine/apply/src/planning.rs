@@ -9,9 +9,9 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
-    Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource, Summary,
-    Warnings, definitions, given_up, going, namespaced,
+    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, definitions, given_up, going, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -31,6 +31,9 @@ const PREVIEWS: usize = 16;
 
 /// How many warnings of a runtime are told.
 const NOTED: usize = 20;
+
+/// How many changes that may lift a rejection are named.
+const NAMED: usize = 5;
 
 /// A plan as it is shown and kept.
 #[derive(Clone, Debug)]
@@ -452,6 +455,7 @@ async fn preview(
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
+    let mut lifting = None;
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -472,6 +476,21 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
+        if let RuntimeError::Rejected { message, .. } = &error
+            && !looked.refresh
+        {
+            let lifting = lifting.get_or_insert_with(|| {
+                let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
+                Lifting::of(sketch.actions.values(), wanted, |id| prior.get(id).copied(), looked.clusters)
+            });
+            let by = lifting.by(&desired[&id], message, looked.clusters);
+            if !by.is_empty() {
+                let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+                let why = format!("rejected for now, which {named} may lift: {}", sensitive.redact(message));
+                previews.insert(id, Preview::Lifted(why, by));
+                continue;
+            }
+        }
         let problem = problem(&id, &error, &sensitive);
         if looked.refresh && is_refusal(&error) {
             previews.insert(id, Preview::Refused(problem.message));

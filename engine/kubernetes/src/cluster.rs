@@ -156,9 +156,18 @@ impl Cluster {
 
     /// Changes an object by a JSON patch, and returns it as it is afterwards.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        let query = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await
+    }
+
+    /// The object as a JSON patch would leave it. Changes nothing.
+    pub(crate) async fn dry_run_patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
+        let query = format!("{path}?fieldManager={FIELD_MANAGER}&dryRun=All");
+        self.send_patch(&query, patch).await
+    }
+
+    async fn send_patch(&self, query: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
         let body = serde_json::to_vec(patch).expect("JSON can be written");
-        decode(&self.call(Method::PATCH, &query, Some(("application/json-patch+json", body))).await?)
+        decode(&self.call(Method::PATCH, query, Some(("application/json-patch+json", body))).await?)
     }
 
     /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing

@@ -371,6 +371,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// future. `report` hears of every change on the way.
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
+    /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
     /// is called for the same run. Called also when some resources failed, but then not of a
     /// runtime that [is deferred](Self::is_deferred): half of a change is not written.

@@ -92,11 +92,12 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
         if entry.resource.is_empty() {
             continue;
         }
-        let resource: StateResource = serde_json::from_slice(&entry.resource)
+        let mut resource: StateResource = serde_json::from_slice(&entry.resource)
             .map_err(|err| Failure::request(format!("state of {} is no StateResource: {err}", entry.id)))?;
         if resource.id.0 != entry.id {
             return Err(Failure::request(format!("state of {} is of {}", entry.id, resource.id)));
         }
+        resource.finished = entry.finished;
         state.resources.push(resource);
     }
     Ok(state)
@@ -177,6 +178,7 @@ mod tests {
                 retry: true,
                 ..Intent::default()
             }),
+            finished: false,
         }
     }
 
@@ -218,6 +220,15 @@ mod tests {
             retry: true,
         };
         assert_eq!(state.open, [open]);
+    }
+
+    #[test]
+    fn entry_says_whether_its_job_has_finished() {
+        let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
+        for finished in [false, true] {
+            let entry = StateEntry { finished, ..entry("v1:Namespace:a", &recorded, "") };
+            assert_eq!(state(&[entry]).unwrap().resources[0].finished, finished);
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         adopted: false,
         masked: Vec::new(),
         digests_of: None,
+        finished: false,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The generator `Manifests`: Kubernetes objects in YAML and JSON files.
 //!
 //! There is no order of kinds. That an object comes after its Namespace and a custom resource after
-//! its definition is the engine's rule for every Spec, so nothing is said of it here.
+//! its definition is the engine's rule for every Spec, so nothing is said of it here. What manifests say themselves of
+//! their order, `depends_on` reads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +15,7 @@ use stoa_engine::{
 };
 use stoa_proto::Problem;
 
-use super::{At, not_built, places::Places, yaml};
+use super::{At, depends_on, not_built, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
@@ -31,12 +32,12 @@ const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 /// Of so many problems the lines of their fields are looked for: no message names more.
 const LOCATED: usize = 20;
 
-struct Manifest {
-    api_version: String,
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-    object: Map<String, Value>,
+pub(super) struct Manifest {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) object: Map<String, Value>,
     file: String,
     line: u32,
 }
@@ -51,7 +52,7 @@ impl Manifest {
         Some([group, kind, namespace, name])
     }
 
-    fn id(&self) -> ResourceId {
+    pub(super) fn id(&self) -> ResourceId {
         let Self { api_version, kind, namespace, name, .. } = self;
         ResourceId(match namespace {
             Some(namespace) => format!("{api_version}:{kind}:{namespace}:{name}"),
@@ -59,7 +60,7 @@ impl Manifest {
         })
     }
 
-    fn wrong(&self, reason: &str, message: impl Into<String>) -> Problem {
+    pub(super) fn wrong(&self, reason: &str, message: impl Into<String>) -> Problem {
         Problem { file: self.file.clone(), line: self.line, resource_id: self.id().0, ..problem(reason, message) }
     }
 }
@@ -92,11 +93,16 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     }
     at(None);
     report_duplicates(&manifests, &mut problems);
+    let (before, wrong) = depends_on::read(&manifests);
+    problems.extend(wrong);
     if problems.is_empty() {
-        let spec = to_spec(manifests);
+        let spec = to_spec(manifests, before);
         match super::check(&spec) {
             Ok(()) => return Ok(spec),
-            Err(found) => problems.extend(found.into_iter().map(|found| crate::convert::problem_in(&spec, found))),
+            Err(found) => {
+                let found = found.into_iter().map(|found| crate::convert::problem_in(&spec, found));
+                problems.extend(found.map(|found| depends_on::located(&spec, found)));
+            }
         }
     }
     locate(files, &mut problems);
@@ -267,12 +273,12 @@ fn report_duplicates(manifests: &[Manifest], problems: &mut Vec<Problem>) {
     }
 }
 
-fn to_spec(manifests: Vec<Manifest>) -> Spec {
-    let resources = manifests.into_iter().map(|manifest| Resource {
+fn to_spec(manifests: Vec<Manifest>, before: Vec<Vec<ResourceId>>) -> Spec {
+    let resources = manifests.into_iter().zip(before).map(|(manifest, depends_on)| Resource {
         id: manifest.id(),
         kind: ResourceType::Kubernetes,
         attributes: manifest.object,
-        depends_on: Vec::new(),
+        depends_on,
         extensions: [(FILE.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
             .into_iter()
             .collect(),

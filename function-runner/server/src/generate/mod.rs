@@ -3,6 +3,7 @@
 //! Start at [`generate`]. It reads no clock, file or socket: the same content always gives the same
 //! Spec. What is in a source is anybody's, so that it is called in workers alone: [`Generators`] has it done there.
 
+mod depends_on;
 mod job;
 mod lines;
 mod manifests;

@@ -8,11 +8,11 @@ use stoa_proto::{Intent, StateEntry};
 use super::*;
 use crate::convert;
 
-fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
     super::generate(generator, content, &|_| {})
 }
 
-fn folder(files: &[(&str, &str)]) -> Content {
+pub(super) fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();
     for (path, text) in files {
@@ -30,7 +30,7 @@ fn ids(generated: &Generated) -> Vec<&str> {
 }
 
 #[track_caller]
-fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
+pub(super) fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
     generate(generator, &folder(files)).unwrap_err().problems()[0].clone()
 }
 
@@ -780,7 +780,7 @@ proptest! {
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
         let action = "Create".to_owned();
         let intent = intent.then(|| Intent { action, run: "r".to_owned(), ..Intent::default() });
-        let entry = StateEntry { id, resource: bytes.into(), intent };
+        let entry = StateEntry { id, resource: bytes.into(), intent, finished: false };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);
         }
