@@ -80,10 +80,12 @@ fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
     missing.extend(workspaces.map(|name| format!("workspace {name:?} does not exist")));
     let why = if missing.is_empty() { reason::PATH_NOT_FOUND } else { reason::REFERENCE_NOT_FOUND };
     let status = stack.status.as_ref();
+    let mut deployments = status.iter().flat_map(|status| &status.deployments);
+    let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
     if let Some(((source, path), lacked)) = folder.zip(status.and_then(|status| status.missing_folder.as_ref()))
-        // Of a commit that is not the one to deploy nothing is known any more.
         && lacked.path == path
-        && status.and_then(|status| status.observed_commit.as_ref()) == Some(&lacked.commit)
+        // A stack that is deployed is not looked for at later commits.
+        && (!is_deployed || status.and_then(|status| status.observed_commit.as_ref()) == Some(&lacked.commit))
     {
         missing.push(no_folder(&source, &path, &lacked.commit));
     }
@@ -341,8 +343,10 @@ mod tests {
         stack.spec.workspaces = vec!["one".to_owned(), "two".to_owned()];
         let workspaces = "workspace \"one\" does not exist; workspace \"two\" does not exist";
         assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}; {no_folder}"));
-        // Of another commit nothing is known yet.
+        // A run has found the folder at another commit since.
         stack.spec.desired_version = "b".repeat(40);
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}; {no_folder}"));
+        stack.status.get_or_insert_default().deployments = vec![deployment(RunPhase::Succeeded, 1)];
         assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}"));
         world.lose("/registry/config.stoa.dev/sources/shop/config").await;
         assert!(world.registry.api::<Source>().get_opt("shop", "config").await.unwrap().is_none());
