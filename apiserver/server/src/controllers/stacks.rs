@@ -1,10 +1,12 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
 //!
-//! Elsewhere: what it takes to have it destroyed is in `destruction`.
+//! Elsewhere: how deployed commits compare with the desired one is in `commits`, what it takes to have a stack destroyed in
+//! `destruction`.
 
+mod commits;
 mod destruction;
 
-use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -23,9 +25,11 @@ use stoa_types::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
+    asks::Poke,
     finalizers::{let_go, update_same},
     groups::{Groups, Member},
     needed::UNDER_WAY,
@@ -96,7 +100,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();
+    let (poke, poked) = Poke::triggering();
+    let commits = Arc::new(Commits::new(poke));
     let triggers = vec![
+        poked,
         of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
@@ -111,7 +118,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), commits.clone(), key)).await;
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
@@ -133,10 +140,15 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
     })
 }
 
-async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, commits: Arc<Commits>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
-    let Some(stack) = stacks.get_opt(&namespace, &name).await? else { return Ok(None) };
+    let (namespace, name) = &key;
+    let Some(stack) = stacks.get_opt(namespace, name).await? else {
+        commits.forget(&key);
+        return Ok(None);
+    };
     if stack.metadata.deletion_timestamp.is_some() {
+        commits.forget(&key);
         return remove(&services, &stack).await;
     }
     let mut observed = stack.clone();
@@ -144,9 +156,11 @@ async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option
     // Most looks find what the write itself has noted.
     if observed.status != stack.status {
         let observe = |s: &mut Stack| readiness::observe(&services.lookup, s);
-        stacks.update_status_with(&namespace, &name, observe).await?;
+        stacks.update_status_with(namespace, name, observe).await?;
     }
-    look_for_drift(&services, &stack).await
+    let again = commits::compare(&services, &commits, &observed).await?;
+    let next = look_for_drift(&services, &stack).await?;
+    Ok(again.into_iter().chain(next).min())
 }
 
 /// Starts a Refresh wherever the stack is deployed and was not looked at for its `driftInterval`; how long until the
@@ -385,7 +399,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
         let world = going().await;
-        let look = async || look(world.services.clone(), ("shop".to_owned(), "web".to_owned())).await.unwrap();
+        let look = async || {
+            let key = ("shop".to_owned(), "web".to_owned());
+            look(world.services.clone(), Arc::default(), key).await.unwrap()
+        };
         let destroyed_in =
             async || -> BTreeSet<String> { destroys(&world).await.into_iter().map(|run| run.spec.workspace).collect() };
         let wait = look().await.unwrap();
