@@ -153,8 +153,6 @@ async fn is_in(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
     use stoa_proto::CompareResponse;
     use stoa_types::{Source, common::condition};
@@ -188,7 +186,7 @@ mod tests {
             |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("b".repeat(40));
         sources.update_status_with("shop", "config", observe).await.unwrap();
         let (poke, mut poked) = Poke::new();
-        let commits = Arc::new(Commits::new(poke));
+        let asked = super::super::Asked::new(poke);
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
@@ -199,16 +197,16 @@ mod tests {
             let of =
                 json!([{"workspace": "dev", "resources": 1, "release": 1, "phase": "Succeeded", "commit": commit}]);
             stacks.update_status_with("shop", "web", deploying(of)).await.unwrap();
-            super::super::look(services.clone(), commits.clone(), key.clone()).await.unwrap();
+            super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
             assert_eq!(poked.recv().await, Some(key.clone()));
-            super::super::look(services.clone(), commits.clone(), key.clone()).await.unwrap();
+            super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
             let status = stacks.get("shop", "web").await.unwrap().status.unwrap();
             let desired = "b".repeat(40);
             assert_eq!(status.deployments[0].compared, Some(ComparedCommits { commit, desired, order }));
             let ready = condition(&status.conditions, reason::READY).unwrap();
             assert!(ready.status == "True" && ready.message.contains(said), "{deployed}: {ready:?}");
-            super::super::look(services.clone(), commits.clone(), key.clone()).await.unwrap();
-            assert!(poked.try_recv().is_err() && commits.asked.lock().is_empty(), "it is asked once");
+            super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
+            assert!(poked.try_recv().is_err() && asked.commits.asked.lock().is_empty(), "it is asked once");
         }
     }
 }
