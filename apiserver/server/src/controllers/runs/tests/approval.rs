@@ -193,7 +193,7 @@ async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
     let (_, why, message) = told(&ended, reason::FAILED);
     assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE));
     let change = format!("{B}: nothing was planned, now Delete");
-    assert!(message.ends_with(&change), "{message}");
+    assert!(message.ends_with(&format!("{change} (plan: +0 ~0 -1)")), "{message}");
     assert!(world.journal("one").await.contains(&change));
     assert!(conversations.try_recv().is_err(), "nothing is applied of it");
 }

@@ -189,7 +189,7 @@ async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
     let ended = world.ended("one").await;
     assert_eq!(
         told(&ended, reason::FAILED),
-        ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is")
+        ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is (plan: +0 ~0 -1)")
     );
 }
 
