@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn each_document_has_its_own_fields() {
-        let places = places("kind: a\n---\n---\nkind: b\nx:\n  y: 1\n");
+        let places = places("kind: a\n---\n---\nkind: b\nx:\n  z: 1\n");
         assert_eq!((places.line(1, "kind"), places.line(4, "kind")), (Some(1), Some(4)));
-        assert_eq!((places.line(4, "x.y"), places.line(3, "x.y")), (Some(6), None));
+        assert_eq!((places.line(4, "x.z"), places.line(3, "x.z")), (Some(6), None));
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn errors_name_file_and_line_and_quote_no_value() {
         for (text, line, message) in [
-            ("a: 1\nb: [\n", 3, "did not find expected ',' or ']'"),
+            ("a: 1\nb: [\n", 2, "did not find expected ',' or ']'"),
             ("a: 1\nb: !!int hunter2\n", 2, "a value of type str cannot have the tag !!int"),
             ("a: 1\nb: .nan\n", 2, "NaN is no number in JSON; write it in quotes"),
             ("a: 1\nb: 2\na: hunter2\n", 3, "key \"a\" is there twice in one map"),

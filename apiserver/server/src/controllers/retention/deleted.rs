@@ -90,7 +90,10 @@ impl Limits {
         }
         let days = retention.deleted_stack_days.unwrap_or(DAYS);
         let newest = retention.deleted_stack_records.unwrap_or(NEWEST);
-        Self { days: (days > 0).then_some(days.min(MOST_DAYS)), newest: usize::try_from(newest).ok().filter(|newest| *newest > 0) }
+        Self {
+            days: (days > 0).then_some(days.min(MOST_DAYS)),
+            newest: usize::try_from(newest).ok().filter(|newest| *newest > 0),
+        }
     }
 }
 
