@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{
     Action, DigestKeys, Lifting, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
     owner::LeftAlone, problem::reason,
@@ -23,7 +22,7 @@ use crate::{
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
     planning::said,
-    results::left,
+    results::{left, tell},
     retry::{Unfinished, finish},
     values::Values,
     verify::verify,
@@ -323,7 +322,7 @@ async fn tell_held(
     written: Written,
     others: &BTreeMap<ResourceId, String>,
 ) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> = held
+    let results = held
         .into_iter()
         .map(|mut result| {
             if written != Written::All && result.outcome == ResourceOutcome::Done {
@@ -341,11 +340,7 @@ async fn tell_held(
             } else if let Some(owner) = others.get(&result.id) {
                 result = left(result, LeftAlone::Owned(owner.clone()).to_string());
             }
-            observer.result(result)
-        })
-        .collect();
-    while let Some(told) = telling.next().await {
-        told?;
-    }
-    Ok(())
+            result
+        });
+    tell(observer, results).await
 }

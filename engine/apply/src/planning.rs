@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
@@ -18,6 +19,7 @@ use stoa_engine::{
     unread,
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
+use tokio::time::Instant;
 
 use crate::{
     custom::{Checked, Custom},
@@ -28,6 +30,9 @@ use crate::{
 
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
+
+/// How long dry runs go on for a plan that fails anyway.
+const ENOUGH: Duration = Duration::from_secs(60);
 
 /// How many warnings of a runtime are told.
 const NOTED: usize = 20;
@@ -440,18 +445,34 @@ async fn preview(
             }
         }));
     }
+    let mut left = calls.len();
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
     let mut refused = Vec::new();
+    let (begin, mut is_hopeless) = (Instant::now(), false);
     while let Some(answer) = answers.next().await {
+        left -= 1;
         match answer {
             Ok((id, Some(preview))) => drop(previews.insert(id, preview)),
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err(refusal) => refused.push(refusal),
+            Err(refusal) => {
+                // Nothing else in the plan makes up for it.
+                is_hopeless |=
+                    !looked.refresh && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. });
+                refused.push(refusal);
+            }
+        }
+        if is_hopeless && begin.elapsed() >= ENOUGH {
+            break;
         }
     }
     let mut problems = Vec::new();
+    if left > 0 {
+        let message =
+            format!("the plan fails, and after {} s {left} more resources were not checked", ENOUGH.as_secs());
+        problems.push(Problem::new(reason::UNAVAILABLE, message));
+    }
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };

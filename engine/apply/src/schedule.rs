@@ -47,10 +47,6 @@ impl<'p> Schedule<'p> {
         schedule
     }
 
-    pub(crate) fn action(&self, id: &ResourceId) -> &'p PlannedAction {
-        self.actions[id]
-    }
-
     /// The next action that may begin.
     pub(crate) fn first(&self) -> Option<&'p PlannedAction> {
         self.ready.front().map(|id| self.actions[*id])

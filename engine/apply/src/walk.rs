@@ -1,9 +1,11 @@
 //! Walks a plan: as parallel as its order allows, and only ever forward.
 //!
 //! Failure stops what comes after the failed resource, and the later stages of the plan: deletions are left and reported.
-//! Cancellation starts nothing more and waits for the calls in flight, but not for objects to be gone that are being deleted. So does the end of the grant,
-//! and drops them. What is only waited for, as for an
-//! object to be gone, keeps nothing else from being called for.
+//! Cancellation starts nothing more and waits for the calls in flight, but not for objects to be gone that are being deleted.
+//! So does the end of the grant, and drops them. What is only waited for, as for an object to be gone, keeps nothing else
+//! from being called for.
+//!
+//! Elsewhere: `schedule` says which actions may begin.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -25,7 +27,7 @@ use crate::{
     leave::Leaving,
     lost,
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
-    results::skipped,
+    results::{skipped, tell},
     schedule::Schedule,
 };
 
@@ -254,6 +256,7 @@ impl Walk<'_> {
         }
         let is_stopped = self.caller.is_stopped();
         let plan = self.plan;
+        let mut results = Vec::new();
         for action in plan.actions.iter().filter(|it| it.action.is_call() && !ended.contains(&it.id)) {
             let why = match action.stage() {
                 _ if is_stopped && (action.action == Action::Delete || schedule.is_held(action)) => {
@@ -265,15 +268,24 @@ impl Walk<'_> {
                     "deletions come after all changes, controllers after custom resources; not all of these succeeded"
                 }
             };
-            self.skip(action, why).await;
+            results.push(self.skipped(action, why));
+        }
+        if self.deferred {
+            self.held.extend(results);
+        } else if !self.abandoned {
+            self.abandoned = tell(&*self.observer, results).await.is_err();
         }
     }
 
-    async fn skip(&mut self, action: &PlannedAction, why: &str) {
+    fn skipped(&mut self, action: &PlannedAction, why: &str) -> ResourceResult {
         if action.action == Action::Delete {
             self.undeleted.insert(action.id.clone());
         }
-        let result = skipped(action, why);
+        skipped(action, why)
+    }
+
+    async fn skip(&mut self, action: &PlannedAction, why: &str) {
+        let result = self.skipped(action, why);
         if self.deferred {
             self.held.push(result);
         } else if !self.abandoned && self.observer.result(result).await.is_err() {
@@ -288,8 +300,7 @@ impl Walk<'_> {
         let more = if rest > 0 { format!(" and {rest} more, see runs/log") } else { String::new() };
         (!named.is_empty()).then(|| {
             let message = format!(
-                "{} deletions were left for the next run, because not everything that comes first succeeded: {}{more}",
-                self.undeleted.len(),
+                "deletions are left for the next run, because not everything that comes first succeeded: {}{more}",
                 named.join(", ")
             );
             Problem::new(reason::DELETIONS_LEFT, message)

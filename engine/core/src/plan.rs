@@ -77,6 +77,20 @@ impl Action {
         Self::Unchanged,
     ];
 
+    /// The mark of its lines and counts in what people read: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Create => "+",
+            Self::Update => "~",
+            Self::Delete => "-",
+            Self::Replace => "±",
+            Self::Adopt => ">",
+            Self::Import => "=",
+            Self::Forget => ".",
+            Self::Unchanged => " ",
+        }
+    }
+
     /// Whether carrying it out changes the infrastructure.
     pub fn is_call(self) -> bool {
         !matches!(self, Self::Import | Self::Forget | Self::Unchanged)

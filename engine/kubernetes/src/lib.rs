@@ -14,6 +14,7 @@ mod connect;
 mod connections;
 mod coowned;
 mod deletion;
+mod diagnosis;
 mod discovery;
 mod error;
 mod field_step;
@@ -36,7 +37,9 @@ mod target;
 mod testing;
 mod transport;
 mod under_way;
+mod verdict;
 mod watch;
+mod webhooks;
 mod write;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -417,8 +417,8 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
-    /// What is there could not be looked at, or no time was left for a change by then, so that nothing was done; trying again may
-    /// help.
+    /// What is there could not be looked at, no time was left for a change by then, or the infrastructure turned the change away,
+    /// so that nothing was done; trying again may help.
     #[error("{message}")]
     Unread {
         /// What happened.

@@ -192,10 +192,12 @@ mod tests {
             futures_util::stream::select(projects.subscribe(None).map(drop), stacks.subscribe(None).map(drop));
         let so = async {
             loop {
-                let of_project = projects.get("shop", "web").await.unwrap().status.unwrap_or_default().conditions;
-                let of_stack = stacks.get("shop", "web").await.unwrap().status.unwrap_or_default().conditions;
-                if let (Some(of_project), Some(of_stack)) = (ready(&of_project), ready(&of_stack))
+                let of_project = projects.get("shop", "web").await.unwrap().status.unwrap_or_default();
+                let of_stack = stacks.get("shop", "web").await.unwrap().status.unwrap_or_default();
+                let missing = [of_project.missing_folder.is_some(), of_stack.missing_folder.is_some()];
+                if let (Some(of_project), Some(of_stack)) = (ready(&of_project.conditions), ready(&of_stack.conditions))
                     && (of_project.0.as_str(), of_stack.0.as_str()) == (project, stack)
+                    && missing == [project, stack].map(|why| why == reason::PATH_NOT_FOUND)
                 {
                     return [of_project.1, of_stack.1];
                 }

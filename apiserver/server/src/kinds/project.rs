@@ -59,9 +59,7 @@ pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
         .collect();
     let status = found.and_then(|found| found.status).unwrap_or_default();
     let lacked = project.status.as_ref().and_then(|status| status.missing_folder.as_ref());
-    // Of a commit that is not the last one that was seen nothing is known any more.
-    let lacked = lacked
-        .filter(|lacked| lacked.path == project.spec.path && Some(&lacked.commit) == status.observed_commit.as_ref());
+    let lacked = lacked.filter(|lacked| lacked.path == project.spec.path);
     let (ready, why, message) = match condition(&status.conditions, reason::READY) {
         _ if !missing.is_empty() => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), missing.join("; ")),
         None => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
@@ -82,13 +80,11 @@ pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
 /// What of a source says whether it can be read: this is read for each of its projects.
 #[derive(Deserialize)]
 struct OfSource {
-    status: Option<OfSourceStatus>,
+    status: Option<Conditions>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfSourceStatus {
-    observed_commit: Option<String>,
+struct Conditions {
     #[serde(default)]
     conditions: Vec<Condition>,
 }

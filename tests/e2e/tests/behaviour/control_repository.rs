@@ -266,8 +266,7 @@ fn object_and_list_are_read_at_an_exact_version() {
     let manifest = |interval: &str| {
         format!(
             "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: old, namespace: {name}, labels: {{tier: x}}}}\n\
-             spec: {{remote: \"{}\", pollInterval: {interval}}}\n",
-            organization.source.url()
+             spec: {{remote: \"file:///old.git\", pollInterval: {interval}}}\n"
         )
     };
     kubectl.apply(&manifest("1h"));

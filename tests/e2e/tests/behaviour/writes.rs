@@ -160,7 +160,7 @@ fn pages_are_one_snapshot(server: &dyn Server) {
     let manifest: Vec<String> = (0..25)
         .map(|number| {
             format!(
-                "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: s{number:02}, namespace: {name}, labels: {{paged: \"yes\"}}}}\nspec: {{remote: \"file:///none.git\", pollInterval: 1h}}\n"
+                "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: s{number:02}, namespace: {name}, labels: {{paged: \"yes\"}}}}\nspec: {{remote: \"file:///none-{number}.git\", pollInterval: 1h}}\n"
             )
         })
         .collect();
@@ -218,7 +218,7 @@ fn writes_survive_a_crash_of_the_server() {
             let source = format!("s{number}");
             kubectl.create(&format!(
                 "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: {source}, namespace: {name}}},
-                  spec: {{remote: \"file:///none.git\", pollInterval: 1h}}}}"
+                  spec: {{remote: \"file:///{source}.git\", pollInterval: 1h}}}}"
             ));
             kubectl.get(&["source", &source, "--namespace", &name])["metadata"]["uid"].clone()
         })

@@ -23,7 +23,7 @@ async fn destroyed_deployment_is_a_commit_that_outlives_its_organization() {
     for line in ["Stack: shop/web", "Workspace: dev", "Release: 3", "Run: down", "Caused-By: ann"] {
         assert!(lines.contains(&line.to_owned()), "{line:?} is not in {lines:?}");
     }
-    insta::assert_snapshot!(fixture.show(RECORD), @r"
+    insta::assert_snapshot!(fixture.show(RECORD), @r#"
     stack: web
     stackUID: u1
     project: web
@@ -33,12 +33,12 @@ async fn destroyed_deployment_is_a_commit_that_outlives_its_organization() {
     runUID: uid of down
     requestedBy: system:stoa:stacks
     causedBy:
-      - ann
-    time: 1970-01-01T00:00:00Z
+    - ann
+    time: "1970-01-01T00:00:00Z"
     resources:
-      - v1:ConfigMap:shop:a
-      - v1:Namespace:shop
-    ");
+    - v1:ConfigMap:shop:a
+    - v1:Namespace:shop
+    "#);
 }
 
 #[tokio::test]

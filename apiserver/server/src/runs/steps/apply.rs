@@ -153,14 +153,14 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched
     if let Some(problem) = finished.problems.iter().find(unknown) {
         return Err(Halt::failed(reason::UNKNOWN_STATE, runner::describe(problem)));
     }
-    let (message, causes) = told(&finished.problems);
+    let (message, causes) = explained(&finished.problems);
     let stale = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::STALE_PLAN;
     let is_stale = is_untouched && !causes.is_empty() && causes.iter().all(stale);
     Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
 }
 
 /// The message of a run that failed: the first causes, and after them the deletions that were left. The causes, too.
-fn told(problems: &[stoa_proto::Problem]) -> (String, Vec<&stoa_proto::Problem>) {
+fn explained(problems: &[stoa_proto::Problem]) -> (String, Vec<&stoa_proto::Problem>) {
     let is_left = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::DELETIONS_LEFT;
     let (left, causes): (Vec<_>, Vec<_>) = problems.iter().partition(is_left);
     let mut sentences: Vec<String> = causes.iter().take(CAUSES).map(|problem| runner::describe(problem)).collect();
@@ -468,12 +468,12 @@ mod tests {
             message: message.to_owned(),
             ..stoa_proto::Problem::default()
         };
-        let left = problem("DeletionsLeft", "1 deletions were left");
+        let left = problem("DeletionsLeft", "deletions are left: a");
         let rejected: Vec<_> = (1..=7).map(|n| problem("Rejected", &format!("no {n}"))).collect();
         let all: Vec<_> = std::iter::once(left.clone()).chain(rejected).collect();
-        let (message, causes) = told(&all);
-        assert_eq!(message, "no 1; no 2; no 3; no 4; no 5; and 2 more, see runs/log; 1 deletions were left");
+        let (message, causes) = explained(&all);
+        assert_eq!(message, "no 1; no 2; no 3; no 4; no 5; and 2 more, see runs/log; deletions are left: a");
         assert_eq!(causes.len(), 7);
-        assert_eq!(told(&[left, problem("Rejected", "no")]).0, "no; 1 deletions were left");
+        assert_eq!(explained(&[left, problem("Rejected", "no")]).0, "no; deletions are left: a");
     }
 }
