@@ -16,6 +16,7 @@ mod leader;
 mod lease;
 mod notifications;
 mod options;
+mod plan_summary;
 mod rooms;
 mod runs;
 mod sealing;

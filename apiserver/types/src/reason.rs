@@ -6,6 +6,8 @@ pub const READY: &str = "Ready";
 pub const ROLES_BOUND: &str = "RolesBound";
 /// Condition of a Stack: live infrastructure moved away from what was applied.
 pub const DRIFTED: &str = "Drifted";
+/// Condition of a Stack: the last run of each deployment succeeded.
+pub const LAST_RUN: &str = "LastRun";
 /// Condition of a Stack: what its trigger is to start for what is desired was started, and did not fail.
 pub const TRIGGERED: &str = "Triggered";
 /// Condition of a Source: what open pull requests change is planned, and shown there.

@@ -1,7 +1,9 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
 //!
-//! Elsewhere: what it takes to have it destroyed is in `destruction`.
+//! Elsewhere: how deployed commits compare with the desired one is in `commits`, what it takes to have a stack destroyed in
+//! `destruction`.
 
+mod commits;
 mod destruction;
 
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -23,6 +25,7 @@ use stoa_types::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
@@ -102,7 +105,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let lookup = services.lookup.clone();
     let (poke, poked) = Poke::triggering();
-    let folders = Folders::new(poke);
+    let asked = Asked::new(poke);
     let triggers = vec![
         poked,
         of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
@@ -123,7 +126,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), folders.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), asked.clone(), key)).await;
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
@@ -145,22 +148,37 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
     })
 }
 
-async fn look(
-    services: Services,
+/// The questions about stacks that are under way, and what is known of the answers.
+#[derive(Debug)]
+struct Asked {
     folders: Arc<Folders>,
-    (namespace, name): ObjectKey,
-) -> Result<Option<Duration>, ApiError> {
+    commits: Commits,
+}
+
+impl Asked {
+    /// Has a stack looked at by `poke` once an answer is there.
+    fn new(poke: Poke) -> Arc<Self> {
+        Arc::new(Self { folders: Folders::new(poke.clone()), commits: Commits::new(poke) })
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        self.folders.forget(key);
+        self.commits.forget(key);
+    }
+}
+
+async fn look(services: Services, asked: Arc<Asked>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
-    let key = (namespace.clone(), name.clone());
-    let found = stacks.get_opt(&namespace, &name).await?;
+    let (namespace, name) = &key;
+    let found = stacks.get_opt(namespace, name).await?;
     let Some(stack) = found.as_ref().filter(|stack| stack.metadata.deletion_timestamp.is_none()) else {
-        folders.forget(&key);
+        asked.forget(&key);
         return match found {
             Some(stack) => remove(&services, &stack).await,
             None => Ok(None),
         };
     };
-    let seen = look_for_folder(&services, &folders, &key, stack);
+    let seen = look_for_folder(&services, &asked.folders, &key, stack);
     let observe = |s: &mut Stack| {
         seen.note(&mut s.status.get_or_insert_default().missing_folder);
         readiness::observe(&services.lookup, s);
@@ -169,10 +187,11 @@ async fn look(
     observe(&mut observed);
     // Most looks find what the write itself has noted.
     if observed.status != stack.status {
-        stacks.update_status_with(&namespace, &name, observe).await?;
+        stacks.update_status_with(namespace, name, observe).await?;
     }
+    let compared = commits::compare(&services, &asked.commits, &observed).await?;
     let drift = look_for_drift(&services, stack).await?;
-    Ok(drift.into_iter().chain(seen.again()).min())
+    Ok(drift.into_iter().chain(seen.again()).chain(compared).min())
 }
 
 /// Looks for the folder of a stack that was deployed nowhere yet, or that is to be moved: a run of any other has found it.
@@ -397,9 +416,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
         let world = going().await;
-        let folders = Folders::new(Poke::default());
+        let asked = Asked::new(Poke::default());
         let key = || ("shop".to_owned(), "web".to_owned());
-        let look = async || look(world.services.clone(), folders.clone(), key()).await.unwrap();
+        let look = async || look(world.services.clone(), asked.clone(), key()).await.unwrap();
         let destroyed_in =
             async || -> BTreeSet<String> { destroys(&world).await.into_iter().map(|run| run.spec.workspace).collect() };
         let wait = look().await.unwrap();

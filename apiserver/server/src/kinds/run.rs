@@ -17,12 +17,12 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Release, Run, Stack, Workspace,
-    delivery::{Operation, Requester, RunSpec, RunStatus},
+    delivery::{Operation, PlanSummary, Requester, RunSpec, RunStatus},
     labels,
 };
 
 use super::{approval, check, import, lookup, lookup::Lookup, previewed, release, stack::live_workspaces, workspace};
-use crate::{runs::state, subresources::Subresources};
+use crate::{plan_summary, runs::state, subresources::Subresources};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -39,6 +39,11 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
             Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
             Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
+            Column::new(
+                "Plan",
+                Cell::Compute(plan),
+                "How many resources the plan creates (+), updates (~) and deletes (-); besides, replaces (±), adopts (>), imports (=) and forgets (.).",
+            ),
             Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done, and whether it waits for something that is out of reach."),
             Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made.").kind("integer"),
             Column::age(),
@@ -65,6 +70,12 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
         ])
         .part(Part { name: APPROVAL, path: &["status", "approval"] });
     subresources.of_runs().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+fn plan(object: &Object) -> Value {
+    let summary = object.get_path(&["status", "plan", "summary"]).cloned();
+    let summary: Option<PlanSummary> = summary.and_then(|summary| serde_json::from_value(summary).ok());
+    summary.map_or(Value::Null, |summary| plan_summary::short(&summary).into())
 }
 
 fn progress(object: &Object) -> Value {
@@ -429,6 +440,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn plan_column_shows_the_short_form() {
+        let shown = |status: Value| {
+            let Value::Object(object) = json!({"status": status}) else { unreachable!("a map") };
+            plan(&Object(object))
+        };
+        assert_eq!(shown(json!({"plan": {"summary": {"create": 12, "update": 3, "replace": 1}}})), "+12 ~3 -0 ±1");
+        assert_eq!(shown(json!({"plan": {"summary": {"unchanged": 3}}})), "no changes");
+        assert_eq!(shown(json!({"phase": "Planning"})), Value::Null, "no plan is made yet");
+    }
 
     #[test]
     fn progress_says_that_nothing_moves_where_something_is_out_of_reach() {

@@ -49,6 +49,17 @@ pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
     commit.and_then(|c| c.as_str()).map_or(serde_json::Value::Null, |c| c.chars().take(8).collect::<String>().into())
 }
 
+/// The page of a commit: `<remote>/commit/<commit>`, as Gitea, Forgejo, GitHub and GitLab have it. None where a browser cannot
+/// open the remote, or where its address may hold a credential.
+pub(crate) fn commit_page(source: &SourceSpec, commit: &str) -> Option<String> {
+    let is_web = ["http://", "https://"].iter().any(|scheme| source.remote.starts_with(scheme));
+    let is_open = is_web && !source.remote.contains(['@', '?']);
+    let is_page = is_open && source.provider == SourceProvider::Git && !commit.is_empty();
+    let repository = source.remote.trim_end_matches('/');
+    let repository = repository.strip_suffix(".git").unwrap_or(repository);
+    is_page.then(|| format!("{repository}/commit/{commit}"))
+}
+
 #[derive(Debug)]
 pub(crate) struct SourceStrategy {
     pub(crate) lookup: Lookup,
@@ -286,5 +297,30 @@ impl Strategy for SourceStrategy {
             Admission::Update { .. } => Ok(()),
             Admission::Delete(source) => self.refuse_while_used(source).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commit_page_exists_for_remotes_that_a_browser_opens() {
+        let page = |spec: serde_json::Value| commit_page(&serde_json::from_value(spec).unwrap(), "c0ffee");
+        for (remote, expected) in [
+            ("https://git.example.com/shop/config.git", Some("https://git.example.com/shop/config/commit/c0ffee")),
+            ("http://git.example.com/shop/config/", Some("http://git.example.com/shop/config/commit/c0ffee")),
+            ("file:///srv/config.git", None),
+            ("ssh://git@git.example.com/shop/config.git", None),
+            ("git@git.example.com:shop/config.git", None),
+            // An earlier version stored such addresses, and the page is sent to others.
+            ("https://ann:secret@git.example.com/shop/config.git", None),
+            ("https://git.example.com/shop/config.git?token=secret", None),
+        ] {
+            assert_eq!(page(json!({"remote": remote})).as_deref(), expected, "{remote}");
+        }
+        assert_eq!(page(json!({"remote": "https://oci.example.com/config", "provider": "OCI"})), None);
     }
 }

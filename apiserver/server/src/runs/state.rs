@@ -236,6 +236,11 @@ impl State {
         self.changes_by(run).count()
     }
 
+    /// Whether this run has changed something, or may have by a call whose end is not known.
+    pub(crate) fn may_be_changed_by(&self, run: &str) -> bool {
+        self.changed_by(run) > 0 || !self.unheard_of(run).is_empty()
+    }
+
     fn changes_by(&self, run: &str) -> impl Iterator<Item = &ResourceId> {
         self.entries().filter_map(move |entry| {
             let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Done)?;
@@ -426,6 +431,7 @@ impl State {
                     }),
                     retry: may_be_retried(&e.id, i),
                 }),
+                finished: e.intent.is_none() && e.result.as_ref().is_some_and(|result| result.finished),
             })
             .collect()
     }

@@ -17,7 +17,7 @@ use stoa_types::{
 };
 
 use super::{Halt, Services, status};
-use crate::kinds::lookup;
+use crate::kinds::{lookup, source::commit_page};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -134,6 +134,11 @@ impl Target {
     /// Failed with its name when it does not exist.
     pub(crate) fn source(&self) -> Result<&Source, Halt> {
         self.source.as_ref().ok_or_else(|| not_found("source", &self.project.spec.source.name))
+    }
+
+    /// The page of a commit of the source, for people.
+    pub(crate) fn commit_page(&self, commit: &str) -> Option<String> {
+        commit_page(&self.source.as_ref()?.spec, commit)
     }
 
     /// The source with its credentials.

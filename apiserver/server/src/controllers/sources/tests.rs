@@ -87,7 +87,7 @@ async fn source_is_looked_at_when_a_run_finds_another_commit() {
         let status = run.status.get_or_insert_default();
         let (commit, path) = ("b".repeat(40), "web".to_owned());
         status.phase = RunPhase::Generating;
-        status.source = Some(RunSource { commit, path, spec_digest: None });
+        status.source = Some(RunSource { commit, path, ..RunSource::default() });
     };
     // Sooner than after the minute that passes between two looks.
     world.registry.api::<Run>().update_status_with("shop", "one", find).await.unwrap();

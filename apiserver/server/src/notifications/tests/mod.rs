@@ -227,6 +227,7 @@ async fn what_happens_is_told_as_signed_cloud_events() {
         "kind": "Run", "name": "web-1", "uid": uid, "link": link, "namespace": "shop", "organization": "shop",
         "project": "web", "stack": "web", "workspace": "dev", "operation": "Apply", "phase": "Generating",
         "requester": "system:stoa:test",
+        "command": r#"kubectl get --raw "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/web-1/log""#,
     });
     assert_eq!(event["data"], data);
     let header = |name: &str| started.headers.get(name).unwrap().to_str().unwrap();

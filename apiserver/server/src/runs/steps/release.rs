@@ -169,6 +169,7 @@ async fn create_release(
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let run = &execution.run;
     let status = status(run);
+    let source = status.source.unwrap_or_default();
     let operation = run.spec.operation;
     let mut release = Release::new(
         &name(&stack, &workspace, number),
@@ -178,7 +179,8 @@ async fn create_release(
             workspace,
             revision: number,
             run: run.name_any(),
-            commit: status.source.map(|s| s.commit).unwrap_or_default(),
+            commit: source.commit,
+            commit_url: source.commit_url,
             plan_digest: status.plan.map(|p| p.digest).unwrap_or_default(),
             spec_digest: spec_digest.to_owned(),
             state_digest: state_digest.to_owned(),
