@@ -322,25 +322,23 @@ async fn tell_held(
     written: Written,
     others: &BTreeMap<ResourceId, String>,
 ) -> Result<(), Abandoned> {
-    let results = held
-        .into_iter()
-        .map(|mut result| {
-            if written != Written::All && result.outcome == ResourceOutcome::Done {
-                (result.outcome, result.message) = match written {
-                    Written::Perhaps => {
-                        (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
-                    }
-                    Written::Proposed => (ResourceOutcome::Skipped, "proposed, and not merged yet".to_owned()),
-                    Written::All | Written::Nothing => {
-                        let why = "nothing was written, because not everything could be";
-                        (ResourceOutcome::Skipped, why.to_owned())
-                    }
-                };
-                result.resource = None;
-            } else if let Some(owner) = others.get(&result.id) {
-                result = left(result, LeftAlone::Owned(owner.clone()).to_string());
-            }
-            result
-        });
+    let results = held.into_iter().map(|mut result| {
+        if written != Written::All && result.outcome == ResourceOutcome::Done {
+            (result.outcome, result.message) = match written {
+                Written::Perhaps => {
+                    (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
+                }
+                Written::Proposed => (ResourceOutcome::Skipped, "proposed, and not merged yet".to_owned()),
+                Written::All | Written::Nothing => {
+                    let why = "nothing was written, because not everything could be";
+                    (ResourceOutcome::Skipped, why.to_owned())
+                }
+            };
+            result.resource = None;
+        } else if let Some(owner) = others.get(&result.id) {
+            result = left(result, LeftAlone::Owned(owner.clone()).to_string());
+        }
+        result
+    });
     tell(observer, results).await
 }
