@@ -19,6 +19,7 @@ mod results;
 mod retry;
 pub mod structural;
 mod unmade;
+mod validation;
 mod values;
 mod verify;
 mod walk;

@@ -3,7 +3,7 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it,
+//! holds an object and what is in it, `place` has the repository, `bounded` reads it,
 //! `history` tells which of its commits lead to which, `remote` talks to its server, `commit` writes, `premise` says whether what
 //! was planned on is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
 //!
@@ -24,7 +24,6 @@ mod place;
 mod premise;
 mod proposal;
 mod remote;
-mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,12 +34,13 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::named;
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
+use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
+use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
-    KubernetesObject, Lapsed, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
+    KubernetesObject, Lapsed, Level, LostCall, ReadRequest, Runtime, RuntimeError, Turns, Validation,
 };
 
 use crate::commit::{Change, Gathered, Write, Written};
@@ -61,10 +61,14 @@ pub struct GitOpsConfig {
     /// An absolute path, a `file://` URL, or the URL of a remote repository. A local repository is
     /// used in place and must be bare, or have another branch checked out.
     pub repository: String,
-    /// The branch; made by the first commit. Empty means `main`.
+    /// The branch. Empty means `main`.
     pub branch: String,
     /// The folder of the workspace in the repository; empty for its root.
     pub directory: String,
+    /// Whether the first commit makes the branch. Otherwise a branch that does not exist is refused.
+    pub create_branch: bool,
+    /// How manifests are validated.
+    pub validation: Validated,
     /// How changes are proposed, where people are to merge them; none: they are committed to the branch.
     pub proposing: Option<Proposing>,
     /// Where copies of remote repositories are kept between runs: for those alone who show the same credentials, since what
@@ -72,6 +76,21 @@ pub struct GitOpsConfig {
     pub cache: Kept,
     /// The run that writes.
     pub run: RunInfo,
+}
+
+/// How manifests are validated before they are committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validated {
+    /// What an invalid manifest does to a plan.
+    pub level: Level,
+    /// The version of Kubernetes, one of [`KUBERNETES_VERSIONS`].
+    pub kubernetes: String,
+}
+
+impl Default for Validated {
+    fn default() -> Self {
+        Self { level: Level::default(), kubernetes: NEWEST_KUBERNETES.to_owned() }
+    }
 }
 
 /// What the commit says about the run. Empty texts are left out.
@@ -189,6 +208,7 @@ pub struct GitOpsRuntime {
     proposing: Option<(Proposing, Arc<Place>)>,
     directory: String,
     run: Arc<RunInfo>,
+    validation: Validated,
     gathered: Arc<Mutex<Gathered>>,
     /// What lets the repository be reached.
     turns: Turns,
@@ -218,8 +238,14 @@ impl GitOpsRuntime {
         if config.repository.is_empty() {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
-        let at = |reference: String| {
-            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&remotes)))
+        let kubernetes = &config.validation.kubernetes;
+        if !KUBERNETES_VERSIONS.contains(&kubernetes.as_str()) {
+            let message = format!("Kubernetes {kubernetes:?} is not one of {}", KUBERNETES_VERSIONS.join(", "));
+            return Err(invalid(&message, "spec.gitops.kubernetesVersion"));
+        }
+        let at = |reference: String, create: bool| {
+            let (cache, remotes) = (config.cache.clone(), Arc::clone(&remotes));
+            Arc::new(Place::new(&config.repository, reference, create, cache, remotes))
         };
         let proposing = match config.proposing {
             None => None,
@@ -229,12 +255,13 @@ impl GitOpsRuntime {
                     let message = format!("`{own}` is the branch that changes are proposed to");
                     return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
                 }
-                Some((proposing, at(format!("refs/heads/{own}"))))
+                Some((proposing, at(format!("refs/heads/{own}"), true)))
             }
         };
-        let place = at(reference);
+        let place = at(reference, config.create_branch);
         let run = Arc::new(config.run);
-        Ok(Self { place, proposing, directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
+        let (validation, gathered, turns) = (config.validation, Arc::default(), Turns::unlimited());
+        Ok(Self { place, proposing, directory, run, validation, gathered, turns })
     }
 
     /// Reaches the repository within these limits, for the run and the organization of its owner.
@@ -332,10 +359,9 @@ impl Runtime for GitOpsRuntime {
         false
     }
 
-    fn warnings(&self, desired: &Resource) -> Vec<String> {
-        let unknown = schema::check(&desired.attributes).unknown;
-        let told = |field| format!("{}: attributes.{field}: no field is known that is called so", desired.id);
-        unknown.into_iter().map(told).collect()
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        let definitions = Vec::new();
+        Ok(Validation { level: self.validation.level, kubernetes: self.validation.kubernetes.clone(), definitions })
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -419,16 +445,7 @@ impl Runtime for GitOpsRuntime {
         _: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         let manifest = Manifest::of(request.desired, &self.run.owner)?;
-        // No cluster is asked that might be newer.
-        if let Some(message) = kinds::unlisted(&manifest.reference.api_version(), &manifest.reference.kind) {
-            return Err(RuntimeError::UnknownKind(message));
-        }
-        let mistyped = schema::check(&request.desired.attributes).mistyped;
-        let Some(((field, message), others)) = mistyped.split_first() else {
-            return Ok(Preview::Changed(manifest.object));
-        };
-        let others: String = others.iter().map(|(field, message)| format!("; attributes.{field}: {message}")).collect();
-        Err(invalid(&format!("{message}{others}"), &format!("attributes.{field}")))
+        Ok(Preview::Changed(manifest.object))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {

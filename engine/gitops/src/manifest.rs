@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Owner, Resource};
-use stoa_runtime::RuntimeError;
+use stoa_engine::{ObjectRef, Owner, Resource, sensitive};
+use stoa_runtime::{RuntimeError, SECRET_IN_THE_OPEN};
 
 use crate::bounded::LARGEST_FILE;
 
@@ -121,17 +121,9 @@ impl Manifest {
                            counts three times";
             return Err(invalid(message, "attributes.metadata.name"));
         }
-        for field in ["data", "stringData"] {
-            let holds = match resource.attributes.get(field) {
-                None | Some(Value::Null) => false,
-                Some(Value::Object(values)) => !values.is_empty(),
-                Some(_) => true,
-            };
-            if reference.is_secret() && holds {
-                let message = "a Secret with values is not written to Git; let a controller in the cluster make it, \
-                               such as External Secrets or Sealed Secrets";
-                return Err(invalid(message, &format!("attributes.{field}")));
-            }
+        let open = sensitive::inherent(&resource.attributes);
+        if let Some(field) = open.first().filter(|_| reference.is_secret()) {
+            return Err(invalid(SECRET_IN_THE_OPEN, &format!("attributes.{field}")));
         }
         let mut object = owner.marked(&resource.attributes);
         object.remove("status");

@@ -30,6 +30,8 @@ pub(crate) struct Place {
     shown: String,
     /// `refs/heads/<branch>`
     reference: String,
+    /// Whether the first commit makes the branch.
+    create: bool,
     pub(crate) location: Location,
     cache: Kept,
     remotes: Arc<dyn Remotes>,
@@ -109,12 +111,18 @@ pub(crate) enum Advance {
 }
 
 impl Place {
-    pub(crate) fn new(repository: &str, reference: String, cache: Kept, remotes: Arc<dyn Remotes>) -> Self {
+    pub(crate) fn new(
+        repository: &str,
+        reference: String,
+        create: bool,
+        cache: Kept,
+        remotes: Arc<dyn Remotes>,
+    ) -> Self {
         let location =
             stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
         // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
         let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
-        Self { shown: without_userinfo(repository), reference, location, cache, remotes, known }
+        Self { shown: without_userinfo(repository), reference, create, location, cache, remotes, known }
     }
 
     /// The repository as it is named to people.
@@ -170,7 +178,25 @@ impl Place {
     }
 
     /// The repository with the head of the branch in it; no head before the first commit.
+    ///
+    /// # Errors
+    ///
+    /// Those of the repository, and [`RuntimeError::Rejected`] when the branch does not exist and is not to be made.
     pub(crate) fn head(&self) -> Result<(Opened, Option<Oid>), RuntimeError> {
+        let (repository, head) = self.found_head()?;
+        if head.is_none() && !self.create {
+            let message = format!(
+                "repository {} has no branch {}; create the branch, or set spec.gitops.createBranch: true",
+                self.shown,
+                self.branch()
+            );
+            let field = Some("spec.gitops.branch".to_owned());
+            return Err(RuntimeError::Rejected { message, field, by_definition: false });
+        }
+        Ok((repository, head))
+    }
+
+    fn found_head(&self) -> Result<(Opened, Option<Oid>), RuntimeError> {
         match &self.location {
             Location::Local(path) => {
                 let repository = self.local(path)?;

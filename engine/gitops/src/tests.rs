@@ -101,6 +101,8 @@ impl Bed {
             },
             branch: String::new(),
             directory: "dev".to_owned(),
+            create_branch: true,
+            validation: Validated::default(),
             proposing: None,
             cache: Folders::new(self.directory.path().to_owned()).take("caches", "one"),
             run: RunInfo {

@@ -19,15 +19,19 @@ struct Needed<'s> {
     key: Option<&'s str>,
 }
 
-/// What is known of the Secrets that a workspace names.
+/// What is known of the Secrets and the repository that a workspace names.
 #[derive(Clone, Debug)]
-pub(crate) enum Secrets {
-    /// They are there, or it names none.
+pub(crate) enum Referents {
+    /// They exist, or it names none.
     Found,
     /// The first that is not, or that lacks a key, in a sentence.
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
+    /// The repository, or its branch, does not exist or is refused: a reason, and a sentence.
+    Unusable(String, String),
+    /// Why the repository cannot be reached, in a sentence.
+    Unreachable(String),
     /// Nobody has looked yet.
     Unseen,
 }
@@ -46,7 +50,7 @@ pub(crate) struct Unread {
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Secrets, Unread> {
+pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
     for Needed { namespace, name, key } in needed(spec) {
         let unread = |why: &str, is_refused| {
@@ -57,23 +61,27 @@ pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: 
         let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
         let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
         let Some(keys) = found else {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} does not exist")));
+            return Ok(Referents::Missing(format!("secret {namespace}/{name} does not exist")));
         };
         if let Some(key) = key.filter(|key| !keys.contains_key(*key)) {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} has no key {key:?}")));
+            return Ok(Referents::Missing(format!("secret {namespace}/{name} has no key {key:?}")));
         }
     }
-    Ok(Secrets::Found)
+    Ok(Referents::Found)
 }
 
-/// Whether a workspace names any.
+/// Whether a workspace names any, or a repository.
 pub(crate) fn are_named(spec: &WorkspaceSpec) -> bool {
-    !needed(spec).is_empty()
+    spec.gitops.is_some() || !needed(spec).is_empty()
 }
 
 /// Whether two specs name the same.
 pub(super) fn are_same(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
-    needed(new) == needed(old)
+    let branch = |spec: &WorkspaceSpec| {
+        let gitops = spec.gitops.as_ref();
+        gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
+    };
+    needed(new) == needed(old) && branch(new) == branch(old)
 }
 
 fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {

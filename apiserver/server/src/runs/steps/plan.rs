@@ -17,7 +17,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{MESSAGE, awaited, deletion, import, merged};
+use super::{MESSAGE, awaited, deletion, import, merged, render};
+use crate::events::Kind;
 use crate::kinds::{check::set_condition, previewed};
 use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
 use crate::text::cut;
@@ -68,6 +69,7 @@ pub(super) async fn plan(
     let planned = PlanStatus { digest: response.digest, document, time, summary: summary(plan.summary()) };
     let resources = changing(&plan, execution.run.spec.operation);
     let generation = execution.run.metadata.generation;
+    let warnings = render::told(&response.warnings);
     execution
         .update(|status| {
             status.plan = Some(planned.clone());
@@ -77,8 +79,15 @@ pub(super) async fn plan(
                 status.merged_plans.clone_from(&verdict.plans);
                 set_condition(&mut status.conditions, reason::MERGED_PLAN_HOLDS, is_held, why, message, generation);
             }
+            if let Some(message) = warnings.as_deref() {
+                let of = reason::PLANNED_WITH_WARNINGS;
+                set_condition(&mut status.conditions, of, true, of, message, generation);
+            }
         })
         .await?;
+    if let Some(message) = warnings {
+        execution.services.recorder.record(&execution.run, Kind::Warning, reason::PLANNED_WITH_WARNINGS, message);
+    }
     if let Some(verdict) = &verdict {
         merged::tell(execution, verdict);
     }
