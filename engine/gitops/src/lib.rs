@@ -3,7 +3,7 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `place` has the repository, `bounded` reads it,
+//! an object gets and what is in it, `index` which file has it already, `file` edits that, `place` has the repository, `bounded` reads it,
 //! `history` tells which of its commits lead to which, `remote` talks to its server, `commit` writes, `premise` says whether what
 //! was planned on is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
 //!
@@ -17,8 +17,10 @@ mod bounded;
 mod commit;
 mod compliance;
 mod content;
+mod file;
 mod held;
 mod history;
+mod index;
 mod manifest;
 mod place;
 mod premise;
@@ -46,6 +48,8 @@ use stoa_runtime::{
 use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
+use crate::file::Document;
+use crate::index::{Folder, Index};
 use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::premise::Premise;
@@ -206,10 +210,11 @@ pub struct GitOpsRuntime {
     place: Arc<Place>,
     /// How changes are proposed, and the branch that they are proposed by.
     proposing: Option<(Proposing, Arc<Place>)>,
-    directory: String,
+    folder: Arc<Folder>,
     run: Arc<RunInfo>,
     validation: Validated,
-    gathered: Arc<Mutex<Gathered>>,
+    /// By the path of the file that an object has of its own.
+    gathered: Arc<Mutex<BTreeMap<String, Change>>>,
     /// What lets the repository be reached.
     turns: Turns,
 }
@@ -260,8 +265,9 @@ impl GitOpsRuntime {
         };
         let place = at(reference, config.create_branch);
         let run = Arc::new(config.run);
+        let folder = Arc::new(Folder::new(directory, run.owner.clone()));
         let (validation, gathered, turns) = (config.validation, Arc::default(), Turns::unlimited());
-        Ok(Self { place, proposing, directory, run, validation, gathered, turns })
+        Ok(Self { place, proposing, folder, run, validation, gathered, turns })
     }
 
     /// Reaches the repository within these limits, for the run and the organization of its owner.
@@ -292,11 +298,11 @@ impl GitOpsRuntime {
     }
 
     fn path(&self, object: &ObjectRef) -> String {
-        manifest::path(&self.directory, object)
+        manifest::path(&self.folder.directory, object)
     }
 
     fn former_path(&self, object: &ObjectRef) -> Option<String> {
-        manifest::former_path(&self.directory, object)
+        manifest::former_path(&self.folder.directory, object)
     }
 
     /// Runs what waits for disks and networks on a thread that may.
@@ -322,17 +328,59 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
     RuntimeError::Invalid { message: message.to_owned(), field: Some(field.to_owned()) }
 }
 
-/// What is asked about one file.
+/// What is asked about one object.
 enum Asked {
-    /// What it holds, or else what of this deployment's is where it was formerly.
-    File {
-        path: String,
+    /// What the repository has of it, or else what of this deployment's is where it was formerly.
+    Object {
+        object: ObjectRef,
+        /// The file that it has of its own.
+        own: String,
         former: Option<String>,
-        /// What is known of the object there when it is recorded and the file holds none any more.
+        /// What is known of it when it is recorded and its own file has no object any more.
         recorded: Option<Map<String, Value>>,
     },
     /// Nothing, since nobody knows its name yet.
     Unnamed,
+}
+
+impl Asked {
+    /// The file that has the object, or is to have it.
+    fn path<'a>(&'a self, index: &'a Index) -> Result<Option<&'a str>, RuntimeError> {
+        let Self::Object { object, own, former, .. } = self else { return Ok(None) };
+        Ok(Some(index.path(object, own, former.as_deref())?.unwrap_or(own)))
+    }
+
+    /// What these files have of it.
+    fn read(
+        &self,
+        index: &Index,
+        files: &BTreeMap<String, Option<Vec<u8>>>,
+        owner: &Owner,
+    ) -> Result<Live, RuntimeError> {
+        let Self::Object { object, own, former, recorded } = self else {
+            return Ok(Live::Unverified("its name is not known yet".to_owned()));
+        };
+        let path = self.path(index)?.unwrap_or(own);
+        let former = || {
+            let former = former.as_ref()?;
+            let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
+            found.filter(|live| owner.has(live))
+        };
+        // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
+        let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
+        let Some(content) = files.get(path) else {
+            return Ok(former().map_or(Live::Absent, Live::Present));
+        };
+        let Some(content) = content else { return spoilt(manifest::too_large(path)) };
+        match file::find(path, content, Some(object), path == own) {
+            Document::Object(_, live) => Ok(Live::Present(live)),
+            Document::Others => Ok(former().map_or(Live::Absent, Live::Present)),
+            Document::Spoilt => match manifest::parse(path, content) {
+                Ok(live) => Ok(Live::Present(live)),
+                Err(error) => spoilt(error),
+            },
+        }
+    }
 }
 
 #[async_trait]
@@ -343,7 +391,7 @@ impl Runtime for GitOpsRuntime {
 
     fn places(&self) -> BTreeMap<String, String> {
         let how = if self.proposing.is_some() { "by pull request" } else { "by commit" };
-        let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.directory);
+        let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.folder.directory);
         [(String::new(), place)].into()
     }
 
@@ -360,8 +408,13 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn validation(&self) -> Result<Validation, RuntimeError> {
-        let definitions = Vec::new();
-        Ok(Validation { level: self.validation.level, kubernetes: self.validation.kubernetes.clone(), definitions })
+        let Validated { level, kubernetes } = self.validation.clone();
+        let folder = Arc::clone(&self.folder);
+        let index = self.blocking(move |place| {
+            place.at_head(|repository, tree| tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree)))
+        });
+        let definitions = if level == Level::Off { Vec::new() } else { index.await?.definitions.clone() };
+        Ok(Validation { level, kubernetes, definitions })
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -374,38 +427,31 @@ impl Runtime for GitOpsRuntime {
                     (None, None) => return Asked::Unnamed,
                 };
                 ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| {
-                    let path = self.path(&object);
+                    let own = self.path(&object);
                     let prior = request.prior.filter(|prior| {
-                        ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == path)
+                        ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own)
                     });
                     let recorded = prior.map(|prior| named(&prior.attributes));
-                    Asked::File { path, former: self.former_path(&object), recorded }
+                    Asked::Object { former: self.former_path(&object), object, own, recorded }
                 })
             })
             .collect();
-        let run = Arc::clone(&self.run);
+        let (run, folder) = (Arc::clone(&self.run), Arc::clone(&self.folder));
         self.blocking(move |place| {
-            let paths = asked.iter().flat_map(|asked| match asked {
-                Asked::File { path, former, .. } => [Some(path.as_str()), former.as_deref()],
-                Asked::Unnamed => [None; 2],
-            });
-            let files = place.read(paths.flatten())?;
-            let parsed = |path: &String| {
-                let content = files.get(path)?.as_deref();
-                Some(content.map_or_else(|| Err(manifest::too_large(path)), |bytes| manifest::parse(path, bytes)))
-            };
-            let read = asked.iter().map(|asked| match asked {
-                Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
-                Asked::File { path, former, recorded } => {
-                    let is_ours = |live: &Map<String, Value>| run.owner.has(live);
-                    let former = || former.as_ref().and_then(parsed)?.ok().filter(is_ours).map(Ok);
-                    // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
-                    let spoilt = |error| recorded.clone().ok_or(error);
-                    let found = parsed(path).or_else(former);
-                    found.map_or(Ok(Live::Absent), |found| found.or_else(spoilt).map(Live::Present))
-                }
-            });
-            Ok(read.collect())
+            let (index, files) = place.at_head(|repository, tree| {
+                let Some(tree) = tree else { return Ok((Arc::default(), BTreeMap::new())) };
+                let index = folder.index(repository, tree)?;
+                let paths = asked.iter().flat_map(|asked| {
+                    let former = match asked {
+                        Asked::Object { former, .. } => former.as_deref(),
+                        Asked::Unnamed => None,
+                    };
+                    [asked.path(&index).ok().flatten(), former]
+                });
+                let files = place::files(repository, tree, paths.flatten())?;
+                Ok((index, files))
+            })?;
+            Ok(asked.iter().map(|asked| asked.read(&index, &files, &run.owner)).collect())
         })
         .await
     }
@@ -435,7 +481,7 @@ impl Runtime for GitOpsRuntime {
     /// As far as the files of the workspace's folder say: nobody asks the clusters.
     async fn held(&self, _: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
         let (run, contents) = (Arc::clone(&self.run), contents.clone());
-        let directory = self.directory.clone();
+        let directory = self.folder.directory.clone();
         self.blocking(move |place| held::at_head(place, &directory, &run.owner, &contents)).await
     }
 
@@ -456,7 +502,8 @@ impl Runtime for GitOpsRuntime {
         let content = Content::of(&desired, &object, ignored)?;
         let from = taken_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
-        self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from, premise }));
+        let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
+        self.gather(self.path(&reference), Change::Write(write));
         if let Some(former) = former {
             self.gather(former, Change::Leave);
         }
@@ -488,7 +535,8 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
-        let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes = Gathered { folder: Arc::clone(&self.folder), changes };
         if let Some((proposing, branch)) = &self.proposing {
             return proposal::propose(self, proposing, Arc::clone(branch), changes, grant).await;
         }

@@ -47,11 +47,6 @@ pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
     path_in(directory, if object.lacks_namespace() { DEFAULT } else { CLUSTER }, object)
 }
 
-/// The workspace's folder, of the path of an object in it.
-pub(crate) fn directory(path: &str) -> &str {
-    path.rsplitn(3, '/').nth(2).unwrap_or_default()
-}
-
 /// Where an object was in the days when there was no `_default`, if that is elsewhere.
 pub(crate) fn former_path(directory: &str, object: &ObjectRef) -> Option<String> {
     object.lacks_namespace().then(|| path_in(directory, CLUSTER, object))
