@@ -8,6 +8,7 @@ mod cluster;
 mod compaction;
 mod controllers;
 mod delegated;
+mod destroyed;
 mod events;
 mod git;
 mod kinds;

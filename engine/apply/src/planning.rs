@@ -9,9 +9,9 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
-    Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
-    given_up, going, namespaced,
+    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, definitions, given_up, going, namespaced,
     object::is_secret,
     planner::{self, Outline, Sketch},
     problem::reason,
@@ -33,6 +33,9 @@ const PREVIEWS: usize = 16;
 
 /// How many warnings of a runtime are told.
 const NOTED: usize = 20;
+
+/// How many changes that may lift a rejection are named.
+const NAMED: usize = 5;
 
 /// A plan as it is shown and kept.
 #[derive(Clone, Debug)]
@@ -104,7 +107,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let state = &*state;
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
+    let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
     let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
@@ -176,9 +180,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     custom.take_back(&mut previews);
     // What the infrastructure says of a resource is told in its words alone.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
-    let is_refused = |problem: &Problem| {
-        runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id))
-    };
+    let is_refused =
+        |problem: &Problem| runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
     problems.extend(checked.problems.into_iter().filter(|problem| !is_refused(problem)));
     problems.extend(exposed);
     problems.sort();
@@ -211,6 +214,20 @@ async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
         return Ok(Validation::default());
     }
     runtime.validation().await.map_err(PlanError::Runtime)
+}
+
+/// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the
+/// infrastructure, where it makes a difference.
+async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
+    let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
+    let clusters = runtime.clusters().clone().with_scopes(scopes.clone());
+    let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
+    if unknown.is_empty() {
+        return Ok(clusters);
+    }
+    scopes.extend(runtime.cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
+    Ok(clusters.with_scopes(scopes))
 }
 
 impl From<Undecided> for PlanError {
@@ -449,6 +466,7 @@ async fn preview(
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
+    let mut lifting = None;
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -469,6 +487,21 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
+        if let RuntimeError::Rejected { message, .. } = &error
+            && !looked.refresh
+        {
+            let lifting = lifting.get_or_insert_with(|| {
+                let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
+                Lifting::of(sketch.actions.values(), wanted, |id| prior.get(id).copied(), looked.clusters)
+            });
+            let by = lifting.by(&desired[&id], message, looked.clusters);
+            if !by.is_empty() {
+                let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+                let why = format!("rejected for now, which {named} may lift: {}", sensitive.redact(message));
+                previews.insert(id, Preview::Lifted(why, by));
+                continue;
+            }
+        }
         let problem = problem(&id, &error, &sensitive);
         if looked.refresh && is_refusal(&error) {
             previews.insert(id, Preview::Refused(problem.message));

@@ -83,6 +83,9 @@ async fn check(
                         if heard != Some(health) {
                             observer.health(id, health, &message).await;
                         }
+                        if runtime.has_finished(&ready.desired.id) {
+                            observer.finished(id).await;
+                        }
                         return None;
                     }
                     Ok(Err(error)) => problem(id, &error, &ready.sensitive),

@@ -54,7 +54,11 @@ pub(crate) fn in_tree(
 }
 
 /// The folder at a path, if there is one.
-pub(crate) fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result<Option<Tree<'r>>, git2::Error> {
+pub(crate) fn folder<'r>(
+    repository: &'r Repository,
+    tree: &Tree<'r>,
+    path: &str,
+) -> Result<Option<Tree<'r>>, git2::Error> {
     if path.is_empty() {
         return Ok(Some(tree.clone()));
     }

@@ -428,9 +428,9 @@ impl Runtime for GitOpsRuntime {
                 };
                 ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| {
                     let own = self.path(&object);
-                    let prior = request.prior.filter(|prior| {
-                        ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own)
-                    });
+                    let prior = request
+                        .prior
+                        .filter(|prior| ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own));
                     let recorded = prior.map(|prior| named(&prior.attributes));
                     Asked::Object { former: self.former_path(&object), object, own, recorded }
                 })

@@ -149,16 +149,25 @@ impl Cluster {
         let dry_run = if options.dry_run { "&dryRun=All" } else { "" };
         let query =
             format!("{path}?fieldManager={FIELD_MANAGER}&force={}&fieldValidation=Strict{dry_run}", options.force);
-        let body = serde_json::to_vec(object).expect("a JSON map can be written");
+        let body = body::of_apply(object);
         // A PATCH of this type can be repeated: the second finds what the first made.
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
     }
 
     /// Changes an object by a JSON patch, and returns it as it is afterwards.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        let query = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await
+    }
+
+    /// The object as a JSON patch would leave it. Changes nothing.
+    pub(crate) async fn dry_run_patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
+        let query = format!("{path}?fieldManager={FIELD_MANAGER}&dryRun=All");
+        self.send_patch(&query, patch).await
+    }
+
+    async fn send_patch(&self, query: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
         let body = serde_json::to_vec(patch).expect("JSON can be written");
-        decode(&self.call(Method::PATCH, &query, Some(("application/json-patch+json", body))).await?)
+        decode(&self.call(Method::PATCH, query, Some(("application/json-patch+json", body))).await?)
     }
 
     /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing

@@ -101,8 +101,12 @@ impl Failure {
         self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
     }
 
-    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field.
+    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field. What
+    /// is wrong with the status is none of the manifest's, and a new object does not mend it.
     pub(crate) fn may_be_immutable(&self) -> bool {
+        if self.causes().iter().any(is_of_status) {
+            return false;
+        }
         let is_of_field = |cause: &StatusCause| {
             matches!(cause.reason.as_str(), "FieldValueInvalid" | "FieldValueForbidden") && !cause.field.is_empty()
         };
@@ -127,6 +131,22 @@ impl Failure {
         ];
         let is_immutable = |cause: &StatusCause| SAID.iter().any(|said| cause.message.contains(said));
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
+    }
+
+    /// The server, or its admission, takes the object as it would be for wrong: another object may be right.
+    pub(crate) fn is_about_the_object(&self) -> bool {
+        matches!(self.code, 400 | 403 | 422)
+    }
+
+    /// What to do about it, where the server does not say.
+    fn advice(&self) -> Option<&'static str> {
+        let is_stored = |cause: &StatusCause| cause.field.starts_with("status.storedVersions");
+        let has_stored = self.causes().iter().any(is_stored);
+        has_stored.then_some(
+            "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
+             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
+             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out",
+        )
     }
 
     /// An object of that name is there already.
@@ -172,6 +192,11 @@ impl Failure {
     fn is_unconvertible(&self) -> bool {
         self.status.message.starts_with("failed to convert new object")
     }
+}
+
+/// Whether a field of the status is wrong.
+fn is_of_status(cause: &StatusCause) -> bool {
+    cause.field == "status" || cause.field.starts_with("status.")
 }
 
 /// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
@@ -242,7 +267,7 @@ impl CallError {
                     }
                     _ => RuntimeError::Rejected {
                         field: failure.first_field(),
-                        message,
+                        message: failure.advice().map_or(message.clone(), |advice| format!("{message}; {advice}")),
                         by_definition: failure.is_by_definition(),
                     },
                 }
@@ -309,6 +334,23 @@ mod tests {
             matches!(&err, RuntimeError::Rejected { field: Some(f), message, .. } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn stored_version_is_refused_with_what_to_do_and_nothing_is_replaced() {
+        let message = "CustomResourceDefinition \"wells.stored.example.com\" is invalid: status.storedVersions[0]: Invalid \
+                       value: \"v1alpha1\": missing from spec.versions";
+        let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "Invalid value", "field": field});
+        let failure = |field: &str| {
+            let status = json!({"kind": "Status", "message": message, "details": {"causes": [cause(field)]}});
+            Failure::new(422, None, status.to_string().as_bytes())
+        };
+        let refused = failure("status.storedVersions[0]");
+        assert!(!refused.may_be_immutable() && !failure("status.phase").may_be_immutable());
+        assert!(failure("spec.statusField").may_be_immutable());
+        let told = CallError::Status(refused).into_runtime("main", &Sensitive::default()).to_string();
+        assert!(told.starts_with(&format!("{message}; ")) && told.contains("status.storedVersions ("), "{told}");
+        assert!(!told.contains("recreate"), "{told}");
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! Waits for the health of an object, by following it.
+//!
+//! A Job that Kubernetes deletes after it has finished is followed to its end, since nobody can see later that it finished: for
+//! a minute ([`TO_THE_END`]), or for as long as its resource says that it may take.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
+use stoa_engine::timeout::timeout;
 use stoa_engine::{Problem, Resource, Sensitive};
 use stoa_runtime::{Health, HealthReport, RuntimeError};
+use tokio::time::Instant;
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
@@ -16,6 +22,9 @@ use crate::kstatus;
 use crate::policy::HealthPolicy;
 use crate::target::Target;
 use crate::watch::Followed;
+
+/// How long a Job that runs is followed to its end, where its resource does not say how long it may take.
+const TO_THE_END: Duration = Duration::from_secs(60);
 
 pub(crate) async fn wait_healthy(
     runtime: &KubernetesRuntime,
@@ -55,14 +64,40 @@ pub(crate) async fn wait_healthy(
     }
     let mut followed = Followed::new(cluster, &target, &api, first);
     let mut last = None;
+    // Until when a Job that runs is followed to its end.
+    let mut until: Option<Instant> = None;
     loop {
-        let (health, message) = match followed.next().await.map_err(explain)? {
+        let next = match until {
+            Some(until) => match tokio::time::timeout_at(until, followed.next()).await {
+                Ok(next) => next,
+                Err(_) => {
+                    report(Health::Current, "it runs, and was not seen to finish");
+                    return Ok(Health::Current);
+                }
+            },
+            None => followed.next().await,
+        };
+        let state = next.map_err(explain)?;
+        let (mut health, mut message) = match &state {
             Some(object) => match policy {
-                Some(policy) => policy.health(&target.gvk, &object).await,
-                None => kstatus::health(&target.gvk, &object),
+                Some(policy) => policy.health(&target.gvk, object).await,
+                None => kstatus::health(&target.gvk, object),
             },
             None => (Health::Failed, "it was deleted meanwhile".to_owned()),
         };
+        match &state {
+            Some(job) if kstatus::ends_by_itself(&target.gvk, job) && kstatus::has_finished(job) => {
+                runtime.note_finished(&desired.id);
+            }
+            Some(job)
+                if policy.is_none() && health == Health::Current && kstatus::runs_to_its_end(&target.gvk, job) =>
+            {
+                (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
+                let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
+                until = until.or((!is_said).then(|| Instant::now() + TO_THE_END));
+            }
+            Some(_) | None => {}
+        }
         if last.as_ref() != Some(&(health, message.clone())) {
             report(health, &message);
             last = Some((health, message));
@@ -128,6 +163,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use stoa_runtime::Runtime as _;
+
     use crate::connections::Connection;
     use crate::testing::widget;
 
@@ -180,5 +217,75 @@ mod tests {
         assert!(is_current_at_once(&target, None) && is_current_at_once(&target, object.as_object()));
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         assert!(!is_current_at_once(&target, object.as_object()));
+    }
+    #[tokio::test]
+    async fn job_that_was_deleted_because_it_finished_is_current() {
+        let job = |version: &str, conditions: Value, rest: Value| {
+            let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": version},
+                "spec": {"ttlSecondsAfterFinished": 0}, "status": {"startTime": "x", "conditions": conditions}});
+            job["metadata"].as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            job
+        };
+        let check = async |ended: Value| {
+            let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+            let events = [
+                json!({"type": "MODIFIED", "object": job("2", json!([]), json!({}))}),
+                json!({"type": "MODIFIED", "object": job("3", ended.clone(), json!({}))}),
+                json!({"type": "DELETED", "object": job("4", ended, going)}),
+            ];
+            // Whoever waits hears of the last of them alone.
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                if is_watch {
+                    let query = request.uri().query().unwrap();
+                    assert!(query.contains("resourceVersion=1&") && query.contains("metadata.name%3Da"), "{query}");
+                }
+                let body = if is_watch { lines.clone() } else { resources.to_string() };
+                let response = Response::builder().status(200).body(Full::new(Bytes::from(body))).unwrap();
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let connection = Connection::new("https://example.com".to_owned(), Client::new(service, "default"));
+            let cluster = Arc::new(Cluster::new("main".to_owned(), connection));
+            let runtime = KubernetesRuntime::of(vec![cluster], stoa_engine::Owner::default());
+            let applied = job("1", json!([]), json!({})).as_object().unwrap().clone();
+            let desired = Resource { attributes: applied.clone(), ..widget("shop", "a") };
+            runtime.remember(&desired.id, &applied);
+            let health = wait_healthy(&runtime, &desired, &|_, _| {}).await.unwrap();
+            (health, runtime.has_finished(&desired.id))
+        };
+        assert_eq!(check(json!([{"type": "Complete", "status": "True"}])).await, (Health::Current, true));
+        assert_eq!(check(json!([{"type": "Failed", "status": "True"}])).await, (Health::Failed, false));
+        assert_eq!(check(json!([])).await, (Health::Failed, false), "somebody deleted it");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn job_that_runs_is_followed_to_its_end_for_a_minute() {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+            "spec": {"ttlSecondsAfterFinished": 600}, "status": {"startTime": "x", "active": 1}});
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                return std::future::pending().await;
+            }
+            let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+            let body = Full::new(Bytes::from(resources.to_string()));
+            Ok::<_, Infallible>(Response::builder().status(200).body(body).unwrap())
+        });
+        let connection = Connection::new("https://example.com".to_owned(), Client::new(service, "default"));
+        let cluster = Arc::new(Cluster::new("main".to_owned(), connection));
+        let runtime = KubernetesRuntime::of(vec![cluster], stoa_engine::Owner::default());
+        let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
+        let begun = Instant::now();
+        let wait = async |desired: &Resource| {
+            runtime.remember(&desired.id, &desired.attributes);
+            tokio::time::timeout(Duration::from_secs(300), wait_healthy(&runtime, desired, &|_, _| {})).await
+        };
+        assert_eq!(wait(&desired).await.unwrap().unwrap(), Health::Current);
+        assert_eq!((begun.elapsed(), runtime.has_finished(&desired.id)), (TO_THE_END, false));
+        // It may take longer where its resource says so.
+        let extensions = Map::from_iter([("stoa.dev/timeout".to_owned(), "10m".into())]);
+        wait(&Resource { extensions, ..desired }).await.unwrap_err();
     }
 }

@@ -314,6 +314,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Ok(Schemas::new())
     }
 
+    /// The kinds of these resources, as groups and kinds, whose objects are in no namespace as the infrastructure says. The
+    /// engine asks where two resources are one object if that is so.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached. A kind that is not there is not among them.
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let _ = desired;
+        Ok(Vec::new())
+    }
+
     /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
     /// and may be called again.
     ///
@@ -378,6 +389,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
+
+    /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        let _ = id;
+        false
+    }
 
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
     /// is called for the same run. Called also when some resources failed, but then not of a

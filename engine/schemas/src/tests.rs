@@ -158,8 +158,11 @@ fn metadata_and_size_of_custom_objects_are_checked() {
     let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "A", "lables": {}},
         "spec": "x".repeat(2 << 20)});
     let found = found(object).join("\n");
-    for expected in ["Invalid metadata.lables: its kind has no field of this name; did you mean labels?", "metadata.name", "1.5 MiB"]
-    {
+    for expected in [
+        "Invalid metadata.lables: its kind has no field of this name; did you mean labels?",
+        "metadata.name",
+        "1.5 MiB",
+    ] {
         assert!(found.contains(expected), "{found}");
     }
 }
@@ -170,8 +173,7 @@ fn fields_that_are_not_known_yet_are_passed_over() {
         "spec": {"ports": [{"port": "${a.port}"}]}});
     let unknown = FieldPath::of_keys(["spec", "ports"]).index(0).key("port");
     let catalogue = Catalogue::of("1.36").unwrap();
-    let check = |unknown: &[FieldPath]| {
-        catalogue.check(object.as_object().unwrap(), &unknown.iter().cloned().collect()).len()
-    };
+    let check =
+        |unknown: &[FieldPath]| catalogue.check(object.as_object().unwrap(), &unknown.iter().cloned().collect()).len();
     assert_eq!((check(&[]), check(&[unknown])), (1, 0));
 }

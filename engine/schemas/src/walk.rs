@@ -196,8 +196,7 @@ fn is_quantity(text: &str) -> bool {
         let exponent = suffix.strip_prefix(['e', 'E']).map(|it| it.strip_prefix(['+', '-']).unwrap_or(it));
         exponent.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    const SUFFIXES: [&str; 16] =
-        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const SUFFIXES: [&str; 16] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     is_number && (SUFFIXES.contains(&suffix) || is_exponent())
 }
 

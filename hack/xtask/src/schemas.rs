@@ -115,7 +115,9 @@ fn type_of(schema: &Value, all: &Map<String, Value>) -> String {
     let within = |key: &str| type_of(&schema[key], all);
     match (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str().unwrap_or_default()) {
         ("array", _) => format!("[]{}", within("items")),
-        ("object", _) if schema["additionalProperties"].is_object() => format!("{{}}{}", within("additionalProperties")),
+        ("object", _) if schema["additionalProperties"].is_object() => {
+            format!("{{}}{}", within("additionalProperties"))
+        }
         ("string", "byte") => "bytes".to_owned(),
         ("string", _) => "string".to_owned(),
         ("integer", "int32") => "int32".to_owned(),

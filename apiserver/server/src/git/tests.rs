@@ -1,5 +1,6 @@
 //! The real strategies and controllers over a log in memory, the real `git` on the other side.
 
+mod destroyed;
 mod fence;
 mod fixture;
 mod moved;

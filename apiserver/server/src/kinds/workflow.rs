@@ -31,7 +31,7 @@ use stoa_types::{
 use super::{
     check, lookup,
     lookup::Lookup,
-    run::{identity, refusal, target_workspace},
+    run::{identity, refusals, target_workspace},
     stack::live_workspaces,
 };
 
@@ -293,17 +293,16 @@ async fn admit_step(
         targets.push((format!("{path}.workspaces"), String::new()));
     }
     for (at, workspace) in targets {
-        let Some(mut error) = refusal(lookup, context, &run_of(workflow, run, &workspace, None)).await? else {
-            continue;
-        };
-        let is_of_step = !run.stack.is_empty();
-        error.field = match error.field.as_str() {
-            "spec.stack" if !is_of_step => error.field,
-            "spec.workspace" => at,
-            field => field.replacen("spec", path, 1),
-        };
-        if !errors.contains(&error) {
-            errors.push(error);
+        for mut error in refusals(lookup, context, &run_of(workflow, run, &workspace, None)).await? {
+            let is_of_step = !run.stack.is_empty();
+            error.field = match error.field.as_str() {
+                "spec.stack" if !is_of_step => error.field,
+                "spec.workspace" => at.clone(),
+                field => field.replacen("spec", path, 1),
+            };
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
         }
     }
     Ok(())

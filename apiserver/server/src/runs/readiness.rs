@@ -9,6 +9,7 @@ use stoa_types::{
     reason,
 };
 
+use super::target::path_below;
 use crate::kinds::{check::set_condition, lookup::Lookup};
 
 /// Brings a stack's status to what there is: the commit that it would be deployed from, and whether it is ready. What it
@@ -50,6 +51,50 @@ pub(crate) fn source_of(lookup: &Lookup, namespace: &str, project: &str) -> Opti
     Some(project.spec.source.name)
 }
 
+/// The commit that a source's ref pointed to at the last look.
+pub(crate) fn latest(lookup: &Lookup, namespace: &str, source: &str) -> Option<String> {
+    let source: OfSource = lookup.cached_part::<Source, _>(namespace, source)?;
+    source.status?.observed_commit
+}
+
+/// The source of a stack and its path there, as the watch cache has them; nothing where its project does not exist.
+pub(crate) fn folder(lookup: &Lookup, stack: &Stack) -> Option<(String, String)> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
+    Some((project.spec.source.name, path_below(stack, &project.spec.path)))
+}
+
+/// What keeps every run of a stack from succeeding, as far as the watch cache has it: references that do not exist, and a
+/// folder that the source lacks. The reason is that of the first.
+fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let (mut missing, folder) = (Vec::new(), folder(lookup, stack));
+    match &folder {
+        None => missing.push(format!("project {:?} does not exist", stack.spec.project)),
+        Some((source, _)) if !lookup.is_cached::<Source>(&namespace, source) => {
+            missing.push(format!("source {source:?} does not exist"));
+        }
+        Some(_) => {}
+    }
+    let workspaces = stack.spec.workspaces.iter().filter(|name| !lookup.is_cached::<Workspace>("", name));
+    missing.extend(workspaces.map(|name| format!("workspace {name:?} does not exist")));
+    let why = if missing.is_empty() { reason::PATH_NOT_FOUND } else { reason::REFERENCE_NOT_FOUND };
+    let status = stack.status.as_ref();
+    if let Some(((source, path), lacked)) = folder.zip(status.and_then(|status| status.missing_folder.as_ref()))
+        // Of a commit that is not the one to deploy nothing is known any more.
+        && lacked.path == path
+        && status.and_then(|status| status.observed_commit.as_ref()) == Some(&lacked.commit)
+    {
+        missing.push(no_folder(&source, &path, &lacked.commit));
+    }
+    (!missing.is_empty()).then(|| (why, missing.join("; ")))
+}
+
+/// A sentence about a folder that a source lacks.
+pub(crate) fn no_folder(source: &str, path: &str, commit: &str) -> String {
+    format!("source {source:?} has no folder or file {path:?} at commit {}", short(commit))
+}
+
 #[derive(Deserialize)]
 struct OfProject {
     spec: OfProjectSpec,
@@ -59,6 +104,8 @@ struct OfProject {
 #[derive(Deserialize, PartialEq)]
 pub(crate) struct OfProjectSpec {
     pub(crate) source: LocalReference,
+    #[serde(default)]
+    path: String,
 }
 
 /// What of a source says where it is.
@@ -79,13 +126,13 @@ pub(crate) struct OfSourceStatus {
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
 /// success, and what it ended with.
 pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
-    let missing = stack.spec.workspaces.iter().find(|name| !lookup.is_cached::<Workspace>("", name)).cloned();
+    let obstacle = obstacle(lookup, stack);
     let (generation, namespace) = (stack.metadata.generation, stack.namespace().unwrap_or_default());
     let wanted = &stack.spec.workspaces;
     let status = stack.status.get_or_insert_default();
     let observed = status.observed_commit.as_deref();
     let counting: Vec<&Deployment> = status.deployments.iter().filter(|of| counts(lookup, wanted, of)).collect();
-    let (ready, why, mut message) = readiness(&counting, observed, missing.as_deref(), ended);
+    let (ready, why, mut message) = readiness(&counting, observed, obstacle, ended);
     let mut why = why.to_owned();
     if let Some(failed) = unsuccessful(&counting).filter(|_| matches!(&*why, reason::RUN_FAILED | reason::RUN_CANCELED))
     {
@@ -169,11 +216,11 @@ fn unsuccessful<'a>(deployments: &[&'a Deployment]) -> Option<&'a Deployment> {
 fn readiness(
     deployments: &[&Deployment],
     observed: Option<&str>,
-    missing: Option<&str>,
+    obstacle: Option<(&'static str, String)>,
     ended: Option<(&str, &str)>,
 ) -> (bool, &'static str, String) {
-    if let Some(workspace) = missing {
-        return (false, reason::REFERENCE_NOT_FOUND, format!("workspace {workspace:?} does not exist"));
+    if let Some((why, message)) = obstacle {
+        return (false, why, message);
     }
     if let Some(failed) = unsuccessful(deployments) {
         let run = failed.last_run.as_deref().unwrap_or("");
@@ -222,6 +269,7 @@ fn short(commit: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_types::common::MissingFolder;
 
     use super::*;
     use crate::{controllers::runs::tests::World, runs::runner};
@@ -240,9 +288,10 @@ mod tests {
 
     #[test]
     fn condition_says_what_is_deployed_and_what_is_not() {
-        let check = |deployments: &[Deployment], observed, missing, ended| {
+        let check = |deployments: &[Deployment], observed, obstacle: Option<&str>, ended| {
             let deployments: Vec<&Deployment> = deployments.iter().collect();
-            let (ready, why, message) = readiness(&deployments, observed, missing, ended);
+            let obstacle = obstacle.map(|message| (reason::REFERENCE_NOT_FOUND, message.to_owned()));
+            let (ready, why, message) = readiness(&deployments, observed, obstacle, ended);
             (ready, why.to_owned() + ": " + &message)
         };
         let done = [deployment(RunPhase::Succeeded, 2)];
@@ -253,7 +302,7 @@ mod tests {
             format!("{expected}; the source was at commit abcdefab at the last look, and 01234567 is deployed");
         assert_eq!(check(&done, Some("abcdefabcd"), None, None), (true, expected));
         let expected = "ReferenceNotFound: workspace \"prod\" does not exist";
-        assert_eq!(check(&done, None, Some("prod"), None), (false, expected.to_owned()));
+        assert_eq!(check(&done, None, Some("workspace \"prod\" does not exist"), None), (false, expected.to_owned()));
         let gone = [deployment(RunPhase::Succeeded, 0)];
         assert_eq!(check(&gone, None, None, None), (false, "NotDeployed: nothing is deployed".to_owned()));
         let going = [deployment(RunPhase::Applying, 2)];
@@ -269,6 +318,37 @@ mod tests {
         let expected = "RunFailed: run web-1 in workspace dev did not succeed";
         assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));
         assert_eq!(check(&failed, None, None, Some(("web-1", "no"))), (false, format!("{expected}: no")));
+    }
+
+    #[tokio::test]
+    async fn ready_names_all_that_is_missing() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let lookup = &world.services.lookup;
+        let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let ready = |stack: &mut Stack| {
+            observe(lookup, stack);
+            let conditions = &stack.status.as_ref().unwrap().conditions;
+            let ready = conditions.iter().find(|condition| condition.type_ == reason::READY).unwrap();
+            format!("{}: {}", ready.reason, ready.message)
+        };
+        assert_eq!(ready(&mut stack), "NotDeployed: nothing is deployed");
+        let commit = "a".repeat(40);
+        stack.spec.desired_version.clone_from(&commit);
+        let lacked = MissingFolder { path: "web".to_owned(), commit: commit.clone() };
+        stack.status.get_or_insert_default().missing_folder = Some(lacked);
+        let no_folder = "source \"config\" has no folder or file \"web\" at commit aaaaaaaa";
+        assert_eq!(ready(&mut stack), format!("PathNotFound: {no_folder}"));
+        stack.spec.workspaces = vec!["one".to_owned(), "two".to_owned()];
+        let workspaces = "workspace \"one\" does not exist; workspace \"two\" does not exist";
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}; {no_folder}"));
+        // Of another commit nothing is known yet.
+        stack.spec.desired_version = "b".repeat(40);
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}"));
+        world.lose("/registry/config.stoa.dev/sources/shop/config").await;
+        assert!(world.registry.api::<Source>().get_opt("shop", "config").await.unwrap().is_none());
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: source \"config\" does not exist; {workspaces}"));
+        stack.spec.project = "gone".to_owned();
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: project \"gone\" does not exist; {workspaces}"));
     }
 
     #[tokio::test]

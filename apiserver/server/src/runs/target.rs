@@ -272,10 +272,15 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
 
 /// A stack's path in its source.
 pub(crate) fn path(stack: &Stack, project: &Project) -> String {
+    path_below(stack, &project.spec.path)
+}
+
+/// The same, by the path of its project.
+pub(crate) fn path_below(stack: &Stack, project: &str) -> String {
     if !stack.spec.path.is_empty() {
         return stack.spec.path.clone();
     }
-    let base = project.spec.path.trim_end_matches('/');
+    let base = project.trim_end_matches('/');
     if base.is_empty() { stack.spec.stack_name.clone() } else { format!("{base}/{}", stack.spec.stack_name) }
 }
 

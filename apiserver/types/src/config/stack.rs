@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{ChangedBy, Condition, DeletionPolicy, DurationString, Subject, conditions_schema},
+    common::{
+        ChangedBy, Condition, DeletionPolicy, DurationString, MissingFolder, Subject, conditions_schema,
+        deletion_policy_schema,
+    },
     delivery::RunPhase,
 };
 
@@ -63,9 +66,13 @@ pub struct StackSpec {
     /// Whether every plan of this stack must be approved before it is applied.
     #[serde(default)]
     pub require_approval: bool,
-    /// What happens to live infrastructure when the stack is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// What happens to live infrastructure when the stack is deleted, or its project or organization: Refuse (the deletion
+    /// is refused), Destroy or Orphan (it stays and Stoa forgets it). This one wins over that of the project, and that of the
+    /// project over that of the organization. Left out, it is that of the project, or else that of the organization, or
+    /// else Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "deletion_policy_schema")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 fn default_desired_version() -> String {
@@ -130,6 +137,9 @@ pub struct StackStatus {
     /// What was started by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerStatus>,
+    /// The folder that the source lacks, and the commit that lacks it; absent where the source has it, or was not asked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_folder: Option<MissingFolder>,
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,

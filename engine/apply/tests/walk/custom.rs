@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stoa_engine::Spec;
 use stoa_engine::problem::reason;
-use stoa_runtime::{Level, RuntimeError, Validation};
 use stoa_runtime::fake::Operation;
+use stoa_runtime::{Level, RuntimeError, Validation};
 
 use crate::support::{Stack, config_map, id, spec};
 

@@ -19,7 +19,10 @@ fn object(id: &str, attributes: Value) -> Value {
 }
 
 fn widget(api_version: &str, size: Value) -> Value {
-    object("w", json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "size": size}))
+    object(
+        "w",
+        json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "size": size}),
+    )
 }
 
 fn definition() -> Value {
@@ -34,12 +37,21 @@ fn definition() -> Value {
 async fn strict_plan_is_refused_with_all_problems_at_once() {
     let stack = Stack::default();
     let wanted = spec(vec![
-        object("svc", json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"ports": [{"port": 70000}], "selectors": {}}})),
-        object("ing", json!({"apiVersion": "extensions/v1beta1", "kind": "Ingress",
-            "metadata": {"name": "web", "namespace": "shop"}})),
-        object("dep", json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"selector": {}}})),
+        object(
+            "svc",
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"port": 70000}], "selectors": {}}}),
+        ),
+        object(
+            "ing",
+            json!({"apiVersion": "extensions/v1beta1", "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop"}}),
+        ),
+        object(
+            "dep",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"selector": {}}}),
+        ),
     ]);
     let problems = stack.refusal(runtime(&stack, Level::Strict, &[]), &wanted).await;
     let found: Vec<(&str, String)> = problems.iter().map(|it| (it.reason.as_str(), it.to_string())).collect();
@@ -102,15 +114,25 @@ async fn block_and_values_of_sops_are_no_fields_of_an_object() {
     let wanted = |sops: Value| {
         let spec_of = json!({"ports": [{"port": encrypted}]});
         spec(vec![
-            object("svc", json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec_of,
-                "sops": sops})),
-            object("w", json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
-                "size": encrypted, "sops": sops})),
+            object(
+                "svc",
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec_of,
+                "sops": sops}),
+            ),
+            object(
+                "w",
+                json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+                "size": encrypted, "sops": sops}),
+            ),
         ])
     };
     let sops = json!({"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0", "age": []});
     let strict = || runtime(&stack, Level::Strict, &[definition()]);
     let planned = stack.planned(Arc::new(strict()), &wanted(sops), false).await.unwrap();
     assert_eq!(planned.notes, [""; 0]);
-    assert_eq!(stack.refusal(strict(), &wanted(json!({}))).await.len(), 4, "a block without a checksum is none of SOPS");
+    assert_eq!(
+        stack.refusal(strict(), &wanted(json!({}))).await.len(),
+        4,
+        "a block without a checksum is none of SOPS"
+    );
 }

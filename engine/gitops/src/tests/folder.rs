@@ -93,8 +93,12 @@ async fn comments_of_an_objects_own_file_stay() {
 async fn object_that_two_files_have_is_refused() {
     let bed = Bed::local();
     bed.push_by_somebody_else("dev/one.yaml", MAPS);
-    bed.push_by_somebody_else("dev/two.json", &json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "a", "namespace": "shop"}}).to_string());
+    bed.push_by_somebody_else(
+        "dev/two.json",
+        &json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "shop"}})
+        .to_string(),
+    );
     let runtime = bed.run("u-1");
     let expected = "dev/one.yaml and dev/two.json both have ConfigMap a; keep one of them, or set spec.gitops.directory to \
                     the folder that is deployed";
@@ -131,7 +135,8 @@ async fn definitions_in_the_folder_are_what_custom_resources_are_validated_by() 
         validation.definitions.iter().map(|it| it["metadata"]["name"].clone()).collect()
     };
     assert_eq!(names(&bed.run("u-1")).await, [json!(null); 0], "there is no branch yet");
-    let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
+    let definition =
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
     bed.push_by_somebody_else("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
     bed.push_by_somebody_else("other/all.yaml", definition);
     assert_eq!(names(&bed.run("u-2")).await, [json!("widgets.example.com")]);

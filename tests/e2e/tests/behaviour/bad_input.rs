@@ -172,16 +172,8 @@ fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
     let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
     assert_eq!(condition(&run, "Failed")["reason"], "SourceNotFound", "{run:#}");
 
-    kubectl.run(&["delete", "source", "config", "--namespace", name]);
-    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
-    let failed = condition(&run, "Failed");
-    assert_eq!(failed["reason"], "ReferenceNotFound", "{run:#}");
-    message_names(failed["message"].as_str().unwrap(), &["source \"config\" does not exist"]);
-    let message = kubectl.watch(name, &format!("project/{name}"), PATIENCE, |project| {
-        let ready = condition(project, "Ready");
-        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
-    });
-    message_names(&message, &["config"]);
+    let refused = kubectl.refused(&["delete", "source", "config", "--namespace", name]);
+    message_names(&refused, &["it is the source of project", name]);
 }
 
 #[test]

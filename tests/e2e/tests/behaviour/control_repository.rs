@@ -128,11 +128,15 @@ fn deletion_is_a_commit_that_removes_the_file() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    let file = format!("organizations/{name}/sources/config.yaml");
+    let file = format!("organizations/{name}/sources/other.yaml");
+    kubectl.apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: other, namespace: {name}}},
+          spec: {{remote: \"file:///other.git\"}}}}"
+    ));
     wait_for_commits(&server, &file, 1);
-    kubectl.run(&["delete", "source", "config", "--namespace", name]);
+    kubectl.run(&["delete", "source", "other", "--namespace", name]);
     let lines = wait_for_commits(&server, &file, 2);
-    assert!(lines[0].starts_with(&format!("stoa-admin|Stoa|delete source {name}/config|")), "{lines:#?}");
+    assert!(lines[0].starts_with(&format!("stoa-admin|Stoa|delete source {name}/other|")), "{lines:#?}");
 }
 
 #[test]

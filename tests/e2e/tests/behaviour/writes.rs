@@ -45,7 +45,11 @@ fn finalizer_holds(server: &dyn Server) {
     let kubectl = server.kubectl();
     let organization = Organization::create(server);
     let name = &organization.name;
-    let on_source = |args: &[&str]| kubectl.run(&[args, &["source/config", "--namespace", name]].concat());
+    kubectl.apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: held, namespace: {name}}},
+          spec: {{remote: \"file:///held.git\"}}}}"
+    ));
+    let on_source = |args: &[&str]| kubectl.run(&[args, &["source/held", "--namespace", name]].concat());
     let finalizers = |list: &str| {
         on_source(&["patch", "--type=merge", &format!("--patch={{\"metadata\":{{\"finalizers\":{list}}}}}")])
     };
@@ -54,14 +58,14 @@ fn finalizer_holds(server: &dyn Server) {
     let held = kubectl.get(&["source", "config", "--namespace", name]);
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held:#}");
     let more = "--patch={\"metadata\":{\"finalizers\":[\"example.com/hold\",\"example.com/more\"]}}";
-    let refused = kubectl.refused(&["patch", "source/config", "--namespace", name, "--type=merge", more]);
+    let refused = kubectl.refused(&["patch", "source/held", "--namespace", name, "--type=merge", more]);
     assert!(
         refused
             .contains("metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"),
         "{refused}"
     );
     finalizers("null");
-    kubectl.run(&["wait", "--for=delete", "--timeout=30s", "source/config", "--namespace", name]);
+    kubectl.run(&["wait", "--for=delete", "--timeout=30s", "source/held", "--namespace", name]);
 }
 
 #[test]

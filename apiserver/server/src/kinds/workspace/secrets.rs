@@ -8,6 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use super::clusters;
 use crate::{cluster::Cluster, text::cut};
 
+/// How each sentence about a Secret begins.
+const SECRET: &str = "secret ";
+/// What is between sentences about what is missing.
+pub(super) const BETWEEN: &str = "; ";
 /// So many characters are told of why a Secret cannot be read.
 const LONGEST: usize = 512;
 
@@ -24,7 +28,7 @@ struct Needed<'s> {
 pub(crate) enum Referents {
     /// They exist, or it names none.
     Found,
-    /// The first that is not, or that lacks a key, in a sentence.
+    /// Those that are not, or that lack a key, in sentences with `; ` between them.
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
@@ -52,6 +56,7 @@ pub(crate) struct Unread {
 /// When one cannot be read.
 pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
+    let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
         let unread = |why: &str, is_refused| {
             let why = cut(why, LONGEST);
@@ -60,14 +65,22 @@ pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: 
         let found = timeout_at(deadline, cluster.secret(namespace, name)).await;
         let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
         let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
-        let Some(keys) = found else {
-            return Ok(Referents::Missing(format!("secret {namespace}/{name} does not exist")));
-        };
-        if let Some(key) = key.filter(|key| !keys.contains_key(*key)) {
-            return Ok(Referents::Missing(format!("secret {namespace}/{name} has no key {key:?}")));
+        match (found, key) {
+            (None, _) => missing.push(format!("{SECRET}{namespace}/{name} does not exist")),
+            (Some(keys), Some(key)) if !keys.contains_key(key) => {
+                missing.push(format!("{SECRET}{namespace}/{name} has no key {key:?}"));
+            }
+            (Some(_), _) => {}
         }
     }
-    Ok(Referents::Found)
+    missing.dedup();
+    Ok(if missing.is_empty() { Referents::Found } else { Referents::Missing(missing.join(BETWEEN)) })
+}
+
+/// Those sentences of a message about what is missing that are about Secrets.
+pub(super) fn missing_in(message: &str) -> Referents {
+    let sentences: Vec<&str> = message.split(BETWEEN).filter(|sentence| sentence.starts_with(SECRET)).collect();
+    if sentences.is_empty() { Referents::Unseen } else { Referents::Missing(sentences.join(BETWEEN)) }
 }
 
 /// Whether a workspace names any, or a repository.

@@ -1,0 +1,3 @@
+//! Case `list-kinds`.
+//!
+//! Reports: kubernetes-sigs/kustomize#5042, crossplane-contrib/provider-kafka#56.
