@@ -15,7 +15,6 @@ use crate::RunInfo;
 use crate::bounded::{self, Paths};
 use crate::content::Content;
 use crate::file::{self, Document};
-use crate::held;
 use crate::history::History;
 use crate::index::{Folder, Index};
 use crate::manifest;
@@ -422,8 +421,7 @@ pub(crate) fn draft<'c>(
                     continue;
                 }
                 if let Some(contents) = Contents::at_stake(prior, object) {
-                    let directory = &changes.folder.directory;
-                    let held = held::in_tree(repository, base, directory, &run.owner, &contents)?;
+                    let held = files.index.held(&run.owner, &contents);
                     draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::HoldsOthers));
                 }
                 let left = found.as_ref().and_then(|found| file::less(content, found));

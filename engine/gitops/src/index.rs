@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use git2::{ObjectType, Oid, Repository, Tree};
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Owner};
+use stoa_engine::{Contents, Held, ObjectRef, Owner};
 use stoa_runtime::RuntimeError;
 use stoa_yaml_edit::documents;
 
 use crate::bounded;
-use crate::held::folder;
 use crate::manifest;
 
 /// The most levels of folders.
@@ -36,7 +35,12 @@ pub(crate) struct Index {
     objects: BTreeMap<[String; 4], Vec<String>>,
     /// The CustomResourceDefinitions.
     pub(crate) definitions: Vec<Map<String, Value>>,
+    /// What is not this deployment's, as far as that says whose it is.
+    others: Vec<Map<String, Value>>,
 }
+
+/// The fields that say what an object is, and whose.
+const NAMING: [&str; 4] = ["apiVersion", "kind", "metadata", "type"];
 
 impl Folder {
     pub(crate) fn new(directory: String, owner: Owner) -> Self {
@@ -89,8 +93,12 @@ impl Folder {
         for range in documents(text) {
             let Ok(object) = manifest::parse(path, text[range].as_bytes()) else { continue };
             let Some(reference) = ObjectRef::of(&object) else { continue };
-            if self.is_elsewhere(&object) {
+            if self.is_elsewhere(&object) && manifest::path(&self.directory, &reference) != path {
                 continue;
+            }
+            if !self.owner.has(&object) {
+                let naming = object.iter().filter(|(field, _)| NAMING.contains(&field.as_str()));
+                index.others.push(naming.map(|(field, value)| (field.clone(), value.clone())).collect());
             }
             let paths = index.objects.entry(identity(&reference)).or_default();
             if paths.last().is_none_or(|last| last != path) {
@@ -110,6 +118,14 @@ impl Folder {
 }
 
 impl Index {
+    /// What others own of a namespace or kind.
+    pub(crate) fn held(&self, owner: &Owner, contents: &Contents) -> Held {
+        let mut held = Held::of(contents);
+        let others = self.others.iter().filter(|object| contents.has(object));
+        others.filter_map(|object| contents.foreign(owner, object)).for_each(|foreign| held.note(foreign));
+        held
+    }
+
     /// The file that has an object. `standard` is the path of its own file, and `former` where that was in earlier versions.
     ///
     /// # Errors
@@ -138,6 +154,17 @@ impl Index {
                 Err(RuntimeError::Rejected { message, field: None, by_definition: false })
             }
         }
+    }
+}
+
+/// The folder at a path, if there is one.
+fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result<Option<Tree<'r>>, git2::Error> {
+    if path.is_empty() {
+        return Ok(Some(tree.clone()));
+    }
+    match bounded::entry(repository, tree, path)? {
+        Some(entry) if entry.kind() == Some(ObjectType::Tree) => bounded::tree(repository, entry.id()).map(Some),
+        Some(_) | None => Ok(None),
     }
 }
 

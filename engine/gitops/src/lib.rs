@@ -11,14 +11,13 @@
 //! runtime says that it takes no sensitive values.
 //!
 //! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on, nor takes
-//! a namespace or definition from under one (`held`).
+//! a namespace or definition from under one (`index`).
 
 mod bounded;
 mod commit;
 mod compliance;
 mod content;
 mod file;
-mod held;
 mod history;
 mod index;
 mod manifest;
@@ -480,9 +479,14 @@ impl Runtime for GitOpsRuntime {
 
     /// As far as the files of the workspace's folder say: nobody asks the clusters.
     async fn held(&self, _: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
-        let (run, contents) = (Arc::clone(&self.run), contents.clone());
-        let directory = self.folder.directory.clone();
-        self.blocking(move |place| held::at_head(place, &directory, &run.owner, &contents)).await
+        let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
+        self.blocking(move |place| {
+            place.at_head(|repository, tree| {
+                let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
+                Ok(index.held(&run.owner, &contents))
+            })
+        })
+        .await
     }
 
     async fn preview(
