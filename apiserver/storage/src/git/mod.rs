@@ -52,6 +52,7 @@ pub use self::{
     invalid::InvalidFile,
     layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
     past::GitHistory,
+    progress::recorded_version,
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
     remote::{RemoteError, RemoteOptions},
