@@ -327,6 +327,10 @@ func (c *collection) make(suffix string) *answer { return c.setup("POST", c.all(
 func (c *collection) object(suffix string, more ...any) map[string]any {
 	spec := c.kind.spec(c)
 	o := with(fields{"apiVersion": c.apiVersion(), "kind": c.kind.name, "metadata": fields{"name": c.name(suffix), "labels": c.labels()}, "spec": spec})
+	if c.kind.name == "Source" {
+		// A second one of the same repository is refused in a namespace.
+		o = with(o, "spec.remote", "https://127.0.0.1:9/"+c.name(suffix)+".git")
+	}
 	for name, value := range c.kind.metadata {
 		o = with(o, "metadata."+name, value)
 	}

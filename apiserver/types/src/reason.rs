@@ -6,6 +6,8 @@ pub const READY: &str = "Ready";
 pub const ROLES_BOUND: &str = "RolesBound";
 /// Condition of a Stack: live infrastructure moved away from what was applied.
 pub const DRIFTED: &str = "Drifted";
+/// Condition of a Stack: the last run of each deployment succeeded.
+pub const LAST_RUN: &str = "LastRun";
 /// Condition of a Stack: what its trigger is to start for what is desired was started, and did not fail.
 pub const TRIGGERED: &str = "Triggered";
 /// Condition of a Source: what open pull requests change is planned, and shown there.
@@ -58,6 +60,10 @@ pub const NOT_STARTED: &str = "NotStarted";
 pub const RUN_FAILED: &str = "RunFailed";
 /// The stack is for no workspace.
 pub const NO_WORKSPACES: &str = "NoWorkspaces";
+/// The repository of a Source has no such branch, tag or commit as its `ref` names.
+pub const REF_NOT_FOUND: &str = "RefNotFound";
+/// The source has no such folder or file as a Project or Stack names.
+pub const PATH_NOT_FOUND: &str = "PathNotFound";
 /// The source has no such version.
 pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
 /// The server itself failed time and again while it carried the run out, by a mistake in it.
@@ -86,7 +92,7 @@ pub const ROLE_BINDING_EXISTS: &str = "RoleBindingExists";
 pub const ROLE_BINDING_REFUSED: &str = "RoleBindingRefused";
 /// The object is being deleted and waits for something.
 pub const TERMINATING: &str = "Terminating";
-/// An object that is referred to does not exist.
+/// An object that is referred to does not exist: a Source, Project, Workspace, Backend or Secret, or a key of a Secret.
 pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
 /// The requester may not use what the run needs.
 pub const PERMISSION_DENIED: &str = "PermissionDenied";
@@ -156,10 +162,6 @@ pub const UNREADABLE_DOCUMENT: &str = "UnreadableDocument";
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The Backend has no room.
 pub const BACKEND_FULL: &str = "BackendFull";
-/// The Secret with the Backend's credentials, or a key of it, does not exist.
-pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
-/// A Secret that is named, or a key of it, does not exist.
-pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
 /// A Secret that is named cannot be read.
 pub const UNREADABLE_SECRET: &str = "UnreadableSecret";
 /// The store does not take the Backend's credentials, or they do not allow it.

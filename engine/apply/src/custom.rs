@@ -201,7 +201,7 @@ impl<'p> Custom<'p> {
         let is_applied = matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
         let is_answered = match answer {
             Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_) | Preview::Refused(_)) => true,
-            Some(Preview::Unverified(_) | Preview::MissingNamespace(_)) | None => false,
+            Some(Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..)) | None => false,
         };
         is_applied && (!is_answered || self.is_new(defined, previews))
     }
@@ -250,7 +250,7 @@ fn admitted(preview: &Preview) -> Option<&Map<String, Value>> {
     match preview {
         Preview::Changed(object) | Preview::Contested(object, _) => Some(object),
         Preview::Replaced(object) => object.as_ref(),
-        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_) => None,
+        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..) | Preview::Refused(_) => None,
     }
 }
 

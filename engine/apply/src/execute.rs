@@ -3,14 +3,13 @@
 //! Start at [`execute`]. The walk itself is in `walk`.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
+    Action, DigestKeys, Lifting, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
     owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
@@ -23,7 +22,7 @@ use crate::{
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
     planning::said,
-    results::left,
+    results::{left, tell},
     retry::{Unfinished, finish},
     values::Values,
     verify::verify,
@@ -206,6 +205,12 @@ pub async fn execute(
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
         open,
+        lifting: Arc::new(Lifting::of(
+            &execution.plan.actions,
+            |id| values.wanted(id),
+            |id| recorded.get(id).copied(),
+            runtime.clusters(),
+        )),
         made_anew: lost::made_anew(runtime.clusters(), execution.spec, &state, execution.state),
         on_the_way: Arc::default(),
     };
@@ -222,16 +227,20 @@ pub async fn execute(
         deferred,
         held: Vec::new(),
         problems: Vec::new(),
+        undeleted: BTreeSet::new(),
         abandoned: false,
     };
     walk.run(&finished).await;
     // Whoever hears that this is over may have somebody else begin at once.
     walk.caller.settle().await;
+    let undeleted = walk.left();
     let (held, mut problems, abandoned) = (walk.held, walk.problems, walk.abandoned);
     if abandoned {
         return Err(Abandoned.into());
     }
     let grant = &options.grant;
+    // A run that was stopped says so itself.
+    problems.extend(undeleted.filter(|_| !problems.is_empty()));
     let mut outcome = Outcome { canceled: cancel.is_cancelled() || grant.check().is_err(), ..Outcome::default() };
     // A deferred runtime writes nothing of a walk that failed or was stopped: half of a change is
     // not what anybody asked for.
@@ -313,7 +322,7 @@ async fn tell_held(
     written: Written,
     others: &BTreeMap<ResourceId, String>,
 ) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> = held
+    let results = held
         .into_iter()
         .map(|mut result| {
             if written != Written::All && result.outcome == ResourceOutcome::Done {
@@ -331,11 +340,7 @@ async fn tell_held(
             } else if let Some(owner) = others.get(&result.id) {
                 result = left(result, LeftAlone::Owned(owner.clone()).to_string());
             }
-            observer.result(result)
-        })
-        .collect();
-    while let Some(told) = telling.next().await {
-        told?;
-    }
-    Ok(())
+            result
+        });
+    tell(observer, results).await
 }

@@ -17,6 +17,7 @@ mod permits;
 mod planning;
 mod results;
 mod retry;
+mod schedule;
 pub mod structural;
 mod unmade;
 mod values;

@@ -4,20 +4,22 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
-    Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
-    given_up, going, namespaced,
+    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, definitions, given_up, going, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
     unread,
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
+use tokio::time::Instant;
 
 use crate::{
     custom::{Checked, Custom},
@@ -29,8 +31,14 @@ use crate::{
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
 
+/// How long dry runs go on for a plan that fails anyway.
+const ENOUGH: Duration = Duration::from_secs(60);
+
 /// How many warnings of a runtime are told.
 const NOTED: usize = 20;
+
+/// How many changes that may lift a rejection are named.
+const NAMED: usize = 5;
 
 /// A plan as it is shown and kept.
 #[derive(Clone, Debug)]
@@ -102,7 +110,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let state = &*state;
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
+    let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
     let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
@@ -197,6 +206,20 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     checked.notes.into_iter().chain(of_runtime).for_each(|note| told.add(|| note));
     notes.extend(told.into_told());
     Ok(Planned { plan, digest, summary, table, notes, ours })
+}
+
+/// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the
+/// infrastructure, where it makes a difference.
+async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
+    let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
+    let clusters = runtime.clusters().clone().with_scopes(scopes.clone());
+    let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
+    if unknown.is_empty() {
+        return Ok(clusters);
+    }
+    scopes.extend(runtime.cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
+    Ok(clusters.with_scopes(scopes))
 }
 
 impl From<Undecided> for PlanError {
@@ -422,21 +445,38 @@ async fn preview(
             }
         }));
     }
+    let mut left = calls.len();
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
     let mut refused = Vec::new();
+    let (begin, mut is_hopeless) = (Instant::now(), false);
     while let Some(answer) = answers.next().await {
+        left -= 1;
         match answer {
             Ok((id, Some(preview))) => drop(previews.insert(id, preview)),
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err(refusal) => refused.push(refusal),
+            Err(refusal) => {
+                // Nothing else in the plan makes up for it.
+                is_hopeless |=
+                    !looked.refresh && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. });
+                refused.push(refusal);
+            }
+        }
+        if is_hopeless && begin.elapsed() >= ENOUGH {
+            break;
         }
     }
     let mut problems = Vec::new();
+    if left > 0 {
+        let message =
+            format!("the plan fails, and after {} s {left} more resources were not checked", ENOUGH.as_secs());
+        problems.push(Problem::new(reason::UNAVAILABLE, message));
+    }
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
+    let mut lifting = None;
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -457,6 +497,21 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
+        if let RuntimeError::Rejected { message, .. } = &error
+            && !looked.refresh
+        {
+            let lifting = lifting.get_or_insert_with(|| {
+                let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
+                Lifting::of(sketch.actions.values(), wanted, |id| prior.get(id).copied(), looked.clusters)
+            });
+            let by = lifting.by(&desired[&id], message, looked.clusters);
+            if !by.is_empty() {
+                let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+                let why = format!("rejected for now, which {named} may lift: {}", sensitive.redact(message));
+                previews.insert(id, Preview::Lifted(why, by));
+                continue;
+            }
+        }
         let problem = problem(&id, &error, &sensitive);
         if looked.refresh && is_refusal(&error) {
             previews.insert(id, Preview::Refused(problem.message));

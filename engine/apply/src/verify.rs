@@ -15,6 +15,9 @@ const WATCHED: usize = 1024;
 /// How long a resource is looked at whose turn comes when its time is over, or about to be.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// How long a message about the health of a resource may be, in bytes.
+const LONGEST: usize = 2048;
+
 /// The pause before a resource is watched again when that failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
@@ -61,13 +64,13 @@ async fn check(
             // What was reported is heard before how it ended.
             biased;
             Some((health, message)) = heard.recv() => {
-                let message = ready.sensitive.redact(&message);
+                let message = said(ready, &message);
                 observer.health(id, health, &message).await;
                 last = (Some(health), message);
             }
             ended = &mut wait => {
                 while let Ok((health, message)) = heard.try_recv() {
-                    let message = ready.sensitive.redact(&message);
+                    let message = said(ready, &message);
                     observer.health(id, health, &message).await;
                     last = (Some(health), message);
                 }
@@ -101,6 +104,17 @@ async fn check(
             }
         }
     }
+}
+
+/// A message as it is shown: without sensitive values, and no longer than people read. It is cut last, since half of a secret
+/// cannot be redacted.
+fn said(ready: &Ready, message: &str) -> String {
+    let mut message = ready.sensitive.redact(message);
+    if message.len() > LONGEST {
+        message.truncate(message.floor_char_boundary(LONGEST));
+        message.push('…');
+    }
+    message
 }
 
 /// Waits until it is Current or Failed, however often the wait has to be begun again, and tells why it was last, until

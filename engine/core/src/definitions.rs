@@ -55,6 +55,11 @@ impl<'a> Definition<'a> {
         self.group == object.group && is_of_kind
     }
 
+    /// The group and the kind that it defines; `None` where it is every kind of the group.
+    pub(crate) fn group_and_kind(&self) -> Option<(String, String)> {
+        Some((self.group.to_owned(), self.kind?.to_owned()))
+    }
+
     /// Whether the objects of its kind are gone without it. Those of an APIService are kept by whoever serves them.
     pub(crate) fn holds_objects(&self) -> bool {
         self.kind.is_some()

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::conflict::FieldConflict;
 use crate::document::Document;
 use crate::spec::{ResourceId, ResourceType};
+use crate::stage::Stage;
 
 /// What is live, as a runtime found it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub enum Preview {
     Unverified(String),
     /// The same, since the namespace is not there that it goes to.
     MissingNamespace(String),
+    /// It is rejected now, for this reason, and may be accepted after changes of these, which the plan makes first.
+    Lifted(String, Vec<ResourceId>),
     /// It is refused, for this reason, which is no problem where nothing is to be changed.
     Refused(String),
 }
@@ -73,6 +76,20 @@ impl Action {
         Self::Forget,
         Self::Unchanged,
     ];
+
+    /// The mark of its lines and counts in what people read: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Create => "+",
+            Self::Update => "~",
+            Self::Delete => "-",
+            Self::Replace => "±",
+            Self::Adopt => ">",
+            Self::Import => "=",
+            Self::Forget => ".",
+            Self::Unchanged => " ",
+        }
+    }
 
     /// Whether carrying it out changes the infrastructure.
     pub fn is_call(self) -> bool {
@@ -125,6 +142,9 @@ pub struct PlannedAction {
     /// The ids whose actions come first. For deletions these are the dependents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ResourceId>,
+    /// The stage in which it begins, where that is not the one of its action ([`Stage::of`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
     /// What it depends on, explicitly and implicitly; recorded in the state when it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
@@ -194,6 +214,7 @@ impl PlannedAction {
             action,
             changes: Vec::new(),
             after: Vec::new(),
+            stage: None,
             depends_on: Vec::new(),
             drift: false,
             unverified: None,
@@ -208,6 +229,11 @@ impl PlannedAction {
             given_up: Vec::new(),
             found: None,
         }
+    }
+
+    /// The stage in which it begins.
+    pub fn stage(&self) -> Stage {
+        self.stage.unwrap_or(Stage::of(self.action))
     }
 
     /// The id under which is recorded what it is about, as far as that is recorded at all.

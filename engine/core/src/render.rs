@@ -148,6 +148,20 @@ pub fn summary_line(summary: &Summary) -> String {
     line
 }
 
+/// The short form for a table's cell or one line: `+12 ~3 -0 ±1`, or `no changes`.
+///
+/// Creations, updates and deletions are always there, other actions where the plan has any, each behind its
+/// [mark](Action::mark).
+pub fn short_summary(summary: &Summary) -> String {
+    let actions = Action::ALL.into_iter().filter(|action| *action != Action::Unchanged);
+    if actions.clone().all(|action| summary.count(action) == 0) {
+        return "no changes".to_owned();
+    }
+    let is_always_there = |action: Action| matches!(action, Action::Create | Action::Update | Action::Delete);
+    let shown = actions.filter(|action| is_always_there(*action) || summary.count(*action) > 0);
+    shown.map(|action| format!("{}{}", action.mark(), summary.count(action))).collect::<Vec<_>>().join(" ")
+}
+
 /// What changed between two states as a table, one line per resource with its fields below, and a summary at the end.
 pub fn render_changes(changes: &Changes, colour: Colour) -> String {
     let mut out = Table::new(colour);
@@ -202,23 +216,21 @@ fn verb(action: Action) -> &'static str {
     }
 }
 
-/// The mark at the beginning of the line, and its colour in ANSI.
-fn mark(action: Action) -> (&'static str, u8) {
+/// The colour of an action's mark in ANSI.
+fn code(action: Action) -> u8 {
     match action {
-        Action::Create => ("+", GREEN),
-        Action::Update => ("~", YELLOW),
-        Action::Delete => ("-", RED),
-        Action::Replace => ("±", 35),
-        Action::Adopt => (">", 36),
-        Action::Import => ("=", 36),
-        Action::Forget => (".", 90),
-        Action::Unchanged => (" ", 0),
+        Action::Create => GREEN,
+        Action::Update => YELLOW,
+        Action::Delete => RED,
+        Action::Replace => 35,
+        Action::Adopt | Action::Import => 36,
+        Action::Forget => 90,
+        Action::Unchanged => 0,
     }
 }
 
 fn write_action(out: &mut Table, action: &PlannedAction) {
-    let (mark, code) = mark(action.action);
-    out.paint(code, &format!("{mark} {:<8}", verb(action.action)));
+    out.paint(code(action.action), &format!("{} {:<8}", action.action.mark(), verb(action.action)));
     let _ = write!(out, " {}", action.id);
     if action.drift && action.action == Action::Create {
         out.push_str("  (it was recorded, and is gone)");

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+use stoa_engine::normalize::remove_server_fields;
 use stoa_engine::{ObjectRef, Owner, Resource};
 use stoa_runtime::RuntimeError;
 
@@ -134,12 +135,7 @@ impl Manifest {
             }
         }
         let mut object = owner.marked(&resource.attributes);
-        object.remove("status");
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"] {
-                metadata.remove(field);
-            }
-        }
+        remove_server_fields(&mut object);
         Ok(Self { object, reference })
     }
 }

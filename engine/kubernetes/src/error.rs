@@ -1,6 +1,6 @@
 //! Turns what a kube-apiserver answers into [`RuntimeError`], and keeps secrets out of it.
 //!
-//! Elsewhere: what is told where it does not answer is in `transport`.
+//! Elsewhere: `verdict` says which answers are final, and `transport` describes a server that does not answer.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use stoa_runtime::RuntimeError;
 
 use crate::body::LARGEST;
 use crate::target::segment_name;
+use crate::verdict::Verdict;
+use crate::webhooks::PATIENCE;
 
 /// Why a call to a kube-apiserver failed.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ impl Failure {
 
     /// The object is not what it was said to be: somebody wrote it since it was looked at.
     pub(crate) fn is_stale(&self) -> bool {
-        self.code == 409 && !self.is_ownership_conflict()
+        self.code == 409 && !self.is_ownership_conflict() && !self.is_unknown_uid()
     }
 
     /// Other field managers own fields that are to be applied.
@@ -138,17 +140,6 @@ impl Failure {
         matches!(self.code, 400 | 403 | 422)
     }
 
-    /// What to do about it, where the server does not say.
-    fn advice(&self) -> Option<&'static str> {
-        let is_stored = |cause: &StatusCause| cause.field.starts_with("status.storedVersions");
-        let has_stored = self.causes().iter().any(is_stored);
-        has_stored.then_some(
-            "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
-             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
-             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out",
-        )
-    }
-
     /// An object of that name is there already.
     pub(crate) fn is_there_already(&self) -> bool {
         self.code == 409 && self.status.reason == "AlreadyExists"
@@ -179,6 +170,7 @@ impl Failure {
 
     fn first_field(&self) -> Option<String> {
         let field = self.causes().iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
+        let field = field.or(self.is_unknown_uid().then_some("metadata.uid"));
         field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))
     }
 
@@ -189,7 +181,7 @@ impl Failure {
     }
 
     /// What is applied is none of its kind, such as a Secret whose data is no base64. That is 500, too, and for the same reason.
-    fn is_unconvertible(&self) -> bool {
+    pub(crate) fn is_unconvertible(&self) -> bool {
         self.status.message.starts_with("failed to convert new object")
     }
 }
@@ -237,8 +229,10 @@ impl CallError {
         }
     }
 
-    /// The engine's error, its message free of the `sensitive` values.
+    /// The engine's error, its message free of the `sensitive` values. [`Cluster`](crate::cluster::Cluster) has repeated the call
+    /// by then as long as a webhook may fail.
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
+        let verdict = Verdict::of(&self);
         match self {
             Self::Unreachable(message) => {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
@@ -251,27 +245,43 @@ impl CallError {
             },
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
-                match failure.code {
-                    409 if failure.is_ownership_conflict() => RuntimeError::Conflict(format!(
-                        "{message}; to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"
-                    )),
-                    400 | 422 | 500 if failure.is_schema_error() => {
-                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: true }
-                    }
-                    500 if failure.is_unconvertible() => {
-                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: false }
-                    }
-                    // A 409 that is no ownership conflict is somebody writing at the same moment.
-                    408 | 409 | 429 | 500.. => {
-                        RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") }
-                    }
-                    _ => RuntimeError::Rejected {
+                let message = failure.advice().map_or(message.clone(), |advice| format!("{message}; {advice}"));
+                match verdict {
+                    Verdict::Refuse if failure.is_ownership_conflict() => RuntimeError::Conflict(message),
+                    Verdict::Refuse | Verdict::RetryBriefly => RuntimeError::Rejected {
                         field: failure.first_field(),
-                        message: failure.advice().map_or(message.clone(), |advice| format!("{message}; {advice}")),
+                        message,
                         by_definition: failure.is_by_definition(),
                     },
+                    Verdict::Retry => RuntimeError::Unread { message: format!("cluster {cluster}: {message}") },
+                    Verdict::Unknown => RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") },
                 }
             }
+        }
+    }
+}
+
+impl Failure {
+    /// What people can do about an answer whose words do not say it.
+    fn advice(&self) -> Option<String> {
+        const STORED: &str = "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
+             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
+             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out";
+        const TOO_LARGE: &str =
+            "the cluster stores no object of this size (etcd's limit is 1.5 MiB): make it smaller or split it";
+        if self.causes().iter().any(|cause| cause.field.starts_with("status.storedVersions")) {
+            Some(STORED.to_owned())
+        } else if self.is_ownership_conflict() {
+            Some(format!("to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"))
+        } else if self.is_too_large() {
+            Some(TOO_LARGE.to_owned())
+        } else if self.is_unknown_uid() {
+            Some("remove metadata.uid from the manifest".to_owned())
+        } else if Verdict::of_answer(self) == Verdict::RetryBriefly {
+            let time = PATIENCE.as_secs();
+            Some(format!("the webhook has failed for {time} s: mend its server, or change or remove its configuration"))
+        } else {
+            None
         }
     }
 }

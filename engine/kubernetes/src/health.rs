@@ -1,10 +1,11 @@
-//! Waits for the health of an object, by following it.
+//! Waits for the health of an object, by following it. `diagnosis` explains meanwhile why a workload is not ready.
 //!
 //! A Job that Kubernetes deletes after it has finished is followed to its end, since nobody can see later that it finished: for
 //! a minute ([`TO_THE_END`]), or for as long as its resource says that it may take.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -15,13 +16,14 @@ use tokio::time::Instant;
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
+use crate::diagnosis::{self, Diagnosis};
 use crate::discovery::Discovered;
 use crate::error::CallError;
 use crate::kinds;
 use crate::kstatus;
 use crate::policy::HealthPolicy;
 use crate::target::Target;
-use crate::watch::Followed;
+use crate::watch::{Followed, State};
 
 /// How long a Job that runs is followed to its end, where its resource does not say how long it may take.
 const TO_THE_END: Duration = Duration::from_secs(60);
@@ -62,48 +64,113 @@ pub(crate) async fn wait_healthy(
         report(Health::Current, &message);
         return Ok(Health::Current);
     }
+    let said = Said { report, last: Mutex::default() };
     let mut followed = Followed::new(cluster, &target, &api, first);
-    let mut last = None;
-    // Until when a Job that runs is followed to its end.
-    let mut until: Option<Instant> = None;
-    loop {
-        let next = match until {
-            Some(until) => match tokio::time::timeout_at(until, followed.next()).await {
-                Ok(next) => next,
-                Err(_) => {
-                    report(Health::Current, "it runs, and was not seen to finish");
-                    return Ok(Health::Current);
+    let diagnosis = Diagnosis::of(cluster, &target);
+    let settled = async {
+        // Until when a Job that runs is followed to its end.
+        let mut until: Option<Instant> = None;
+        loop {
+            let next = match until {
+                Some(until) => match tokio::time::timeout_at(until, followed.next()).await {
+                    Ok(next) => next,
+                    Err(_) => {
+                        report(Health::Current, "it runs, and was not seen to finish");
+                        return Ok(Health::Current);
+                    }
+                },
+                None => followed.next().await,
+            };
+            let state = next.map_err(explain)?;
+            let (mut health, mut message) = match (&state, policy) {
+                (Some(object), Some(policy)) => policy.health(&target.gvk, object).await,
+                (Some(object), None) => kstatus::health(&target.gvk, object),
+                (None, _) => (Health::Failed, "it was deleted meanwhile".to_owned()),
+            };
+            match &state {
+                Some(job) if kstatus::ends_by_itself(&target.gvk, job) && kstatus::has_finished(job) => {
+                    runtime.note_finished(&desired.id);
                 }
-            },
-            None => followed.next().await,
-        };
-        let state = next.map_err(explain)?;
-        let (mut health, mut message) = match &state {
-            Some(object) => match policy {
-                Some(policy) => policy.health(&target.gvk, object).await,
-                None => kstatus::health(&target.gvk, object),
-            },
-            None => (Health::Failed, "it was deleted meanwhile".to_owned()),
-        };
-        match &state {
-            Some(job) if kstatus::ends_by_itself(&target.gvk, job) && kstatus::has_finished(job) => {
-                runtime.note_finished(&desired.id);
+                Some(job)
+                    if policy.is_none() && health == Health::Current && kstatus::runs_to_its_end(&target.gvk, job) =>
+                {
+                    (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
+                    let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
+                    until = until.or((!is_said).then(|| Instant::now() + TO_THE_END));
+                }
+                Some(_) | None => {}
             }
-            Some(job)
-                if policy.is_none() && health == Health::Current && kstatus::runs_to_its_end(&target.gvk, job) =>
+            let why = match (health, &state, &diagnosis) {
+                (Health::Failed, Some(object), Some(diagnosis)) => {
+                    tokio::time::timeout(LAST_LOOK, diagnosis.read(object)).await.ok().flatten()
+                }
+                _ => None,
+            };
+            said.change(|last| {
+                (last.health, last.message, last.object) = (Some(health), message, state);
+                last.why = why.unwrap_or_else(|| std::mem::take(&mut last.why));
+            });
+            if matches!(health, Health::Current | Health::Failed) {
+                return Ok(health);
+            }
+        }
+    };
+    match &diagnosis {
+        Some(diagnosis) => tokio::select! {
+            ended = settled => ended,
+            never = said.keep_explaining(diagnosis) => match never {},
+        },
+        None => settled.await,
+    }
+}
+
+/// How long the explanation of a failure may take.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
+/// What was reported of an object, so that nothing is reported twice.
+struct Said<'a> {
+    report: &'a HealthReport<'a>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    health: Option<Health>,
+    message: String,
+    /// Why it is not ready; empty when nobody says.
+    why: String,
+    object: State,
+    reported: Option<(Health, String)>,
+}
+
+impl Said<'_> {
+    /// Takes in a change, and reports what follows from it.
+    fn change(&self, change: impl FnOnce(&mut Last)) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut last);
+        let Some(health) = last.health else { return };
+        let is_explained = !last.why.is_empty() && !health.is_settled();
+        let message = if is_explained { format!("{}; {}", last.message, last.why) } else { last.message.clone() };
+        let now = Some((health, message));
+        if last.reported != now {
+            if let Some((health, message)) = &now {
+                (self.report)(*health, message);
+            }
+            last.reported = now;
+        }
+    }
+
+    /// Reads again and again why the object is not ready.
+    async fn keep_explaining(&self, diagnosis: &Diagnosis<'_>) -> Infallible {
+        tokio::time::sleep(diagnosis::FIRST).await;
+        loop {
+            let object = self.last.lock().unwrap_or_else(PoisonError::into_inner).object.clone();
+            if let Some(object) = object
+                && let Some(why) = diagnosis.read(&object).await
             {
-                (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
-                let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
-                until = until.or((!is_said).then(|| Instant::now() + TO_THE_END));
+                self.change(|last| last.why = why);
             }
-            Some(_) | None => {}
-        }
-        if last.as_ref() != Some(&(health, message.clone())) {
-            report(health, &message);
-            last = Some((health, message));
-        }
-        if matches!(health, Health::Current | Health::Failed) {
-            return Ok(health);
+            tokio::time::sleep(diagnosis::AGAIN).await;
         }
     }
 }
@@ -153,8 +220,6 @@ fn pending_class<'c>(target: &Target, claim: &'c Map<String, Value>) -> Option<&
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use http::{Request, Response};
     use http_body_util::Full;
     use hyper::body::Bytes;

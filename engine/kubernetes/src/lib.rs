@@ -14,6 +14,7 @@ mod connect;
 mod connections;
 mod coowned;
 mod deletion;
+mod diagnosis;
 mod discovery;
 mod error;
 mod field_step;
@@ -36,7 +37,9 @@ mod target;
 mod testing;
 mod transport;
 mod under_way;
+mod verdict;
 mod watch;
+mod webhooks;
 mod write;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -250,6 +253,10 @@ impl Runtime for KubernetesRuntime {
 
     async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
         read::schemas(self, desired).await
+    }
+
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        read::cluster_scoped(self, desired).await
     }
 
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {

@@ -28,6 +28,7 @@ use crate::error::{CallError, Failure};
 use crate::kstatus;
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::transport;
+use crate::verdict::Verdict;
 
 /// How long one watch lasts before it is renewed.
 const WATCH: Duration = Duration::from_secs(290);
@@ -360,10 +361,8 @@ impl From<CallError> for Ended {
     fn from(error: CallError) -> Self {
         match &error {
             CallError::Status(failure) if failure.code == 410 => Self::Behind,
-            CallError::Status(failure) if !matches!(failure.code, 408 | 429 | 500..) => Self::Failed(error),
-            CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => {
-                Self::Away(error)
-            }
+            _ if Verdict::of(&error) == Verdict::Refuse => Self::Failed(error),
+            _ => Self::Away(error),
         }
     }
 }

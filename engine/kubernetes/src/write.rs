@@ -147,7 +147,20 @@ pub(crate) async fn preview(
         attributes = to_apply(attributes, live.as_ref(), &ignored);
     }
     let wanted = sent(&runtime.owner, &attributes);
-    let (mut answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    // A manifest that names a version is stale for good. Else another client wrote the object at the same moment.
+    let is_own = names_version(&wanted);
+    let is_raced = |answer: &Result<_, CallError>| match answer {
+        Err(CallError::Status(failure)) => failure.is_stale() && !is_own,
+        _ => false,
+    };
+    let (mut answer, mut conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    for _ in 1..LOOKS {
+        if !is_raced(&answer) {
+            break;
+        }
+        tokio::time::sleep(SETTLE).await;
+        (answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    }
     // It may be refused for fields that an Apply releases before it applies.
     if matches!(&answer, Err(CallError::Status(failure)) if failure.is_about_the_object()) && request.prior.is_some() {
         match dry_run_released(cluster, (&target, path.as_str()), &wanted, request, &ignored).await {
@@ -186,6 +199,14 @@ pub(crate) async fn preview(
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
+        }
+        Err(CallError::Status(failure)) if failure.is_stale() && is_own => {
+            let message = sensitive.redact(&failure.status.message);
+            Err(RuntimeError::Rejected {
+                message: format!("{message}; remove metadata.resourceVersion from the manifest"),
+                field: Some("metadata.resourceVersion".to_owned()),
+                by_definition: false,
+            })
         }
         Err(err) if request.prior.is_none() => Err(not_taken_over(err, &cluster.name, &sensitive)),
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
@@ -391,6 +412,11 @@ fn to_apply(
 fn ignored(request: &ApplyRequest<'_>) -> Result<Ignored, RuntimeError> {
     Ignored::of(request.desired)
         .map_err(|problem| RuntimeError::Invalid { message: problem.to_string(), field: Some(problem.field) })
+}
+
+/// Whether the manifest itself names the version of the object that it changes.
+fn names_version(wanted: &Map<String, Value>) -> bool {
+    wanted.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).is_some()
 }
 
 /// Lets the server take an object only in place of what was seen.

@@ -295,6 +295,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Ok(Schemas::new())
     }
 
+    /// The kinds of these resources, as groups and kinds, whose objects are in no namespace as the infrastructure says. The
+    /// engine asks where two resources are one object if that is so.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached. A kind that is not there is not among them.
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let _ = desired;
+        Ok(Vec::new())
+    }
+
     /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
     /// and may be called again.
     ///
@@ -406,8 +417,8 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
-    /// What is there could not be looked at, or no time was left for a change by then, so that nothing was done; trying again may
-    /// help.
+    /// What is there could not be looked at, no time was left for a change by then, or the infrastructure turned the change away,
+    /// so that nothing was done; trying again may help.
     #[error("{message}")]
     Unread {
         /// What happened.

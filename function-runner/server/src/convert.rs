@@ -5,6 +5,7 @@ use serde_json::Value;
 use stoa_apply::Planned;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
+use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
 use stoa_engine::record::Place;
 use stoa_engine::spec::{FILE, LINE};
@@ -39,14 +40,17 @@ pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     problem
 }
 
-/// The Spec of a request; empty bytes are the empty Spec.
+/// The Spec of a request; empty bytes are the empty Spec. One that an earlier version kept may have what only a server
+/// writes.
 pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     if bytes.is_empty() {
         return Ok(Spec::default());
     }
     check_spec_size(bytes.len())
         .map_err(|err| Failure::new(Code::InvalidArgument, reason::TOO_LARGE, err.to_string()))?;
-    serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))
+    let mut spec = serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))?;
+    normalize(&mut spec);
+    Ok(spec)
 }
 
 /// What digests in the state are made with. An API server of an earlier version has none to give; it tries again until

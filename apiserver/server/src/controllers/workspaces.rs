@@ -335,13 +335,13 @@ mod tests {
         let end = CancellationToken::new();
         let driven = tokio::spawn(run(world.services.clone(), end.clone()));
         let until = async |expected: &str| until(&world, "edge", expected).await;
-        let missing = "False SecretNotFound: secret shop/edge does not exist";
+        let missing = "False ReferenceNotFound: secret shop/edge does not exist";
         until(missing).await;
         let describe = |workspace: &mut Workspace| workspace.spec.description = Some("At the edge".to_owned());
         let described = workspaces.update_with("", "edge", describe).await.unwrap();
         let conditions = described.status.unwrap_or_default().conditions;
         let kept = condition(&conditions, reason::READY).unwrap();
-        assert_eq!(kept.reason, reason::SECRET_NOT_FOUND, "a write that is of something else keeps what was found");
+        assert_eq!(kept.reason, reason::REFERENCE_NOT_FOUND, "a write that is of something else keeps what was found");
         let rename = |to: &'static str| {
             move |workspace: &mut Workspace| {
                 let clusters = workspace.spec.kubernetes.iter_mut().flat_map(|kubernetes| &mut kubernetes.clusters);
@@ -359,7 +359,7 @@ mod tests {
         until(missing).await;
         let secrets = world.registry.api::<Secret>();
         secrets.create(&secret("other")).await.unwrap();
-        until("False SecretNotFound: secret shop/edge has no key \"kubeconfig\"").await;
+        until("False ReferenceNotFound: secret shop/edge has no key \"kubeconfig\"").await;
         let put = |it: &mut Secret| it.data = secret("kubeconfig").data;
         secrets.update_with("shop", "edge", put).await.unwrap();
         until("True Available: the backend is ready").await;

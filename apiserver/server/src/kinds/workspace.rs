@@ -66,9 +66,16 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secr
     // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
     let unknown = if was_unready { "False" } else { "Unknown" };
     let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
-        (None, _) => ("False", reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
+        (None, secrets) => {
+            let mut message = format!("backend {backend:?} does not exist");
+            if let Secrets::Missing(what) = secrets {
+                message += secrets::BETWEEN;
+                message += what;
+            }
+            ("False", reason::REFERENCE_NOT_FOUND, message)
+        }
+        (Some(_), Secrets::Missing(what)) => ("False", reason::REFERENCE_NOT_FOUND, what.clone()),
         (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
-        (Some(true), Secrets::Missing(what)) => ("False", reason::SECRET_NOT_FOUND, what.clone()),
         (Some(true), Secrets::Unread(why)) => (unknown, reason::UNREADABLE_SECRET, why.clone()),
         (Some(true), Secrets::Unseen) => {
             (unknown, reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
@@ -99,7 +106,7 @@ pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Secrets
     let old = old.filter(|old| secrets::are_same(&new.spec, &old.spec));
     let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
     match condition(conditions, reason::READY) {
-        Some(ready) if ready.reason == reason::SECRET_NOT_FOUND => Secrets::Missing(ready.message.clone()),
+        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => secrets::missing_in(&ready.message),
         Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Secrets::Unread(ready.message.clone()),
         Some(ready) if ready.status == "True" => Secrets::Found,
         _ => Secrets::Unseen,
@@ -340,7 +347,7 @@ impl Strategy for WorkspaceStrategy {
         match &change {
             Admission::Delete(workspace) => {
                 let name = workspace.name_any();
-                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await?;
+                stack::refuse_while_used(&self.lookup, &name).await?;
             }
             Admission::Update { new, old, subresource: "" } => {
                 let (name, mut fields) = (new.name_any(), led_away(&old.spec, &new.spec));
@@ -415,6 +422,16 @@ impl Strategy for WorkspaceStrategy {
         for (field, kept) in [("runs", retention.runs), ("releases", retention.releases)] {
             if let Some(kept) = kept.filter(|kept| *kept < 1) {
                 errors.push(FieldError::invalid(format!("spec.retention.{field}"), kept, "must be at least 1"));
+            }
+        }
+        let of_deleted = [
+            ("deletedStackDays", retention.deleted_stack_days),
+            ("deletedStackRecords", retention.deleted_stack_records),
+        ];
+        for (field, limit) in of_deleted {
+            if let Some(limit) = limit.filter(|limit| *limit < 0) {
+                let message = "must be at least 0, which turns it off";
+                errors.push(FieldError::invalid(format!("spec.retention.{field}"), limit, message));
             }
         }
         errors

@@ -89,6 +89,7 @@ pub struct HealthPolicy {
 
 /// How many records of each stack are kept. What is under way or deployed is kept in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Retention {
     /// How many runs that have ended; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +98,14 @@ pub struct Retention {
     /// that is gone cannot be gone back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<i64>,
+    /// How many days the runs, releases and Resources of deleted stacks are kept, unless `runs` or `releases` is set; absent: 90;
+    /// 0: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_stack_days: Option<i64>,
+    /// How many runs, how many releases and how many Resources of a deleted stack are kept, the newest of each, unless `runs` or
+    /// `releases` is set; absent: 100; 0: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_stack_records: Option<i64>,
 }
 
 /// The clusters of a workspace.

@@ -20,6 +20,17 @@ async fn health_is_told_as_it_changes() {
 }
 
 #[tokio::test]
+async fn long_message_is_cut_after_its_secrets_are_taken_out() {
+    let stack = Stack::default();
+    // The secret lies where the message is cut.
+    let message = format!("{}hunter2-hunter2{}", "x".repeat(2040), "y".repeat(1000));
+    stack.cloud.set_health("v1:Secret:shop:s", &[(Health::InProgress, &message), (Health::Current, "")]);
+    assert!(stack.apply(&spec(vec![secret("s", json!({"password": "hunter2-hunter2"}))])).await.succeeded);
+    let (_, _, told) = stack.keeper.healths().remove(0);
+    assert!(told.len() < 2100 && told.ends_with('…') && !told.contains('h'), "{told}");
+}
+
+#[tokio::test]
 async fn only_what_was_changed_is_watched() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[])])).await;

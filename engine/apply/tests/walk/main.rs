@@ -4,6 +4,7 @@
 
 mod custom;
 mod deferred;
+mod deletions;
 mod drift;
 mod failures;
 mod going;

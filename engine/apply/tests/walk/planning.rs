@@ -195,6 +195,11 @@ impl Runtime for Two {
         Ok(answers)
     }
 
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let kinds = desired.iter().filter(|desired| desired.attributes["kind"] == "Cell");
+        Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
+    }
+
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.main.look_for(calls).await
     }
@@ -226,6 +231,40 @@ impl Runtime for Two {
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         self.main.finish(grant).await
     }
+}
+
+#[tokio::test]
+async fn a_plan_asks_the_cluster_whether_a_kind_has_namespaces() {
+    let stack = Stack::default();
+    let planned = async |kind: &str| {
+        let object = |id: String, metadata: Value| {
+            json!({"id": id, "type": "Kubernetes",
+                "attributes": {"apiVersion": "example.com/v1", "kind": kind, "metadata": metadata}})
+        };
+        let wanted = spec(vec![
+            object(format!("example.com/v1:{kind}:a"), json!({"name": "a"})),
+            object(format!("example.com/v1:{kind}:shop:a"), json!({"name": "a", "namespace": "shop"})),
+        ]);
+        let clusters = Clusters::new(vec!["fake".to_owned()]);
+        let runtime = Two { main: stack.runtime(), clusters, there: None };
+        let (state, keys) = (stack.keeper.state(), &stack.keys.0);
+        let planning = Planning {
+            spec: &wanted,
+            spec_digest: "digest",
+            state: &state,
+            destroy: false,
+            refresh: false,
+            keys,
+            forget_clusters: &[],
+        };
+        stoa_apply::plan(Arc::new(runtime), &planning).await
+    };
+    let Err(PlanError::Problems(problems)) = planned("Cell").await else { panic!("they are one object") };
+    assert_eq!(
+        problems.iter().map(|problem| problem.reason.as_str()).collect::<Vec<_>>(),
+        [reason::DUPLICATE_RESOURCE]
+    );
+    assert_eq!(planned("Widget").await.unwrap().plan.actions.len(), 2);
 }
 
 #[tokio::test]

@@ -140,7 +140,9 @@ fn decide(
     let waits = resolved.waits();
     let told = input.previews.get(&resource.id);
     let (preview, unverified) = match told {
-        Some(Preview::Unverified(why) | Preview::MissingNamespace(why)) => (None, Some(why.clone())),
+        Some(Preview::Unverified(why) | Preview::MissingNamespace(why) | Preview::Lifted(why, _)) => {
+            (None, Some(why.clone()))
+        }
         // It turned out not to be known, and the infrastructure was asked about other values.
         Some(_) if waits.is_some() => (None, waits.clone()),
         Some(_) | None => (told, None),
@@ -187,7 +189,13 @@ fn decide(
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
             against_preview(&comparison, &ignored.as_live(made.clone(), live))
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_))
+        Some(
+            Preview::Replaced(None)
+            | Preview::Unverified(_)
+            | Preview::MissingNamespace(_)
+            | Preview::Lifted(..)
+            | Preview::Refused(_),
+        )
         | None => three_way(&comparison),
     };
     // What was only recorded has no field of ours yet, and no mark.

@@ -17,6 +17,14 @@ fn plan(actions: Vec<PlannedAction>) -> Plan {
 }
 
 #[test]
+fn short_summary_shows_each_action_by_its_mark() {
+    let summary = Summary { create: 12, update: 3, replace: 1, unchanged: 7, ..Summary::default() };
+    assert_eq!(short_summary(&summary), "+12 ~3 -0 ±1");
+    assert_eq!(short_summary(&Summary { forget: 2, ..Summary::default() }), "+0 ~0 -0 .2");
+    assert_eq!(short_summary(&Summary { unchanged: 7, unverified: 1, ..Summary::default() }), "no changes");
+}
+
+#[test]
 fn every_action_is_a_line_with_its_fields_below() {
     let plan = plan(vec![
         action("v1:Namespace:shop", Action::Unchanged, vec![]),

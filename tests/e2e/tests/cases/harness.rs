@@ -70,6 +70,16 @@ impl Case {
         (run, message)
     }
 
+    /// Asserts that the end of every call of a Run is known.
+    pub(crate) fn assert_none_unknown(&self, run: &Value) {
+        let resources = self.organization.of_stack("resources", STACK);
+        let of_run = run["status"]["resources"].as_array().cloned().unwrap_or_default();
+        let phases = resources.iter().map(|resource| &resource["status"]["phase"]);
+        let unknown =
+            phases.chain(of_run.iter().map(|resource| &resource["phase"])).filter(|phase| *phase == "Unknown");
+        assert_eq!(unknown.count(), 0, "{run:#}");
+    }
+
     /// Asserts that neither a Preview nor a Refresh finds anything to do.
     pub(crate) fn assert_settled(&self) {
         for operation in ["Preview", "Refresh"] {

@@ -8,6 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use super::clusters;
 use crate::{cluster::Cluster, text::cut};
 
+/// How each sentence about a Secret begins.
+const SECRET: &str = "secret ";
+/// What is between sentences about what is missing.
+pub(super) const BETWEEN: &str = "; ";
 /// So many characters are told of why a Secret cannot be read.
 const LONGEST: usize = 512;
 
@@ -24,7 +28,7 @@ struct Needed<'s> {
 pub(crate) enum Secrets {
     /// They are there, or it names none.
     Found,
-    /// The first that is not, or that lacks a key, in a sentence.
+    /// Those that are not, or that lack a key, in sentences with `; ` between them.
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
@@ -48,6 +52,7 @@ pub(crate) struct Unread {
 /// When one cannot be read.
 pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Secrets, Unread> {
     let deadline = Instant::now() + patience;
+    let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
         let unread = |why: &str, is_refused| {
             let why = cut(why, LONGEST);
@@ -56,14 +61,22 @@ pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: 
         let found = timeout_at(deadline, cluster.secret(namespace, name)).await;
         let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
         let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
-        let Some(keys) = found else {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} does not exist")));
-        };
-        if let Some(key) = key.filter(|key| !keys.contains_key(*key)) {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} has no key {key:?}")));
+        match (found, key) {
+            (None, _) => missing.push(format!("{SECRET}{namespace}/{name} does not exist")),
+            (Some(keys), Some(key)) if !keys.contains_key(key) => {
+                missing.push(format!("{SECRET}{namespace}/{name} has no key {key:?}"));
+            }
+            (Some(_), _) => {}
         }
     }
-    Ok(Secrets::Found)
+    missing.dedup();
+    Ok(if missing.is_empty() { Secrets::Found } else { Secrets::Missing(missing.join(BETWEEN)) })
+}
+
+/// Those sentences of a message about what is missing that are about Secrets.
+pub(super) fn missing_in(message: &str) -> Secrets {
+    let sentences: Vec<&str> = message.split(BETWEEN).filter(|sentence| sentence.starts_with(SECRET)).collect();
+    if sentences.is_empty() { Secrets::Unseen } else { Secrets::Missing(sentences.join(BETWEEN)) }
 }
 
 /// Whether a workspace names any.

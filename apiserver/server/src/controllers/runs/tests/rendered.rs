@@ -65,21 +65,25 @@ async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
         assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::SOURCE_NOT_FOUND));
         assert!(ended.stack_uid.is_some(), "it has begun: {ended:?}");
     };
-    let ready = async || {
+    let said = async |type_: &str| {
         let status = stacks.get("shop", "web").await.unwrap().status.unwrap();
-        let ready = condition(&status.conditions, reason::READY).unwrap();
-        (status.deployments.len(), ready.reason.clone(), ready.message.clone())
+        let said = condition(&status.conditions, type_).map(|said| (said.reason.clone(), said.message.clone()));
+        (status.deployments.len(), said)
     };
+    let nothing = Some((reason::NOT_DEPLOYED.to_owned(), "nothing is deployed".to_owned()));
     applies("first", json!({"version": "latest"})).await;
-    assert_eq!(ready().await, (0, reason::NOT_DEPLOYED.to_owned(), "nothing is deployed".to_owned()));
+    assert_eq!((said(reason::READY).await, said(reason::LAST_RUN).await), ((0, nothing.clone()), (0, None)));
     // The version is the Stack's, so that this is what became of the deployment.
     applies("second", json!({})).await;
-    let told = ready().await;
+    let told = said(reason::LAST_RUN).await;
     assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
     applies("third", json!({"version": "latest"})).await;
     assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
-    assert_eq!(ready().await, told, "it still says why");
-    assert!(told.2.contains("spec.desiredVersion of the Stack"), "{told:?}");
+    assert_eq!(said(reason::LAST_RUN).await, told, "it still says why");
+    assert_eq!(said(reason::READY).await.1, nothing, "the run changed nothing");
+    let (_, Some((why, message))) = told else { panic!("{told:?}") };
+    assert_eq!(why, reason::SOURCE_NOT_FOUND);
+    assert!(message.contains("spec.desiredVersion of the Stack"), "{message}");
     let deployment = stacks.get("shop", "web").await.unwrap().status.unwrap().deployments.remove(0);
     assert_eq!(deployment.before, None, "nothing is under way");
 }
