@@ -10,7 +10,13 @@ use super::{
 use crate::runs::journal::tests::Narrow;
 
 fn health(health: &str, message: &str, over: bool) -> Event {
-    Event::Health(HealthEvent { id: A.to_owned(), health: health.to_owned(), message: message.to_owned(), over })
+    Event::Health(HealthEvent {
+        id: A.to_owned(),
+        health: health.to_owned(),
+        message: message.to_owned(),
+        over,
+        finished: false,
+    })
 }
 
 fn waits(status: &RunStatus) -> Option<Condition> {
