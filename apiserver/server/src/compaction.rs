@@ -75,12 +75,8 @@ pub(crate) async fn while_full(log: Arc<EtcdLog>, history: HistoryOptions, end: 
 }
 
 /// [`while_full`], for any log: `is_full` answers `None` when nobody knows.
-async fn compact_while<F>(
-    is_full: impl Fn() -> F,
-    log: Arc<dyn Log>,
-    history: HistoryOptions,
-    end: CancellationToken,
-) where
+async fn compact_while<F>(is_full: impl Fn() -> F, log: Arc<dyn Log>, history: HistoryOptions, end: CancellationToken)
+where
     F: Future<Output = Option<bool>>,
 {
     let mut heads = Heads::default();

@@ -121,9 +121,7 @@ impl<'w> Walk<'w> {
             (Type::Number, _) => misfit("number", value),
             (Type::Int32, _) => misfit("integer", value).or_else(|| range(value, i32::MIN.into(), i32::MAX.into())),
             (Type::Int64, _) => misfit("integer", value).or_else(|| range(value, i64::MIN.into(), i64::MAX.into())),
-            (Type::Bytes, Value::String(text)) => {
-                (!is_base64(text)).then(|| "must be written in base64; text without it goes elsewhere".to_owned())
-            }
+            (Type::Bytes, Value::String(text)) => (!is_base64(text)).then(|| "must be base64".to_owned()),
             (Type::Bytes, _) => misfit("string", value),
             (Type::Quantity, Value::String(text)) => {
                 (!is_quantity(text)).then(|| "must be a quantity, such as 500m, 1.5 or 2Gi".to_owned())
