@@ -85,9 +85,9 @@ impl<'w> Walk<'w> {
             });
         }
         // A null counts as a field that is not there.
-        let lacks = |field: &&Box<str>| map.get(&***field).is_none_or(Value::is_null) && !is_skipped(field);
-        for field in required.iter().filter(lacks) {
-            self.step(Segment::Key(field.to_string()), |walk| {
+        let lacks = |field: &&str| map.get(*field).is_none_or(Value::is_null) && !is_skipped(field);
+        for field in required.iter().map(|field| &**field).filter(lacks) {
+            self.step(Segment::Key(field.to_owned()), |walk| {
                 if !walk.unknown.contains(&walk.at) {
                     walk.report(Fault::Missing, "its kind requires this field".to_owned());
                 }
@@ -181,7 +181,7 @@ fn is_base64(text: &str) -> bool {
             _ => return false,
         }
     }
-    padding <= 2 && (digits + padding) % 4 == 0
+    padding <= 2 && (digits + padding).is_multiple_of(4)
 }
 
 /// Whether a text is a quantity (`resource.Quantity`): a number, and a suffix or an exponent.
