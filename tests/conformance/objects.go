@@ -267,6 +267,7 @@ var kinds = []kind{
 				"backend": fields{"name": "none"},
 				"gitops": fields{
 					"repository": "https://git.example.com/a/b.git", "branch": "trunk", "directory": "dev", "mode": "PullRequest", "secretRef": secret,
+					"createBranch": true, "validation": "Warn", "kubernetesVersion": "1.35",
 					"pullRequest": fields{"provider": "GitHub", "url": "https://git.example.com", "branchPrefix": "stoa/", "secretRef": secret},
 					"compliance": fields{"interval": "2m", "wait": "10m", "reconcilers": []any{
 						fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin", "kustomization": fields{"namespace": "flux", "name": "web"}},

@@ -6,8 +6,7 @@
 //! evaluated.
 //!
 //! The library is that of `environment.MustBaseEnvSet` in `k8s.io/apiserver/pkg/cel` at Kubernetes 1.36, with `cel.bind`,
-//! but for messages of Protobuf (`google.protobuf.Int64Value{…}`). Timestamps forget the offset they are written with and
-//! end on the 30th of December 9999, quantities have 38 digits, no map has a key that is no whole number, boolean or text,
+//! but for messages of Protobuf (`google.protobuf.Int64Value{…}`). Timestamps end on the 30th of December 9999, quantities have 38 digits, no map has a key that is no whole number, boolean or text,
 //! and what is wrong with a regular expression is told in the words of the crate `regex`.
 //!
 //! What variables there are is up to whoever evaluates ([`Declarations`], [`Inputs`]). A policy of admission has those of
@@ -50,6 +49,7 @@ mod stack;
 mod structs;
 #[cfg(test)]
 mod tests;
+mod timestamp;
 mod value;
 
 /// How many steps an expression may take of those that all have, and a variable besides what refers to it; upstream's

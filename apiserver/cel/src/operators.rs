@@ -10,6 +10,7 @@ use super::{
     eval::{Error, Outcome},
     functions::in_time,
     held,
+    timestamp::OffsetTime,
     value::{List, Value},
 };
 
@@ -96,7 +97,7 @@ fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
         }
         (Value::Duration(a), Value::Duration(b)) => in_range(a.checked_add(*b)),
         (Value::Timestamp(time), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(time)) => {
-            time.checked_add(*d).map_err(late).and_then(in_time)
+            time.at.checked_add(*d).map_err(late).and_then(|at| in_time(OffsetTime { at, ..*time }))
         }
         _ => arithmetic(a, b, i64::checked_add, u64::checked_add, |a, b| a + b),
     }
@@ -106,7 +107,7 @@ fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     match (a, b) {
         (Value::Duration(a), Value::Duration(b)) => in_range(a.checked_sub(*b)),
         (Value::Timestamp(_), Value::Duration(d)) => in_range(d.checked_neg()).and_then(|negated| add(a, &negated)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => in_range(Some(a.duration_since(*b))),
+        (Value::Timestamp(a), Value::Timestamp(b)) => in_range(Some(a.at.duration_since(b.at))),
         _ => arithmetic(a, b, i64::checked_sub, u64::checked_sub, |a, b| a - b),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, fmt, net::IpAddr, ops::Deref, sync::Arc};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::Value as Json;
 
 use super::{
@@ -16,6 +16,7 @@ use super::{
     held::Held,
     quantity::Quantity,
     structs::{JSON_PATCH, OBJECT, Struct},
+    timestamp::OffsetTime,
 };
 
 /// A value.
@@ -31,7 +32,7 @@ pub(super) enum Value<'a> {
     List(List<'a>),
     Map(Map<'a>),
     Duration(SignedDuration),
-    Timestamp(Timestamp),
+    Timestamp(OffsetTime),
     Optional(Option<Box<Value<'a>>>),
     Type(&'static str),
     Quantity(Box<Quantity>),

@@ -15,8 +15,11 @@ use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::Value;
 
-pub use crate::json_path::{InvalidPath, JsonPath};
-use crate::{object::Object, registry::CreateHandler, request::RequestContext, status::ApiError};
+pub use crate::{
+    json_path::{InvalidPath, JsonPath},
+    protobuf::objects::FromProtobuf,
+};
+use crate::{object::Object, protobuf::objects, registry::CreateHandler, request::RequestContext, status::ApiError};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +237,12 @@ pub struct ResourceDefinition {
     pub verbs: Vec<&'static str>,
     /// What answers creates, when nothing of this kind is kept.
     pub answered_by: Option<Arc<dyn CreateHandler>>,
+    /// Reads objects that clients send in protobuf (`application/vnd.kubernetes.protobuf`), where they may.
+    pub protobuf: Option<ReadProtobuf>,
 }
+
+/// Makes JSON of an object in protobuf; 400 `BadRequest` for what is no message of the kind.
+pub type ReadProtobuf = fn(&[u8]) -> Result<Vec<u8>, ApiError>;
 
 /// Every verb that a resource can have.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -281,6 +289,7 @@ impl ResourceDefinition {
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
+            protobuf: None,
         }
     }
 
@@ -329,6 +338,7 @@ impl ResourceDefinition {
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
+            protobuf: None,
         }
     }
 
@@ -386,6 +396,13 @@ impl ResourceDefinition {
     pub fn answered_by(mut self, handler: Arc<dyn CreateHandler>) -> Self {
         self.verbs = vec!["create"];
         self.answered_by = Some(handler);
+        self
+    }
+
+    /// Takes objects in protobuf, too, as typed Go clients such as kubectl send those of Kubernetes' own kinds.
+    #[must_use]
+    pub fn reads_protobuf<K: FromProtobuf>(mut self) -> Self {
+        self.protobuf = Some(objects::to_json::<K>);
         self
     }
 

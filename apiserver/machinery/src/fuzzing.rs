@@ -109,6 +109,7 @@ pub(crate) static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
         answered_by: None,
+        protobuf: None,
     })
 });
 

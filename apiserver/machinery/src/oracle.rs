@@ -111,6 +111,7 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
         answered_by: None,
+        protobuf: None,
     })
 }
 

@@ -1,4 +1,7 @@
-//! Messages of protobuf as they are written, for what is told in it.
+//! Messages of protobuf: [`Message`] is one being written, [`objects`] reads what clients send.
+
+pub(crate) mod objects;
+mod reviews;
 
 /// A message being written: its fields one after the other.
 #[derive(Default)]

@@ -1,9 +1,15 @@
-//! Lets go of history that no watch can ask for any more.
+//! Compacts history that no watch can ask for any more.
+//!
+//! [`run`] is the leader's work. [`while_full`] runs in every replica, since a full etcd grants no lease to lead by.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use stoa_machinery::{Version, log::Log};
-use stoa_storage::git::GitStatus;
+use stoa_storage::{
+    EtcdLog,
+    etcd::WAY_OUT_OF_FULL,
+    git::{self, GitStatus},
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +52,71 @@ pub(crate) async fn run(
     }
 }
 
+/// Compacts a full etcd until the token ends, whoever leads.
+///
+/// The bound is the leader's but for the number of records: a version that was the head [`HistoryOptions::age`] ago, and
+/// none that is not in Git by the record in the log. Other replicas have read all up to such a version. A full etcd takes
+/// no writes, so that only watches and pages of clients that are older than that begin anew.
+pub(crate) async fn while_full(log: Arc<EtcdLog>, history: HistoryOptions, end: CancellationToken) {
+    let etcd = Arc::clone(&log);
+    let is_full = move || {
+        let etcd = Arc::clone(&etcd);
+        async move {
+            match etcd.is_full().await {
+                Ok(is_full) => Some(is_full),
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "whether etcd is full is not known");
+                    None
+                }
+            }
+        }
+    };
+    compact_while(is_full, log, history, end).await;
+}
+
+/// [`while_full`], for any log: `is_full` answers `None` when nobody knows.
+async fn compact_while<F>(is_full: impl Fn() -> F, log: Arc<dyn Log>, history: HistoryOptions, end: CancellationToken)
+where
+    F: Future<Output = Option<bool>>,
+{
+    let mut heads = Heads::default();
+    let (mut was_full, mut compacted) = (false, Version::default());
+    while end.run_until_cancelled(tokio::time::sleep(LOOK.min(history.age()))).await.is_some() {
+        let is_full = is_full().await.unwrap_or(was_full);
+        if is_full && !was_full {
+            tracing::error!("{WAY_OUT_OF_FULL}. History older than {:?} is compacted meanwhile", history.age());
+        } else if was_full && !is_full {
+            tracing::info!("etcd takes writes again");
+        }
+        was_full = is_full;
+        let old = heads.older_than(&*log, history.age()).await;
+        if !is_full || old == Version::default() {
+            continue;
+        }
+        let safe = match git::recorded_version(&*log).await {
+            Ok(safe) => safe,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "a full etcd is not compacted: how much of the log is in Git is not known");
+                continue;
+            }
+        };
+        let before = old.min(safe);
+        if before <= compacted {
+            continue;
+        }
+        match log.compact(before).await {
+            Ok(()) => {
+                compacted = before;
+                tracing::warn!(%before, "etcd is full, and its history is compacted; {WAY_OUT_OF_FULL}");
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a full etcd is not compacted");
+            }
+        }
+    }
+}
+
 /// Up to where the history takes too much memory; nothing while it does not.
 fn too_large(log: &dyn Log) -> Version {
     log.excess(2 * MEMORY).and_then(|_| log.excess(MEMORY)).unwrap_or_default()
@@ -56,15 +127,21 @@ fn too_large(log: &dyn Log) -> Version {
 struct Heads(VecDeque<(Instant, Version)>);
 
 impl Heads {
-    /// Up to where nobody is to watch from any more, by age and number.
-    async fn too_old(&mut self, log: &dyn Log, history: HistoryOptions) -> Version {
+    /// The newest head that is known to be older than `age`; 0 where there is none yet.
+    async fn older_than(&mut self, log: &dyn Log, age: Duration) -> Version {
         let Ok(head) = log.head().await else { return Version::default() };
         let now = Instant::now();
         self.0.push_back((now, head));
         let mut old = Version::default();
-        while let Some((_, version)) = self.0.pop_front_if(|(at, _)| now.duration_since(*at) > history.age()) {
+        while let Some((_, version)) = self.0.pop_front_if(|(at, _)| now.duration_since(*at) > age) {
             old = version;
         }
+        old
+    }
+
+    /// Up to where nobody is to watch from any more, by age and number.
+    async fn too_old(&mut self, log: &dyn Log, history: HistoryOptions) -> Version {
+        let old = self.older_than(log, history.age()).await;
         if old == Version::default() {
             return old;
         }
@@ -74,6 +151,8 @@ impl Heads {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
     use stoa_machinery::log::{Change, Expect, Key, Write};
     use stoa_storage::local::{LocalLog, LocalOptions};
 
@@ -112,6 +191,43 @@ mod tests {
             end.cancel();
             task.await.unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_log_is_compacted_without_a_leader_up_to_what_git_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let log: Arc<dyn Log> = Arc::new(LocalLog::open(directory.path(), LocalOptions::default()).unwrap());
+        for _ in 0..20 {
+            append(&*log, 1).await;
+        }
+        // Whatever number of records a leader keeps.
+        let history = HistoryOptions { history_records: 100_000, history_seconds: 10 };
+        let (full, end) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+        let (asked, by, until) = (full.clone(), log.clone(), end.clone());
+        let is_full = move || std::future::ready(Some(asked.load(SeqCst)));
+        let task = tokio::spawn(compact_while(is_full, by, history, until));
+        let oldest = async || {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            oldest(&*log).await
+        };
+        let record = async |version: u64| {
+            let value = format!(r#"{{"schemaVersion":1,"version":{version}}}"#).into_bytes();
+            log.append(Write::new(Key::new("/stoa/git/control"), Expect::Any, Change::Put(value.into())))
+                .await
+                .unwrap();
+        };
+        record(12).await;
+        let begin = oldest().await;
+        assert!(begin < 12, "it was compacted before it was full");
+        full.store(true, SeqCst);
+        assert_eq!(oldest().await, 12);
+        record(15).await;
+        assert_eq!(oldest().await, 15);
+        // What cannot be read bounds nothing, so that nothing is compacted.
+        log.append(Write::new(Key::new("/stoa/git/control"), Expect::Any, Change::Put("{".into()))).await.unwrap();
+        assert_eq!(oldest().await, 15);
+        end.cancel();
+        task.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -219,6 +219,9 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         history: parts.storage.history,
         services,
     };
+    if let Some(etcd) = storage.etcd.clone() {
+        tasks.spawn(compaction::while_full(etcd, parts.storage.history, end.clone()));
+    }
     tasks.spawn(storage.candidate.clone().run(leader, end.clone()));
     guard.disarm();
     Ok(Bound { server, tasks, end, _storage: storage })

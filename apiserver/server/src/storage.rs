@@ -35,6 +35,8 @@ const PROBE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) log: Arc<dyn Log>,
+    /// The same, where it is on etcd.
+    pub(crate) etcd: Option<Arc<EtcdLog>>,
     /// This replica's name, the same across restarts on the same data directory.
     pub(crate) identity: String,
     /// Whether this replica may run the controllers.
@@ -73,7 +75,8 @@ pub(crate) async fn open(
     let reload = EtcdCertificates { files, log: log.clone(), current: Mutex::new(tls) };
     let candidate = Candidate::replica(log.clone(), identity.clone(), metrics)?;
     tracing::info!(identity, servers = ?options.etcd_servers, prefix = options.etcd_prefix, "a replica on etcd");
-    Ok(Storage { log, identity, candidate, reloads: vec![Arc::new(reload)], _lock: Some(lock) })
+    let etcd = Some(log.clone());
+    Ok(Storage { log, etcd, identity, candidate, reloads: vec![Arc::new(reload)], _lock: Some(lock) })
 }
 
 async fn open_local(data_dir: &Path, health: &Health) -> anyhow::Result<Storage> {
@@ -82,7 +85,7 @@ async fn open_local(data_dir: &Path, health: &Health) -> anyhow::Result<Storage>
     let log: Arc<dyn Log> = Arc::new(opened.context("the log cannot be opened")?);
     health.add("log", Probe::Live, LogCheck(log.clone()));
     let identity = ALONE.to_owned();
-    Ok(Storage { log, identity, candidate: Candidate::Alone, reloads: Vec::new(), _lock: None })
+    Ok(Storage { log, etcd: None, identity, candidate: Candidate::Alone, reloads: Vec::new(), _lock: None })
 }
 
 /// The name of the replica whose data directory this is, and a lock on it: two processes of one name

@@ -98,12 +98,18 @@ pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
 pub const PERMISSION_DENIED: &str = "PermissionDenied";
 /// The source could not be reached.
 pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
+/// The repository of a workspace does not exist, or does not let the workspace's credentials see it.
+pub const REPOSITORY_NOT_FOUND: &str = "RepositoryNotFound";
+/// The repository of a workspace does not have its branch.
+pub const BRANCH_NOT_FOUND: &str = "BranchNotFound";
 /// The source, the version or the path in it does not exist.
 pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 /// The source could not be turned into a Spec.
 pub const GENERATE_FAILED: &str = "GenerateFailed";
 /// The source was turned into a Spec, and not everything that it or the run says could be taken into account.
 pub const GENERATED_WITH_WARNINGS: &str = "GeneratedWithWarnings";
+/// The plan has warnings, which whoever approves it should read. Also the type of the Run's condition that has them.
+pub const PLANNED_WITH_WARNINGS: &str = "PlannedWithWarnings";
 /// The Spec could not be planned.
 pub const PLAN_FAILED: &str = "PlanFailed";
 /// What is to be imported cannot be read, or may not be recorded.

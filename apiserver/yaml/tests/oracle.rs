@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 use stoa_yaml::{Cause, Limits, documents};

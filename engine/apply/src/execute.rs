@@ -285,7 +285,8 @@ pub async fn execute(
                 Err(problem) => problems.push(problem),
             }
         }
-        let check = verify(&*runtime, &*observer, &ready, options.health_timeout);
+        let secrets = values.secrets();
+        let check = verify(&*runtime, &*observer, &ready, &secrets, options.health_timeout);
         match cancel.run_until_cancelled(check).await {
             Some(found) => problems.extend(found),
             None => problems.push(Problem::new(reason::UNHEALTHY, "stopped while waiting for health")),

@@ -20,6 +20,7 @@ mod retry;
 mod schedule;
 pub mod structural;
 mod unmade;
+mod validation;
 mod values;
 mod verify;
 mod walk;

@@ -8,6 +8,7 @@ use base64::{Engine as _, alphabet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::encrypted::is_encrypted;
 use crate::path::FieldPath;
 
 /// What identifies a Kubernetes object in a cluster, and the version it is written in.
@@ -262,9 +263,10 @@ pub fn without_aggregated_rules(mut object: Map<String, Value>) -> Map<String, V
     object
 }
 
-/// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else.
+/// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else, such as one that is
+/// encrypted and that no server has in this form.
 pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
-    if !is_secret(object) {
+    if !is_secret(object) || is_encrypted(object) {
         return None;
     }
     let Some(Value::Object(strings)) = object.get("stringData") else { return None };

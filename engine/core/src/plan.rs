@@ -257,6 +257,9 @@ pub struct Plan {
     pub destinations: BTreeMap<String, String>,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
+    /// What people should know before they approve it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// How many resources there are of each action.
@@ -305,14 +308,16 @@ impl Document for Plan {
 impl Plan {
     /// A plan for a Spec, which does nothing.
     pub fn of(spec_digest: &str) -> Self {
-        let (destinations, actions) = Default::default();
-        Self { schema_version: Self::SCHEMA_VERSION, spec_digest: spec_digest.to_owned(), destinations, actions }
+        let (destinations, actions, warnings) = Default::default();
+        let spec_digest = spec_digest.to_owned();
+        Self { schema_version: Self::SCHEMA_VERSION, spec_digest, destinations, actions, warnings }
     }
 
     /// The digest of what was decided, `sha256:<hex>`: the actions, the fields that are known, and where they go.
-    /// Why something could not be verified is left out, since the same reason may be worded anew.
+    /// Warnings, and why something could not be verified, are left out, since the same may be worded anew.
     pub fn digest(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan is JSON");
+        value.as_object_mut().expect("a plan is a map").remove("warnings");
         for action in value["actions"].as_array_mut().into_iter().flatten() {
             if let Some(unverified) = action.get_mut("unverified") {
                 *unverified = json!(true);

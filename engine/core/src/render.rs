@@ -34,6 +34,9 @@ pub enum Colour {
     Always,
 }
 
+/// The colour of a warning: yellow.
+const WARNING: u8 = 33;
+
 /// The table as far as it is written. What plans say comes from sources and clusters, and no part of it moves the cursor of
 /// whoever reads the table, colours it or begins a line of its own: that would hide what is to be done.
 struct Table {
@@ -124,6 +127,14 @@ pub fn render(plan: &Plan, colour: Colour) -> String {
         write_action(&mut out, action);
     }
     out.end();
+    for warning in &plan.warnings {
+        out.paint(WARNING, "warning: ");
+        out.push_str(warning);
+        out.end_line();
+    }
+    if !plan.warnings.is_empty() {
+        out.end_line();
+    }
     out.push_str(&summary_line(&plan.summary()));
     out.end_line();
     out.text

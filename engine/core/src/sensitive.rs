@@ -1,7 +1,8 @@
 //! Which values are sensitive, and what is shown, recorded and said in their place.
 //!
-//! The values of a v1 Secret's `data` and `stringData` are sensitive, copies of a Secret in its annotations, and whatever a
-//! reference carries them into. Plans show [`MASK`], states hold a keyed digest (`masks`), Specs are kept `sealed`, and
+//! The values of a v1 Secret's `data` and `stringData` are sensitive, but for what SOPS [encrypted](crate::encrypted), copies of
+//! a Secret in its annotations, and whatever a reference carries them into. Plans show [`MASK`], states hold a keyed digest
+//! (`masks`), Specs are kept `sealed`, and
 //! messages from elsewhere go through [`Sensitive::redact`].
 
 mod texts;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use self::texts::{SEARCHED, Texts};
+use crate::encrypted::{is_ciphertext, is_encrypted};
 use crate::masks::DigestKeys;
 use crate::object::{decoded, is_secret, secret_as_stored};
 use crate::path::{FieldPath, Segment, below};
@@ -37,9 +39,13 @@ pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
 /// The sensitive paths of an object that is a Secret.
 pub(crate) fn of_secret(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     let mut paths = BTreeSet::new();
+    let is_encrypted = is_encrypted(object);
+    let is_open = |(_, value): &(&String, &Value)| !(is_encrypted && is_ciphertext(value));
     for field in ["data", "stringData"] {
         match object.get(field) {
-            Some(Value::Object(values)) => paths.extend(values.keys().map(|key| FieldPath::of_keys([field, key]))),
+            Some(Value::Object(values)) => {
+                paths.extend(values.iter().filter(is_open).map(|(key, _)| FieldPath::of_keys([field, key])));
+            }
             Some(Value::Null) | None => {}
             Some(_) => drop(paths.insert(FieldPath::of_keys([field]))),
         }

@@ -28,7 +28,7 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(10);
 const SENTENCES: usize = 4;
 /// The most objects whose Events are read: the workload and some of its Pods.
 const WITH_EVENTS: usize = 3;
-/// The most Events of one object that are told.
+/// The most Events of one object that are shown.
 const EVENTS: usize = 2;
 /// The most Pods, and the most Events of an object, that are read.
 const READ: u32 = 250;
@@ -56,8 +56,8 @@ impl<'a> Diagnosis<'a> {
         (is_pod || has_pods).then_some(Self { cluster, namespace, is_pod })
     }
 
-    /// Why the workload, as it is live, is not ready: some sentences, the most telling first, or an empty text. Nothing when the
-    /// cluster cannot be read.
+    /// Why the workload, as it is live, is not ready: some sentences, the states of containers first, or an empty text.
+    /// Nothing when the cluster cannot be read.
     pub(crate) async fn read(&self, object: &Map<String, Value>) -> Option<String> {
         let _turn = self.cluster.diagnoses.acquire().await.ok()?;
         let mut refused = Vec::new();
@@ -79,9 +79,9 @@ impl<'a> Diagnosis<'a> {
         for (uid, pod) in subjects {
             match self.events(uid).await {
                 Ok(events) => {
-                    let told = told(events, &known, self.is_pod || pod.is_some());
+                    let newest = newest(events, &known, self.is_pod || pod.is_some());
                     let of = pod.map(|pod| format!(" of Pod {}", pod.name())).unwrap_or_default();
-                    sentences.extend(told.map(|(reason, message)| format!("Warning {reason}{of}: {message}")));
+                    sentences.extend(newest.map(|(reason, message)| format!("Warning {reason}{of}: {message}")));
                 }
                 Err(error) if error.is_refusal() => {
                     refused.push("events");
@@ -126,16 +126,16 @@ impl<'a> Diagnosis<'a> {
     async fn list<T: DeserializeOwned>(&self, plural: &str, query: &str) -> Result<Vec<T>, CallError> {
         let path = format!("/api/v1/namespaces/{}/{plural}?limit={READ}&{query}", self.namespace);
         let body = self.cluster.get_as(JSON, &path).await?;
-        Ok(decode::<List<T>>(&body)?.items)
+        Ok(decode::<List<T>>(&body)?.items.unwrap_or_default())
     }
 }
 
 #[derive(Deserialize)]
 struct List<T> {
-    items: Vec<T>,
+    items: Option<Vec<T>>,
 }
 
-/// One Event, as far as it is told.
+/// One Event, as far as it is shown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Event {
@@ -162,7 +162,7 @@ impl Event {
 
 /// Reasons and messages of the newest Events. Of a Pod, those that repeat the states of its containers are left out where
 /// `known` has these.
-fn told(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator<Item = (String, String)> {
+fn newest(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator<Item = (String, String)> {
     const REPEATS: [&str; 2] = ["BackOff", "FailedScheduling"];
     events.sort_by(|a, b| b.time().cmp(a.time()));
     let texts = events.into_iter().filter_map(|event| Some((event.reason?, event.message?.trim().to_owned())));

@@ -275,6 +275,11 @@ impl Failure {
             Some(format!("to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"))
         } else if self.is_too_large() {
             Some(TOO_LARGE.to_owned())
+        } else if self.is_unfit_patch() {
+            Some(
+                "the patch is of a mutating webhook: mend the webhook, or change or remove its configuration"
+                    .to_owned(),
+            )
         } else if self.is_unknown_uid() {
             Some("remove metadata.uid from the manifest".to_owned())
         } else if Verdict::of_answer(self) == Verdict::RetryBriefly {

@@ -48,6 +48,8 @@ impl Verdict {
             409 | 429 | 500.. if failure.webhook().is_some() => Self::RetryBriefly,
             // The manifest has values that cannot be decoded.
             500 if failure.is_unconvertible() => Self::Refuse,
+            // A mutating webhook answered with a patch that does not fit the object.
+            500 if failure.is_unfit_patch() => Self::Refuse,
             // No write of that size ever fits into etcd.
             500 if failure.is_too_large() => Self::Refuse,
             // The manifest takes fields of other managers, or names a uid that no object has.
@@ -75,6 +77,12 @@ impl Failure {
             let (_, rest) = self.status.message.split_once(before)?;
             after.iter().find_map(|after| Some(rest.split_once(after)?.0))
         })
+    }
+
+    /// A mutating webhook answered with a JSON patch that cannot be applied to the object. The server does not name it.
+    pub(crate) fn is_unfit_patch(&self) -> bool {
+        let message = &self.status.message;
+        message.starts_with("Internal error occurred: ") && message.contains("operation does not apply: doc is missing")
     }
 
     /// The write is larger than etcd takes.
@@ -154,6 +162,11 @@ mod tests {
                 "failed to convert new object (n/a; example.com/v1, Kind=Widget) to proposed version: conversion webhook for \
                  example.com/v1, Kind=Widget failed: connection refused",
                 RetryBriefly,
+            ),
+            (
+                500,
+                "Internal error occurred: jsonpatch add operation does not apply: doc is missing path: \"/a/b\": missing value",
+                Refuse,
             ),
             (500, "etcdserver: request timed out", Unknown),
             (500, "etcdserver: leader changed", Unknown),

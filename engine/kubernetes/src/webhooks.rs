@@ -22,8 +22,8 @@ struct Failing {
 }
 
 impl Webhooks {
-    /// Notes that a call failed by a webhook, which `began` is the start of. Returns the pause before the call is repeated, and
-    /// nothing once the webhook has failed for [`PATIENCE`].
+    /// Notes that a webhook failed a call, whose first try began at `began`. Returns the pause before the next try, or nothing
+    /// once the webhook has failed for [`PATIENCE`].
     pub(crate) fn pause(&self, webhook: &str, began: Instant) -> Option<Duration> {
         let now = Instant::now();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -133,17 +133,24 @@ fn permissions_are_asked_for_of_either_server() {
 
 #[test]
 fn every_version_of_kubectl_works_alike() {
-    let stage = Stage::cluster();
+    play_with_every_version("versions", &*Stage::cluster());
+}
+
+#[test]
+fn every_version_of_kubectl_creates_core_kinds_standalone() {
+    play_with_every_version("core_kinds", &*Stage::standalone());
+}
+
+fn play_with_every_version(script: &str, stage: &Stage) {
     thread::scope(|scope| {
         for program in kubectl_versions() {
-            let stage = &stage;
             scope.spawn(move || {
                 let kubectl = stage.server.kubectl();
                 // Versions do not read each other's caches.
                 let cache = tempfile::tempdir().expect("a folder");
                 let kubeconfig = cache.path().join("kubeconfig");
                 std::fs::copy(&kubectl.kubeconfig, &kubeconfig).expect("the kubeconfig can be read");
-                stage.play_with("versions", Kubectl { program, kubeconfig, ..kubectl });
+                stage.play_with(script, Kubectl { program, kubeconfig, ..kubectl });
             });
         }
     });

@@ -1,14 +1,19 @@
 //! Types, conversions between them, and optional values.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use jiff::{SignedDuration, Timestamp, civil::date, tz::TimeZone};
+use jiff::{
+    SignedDuration, Timestamp,
+    civil::date,
+    tz::{Offset, TimeZone},
+};
 
 use super::{
     super::{
         budget::{Budget, Writer},
         eval::{Error, Outcome},
-        go::{nanoseconds, text::shortest, time},
+        go::{float, nanoseconds, text::shortest, time},
         held,
+        timestamp::OffsetTime,
         value::{List, Map, Value},
     },
     Invocation,
@@ -48,7 +53,7 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("timestamp", [Value::Timestamp(time)]) if !call.receiver => Ok(Value::Timestamp(*time)),
         ("timestamp", [Value::Int(seconds)]) if !call.receiver => {
             let held = if *seconds <= LAST { (*seconds).min(Timestamp::MAX.as_second()) } else { *seconds };
-            Timestamp::from_second(held).map_err(|_| late()).and_then(in_time)
+            Timestamp::from_second(held).map_err(|_| late()).and_then(|at| in_time(OffsetTime::utc(at)))
         }
         ("duration", [Value::String(text)]) if !call.receiver => duration(text),
         ("duration", [Value::Int(nanoseconds)]) if !call.receiver => {
@@ -86,7 +91,7 @@ fn is_zero(value: &Value<'_>) -> bool {
     match value {
         Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) => true,
         Value::Duration(duration) => duration.is_zero(),
-        Value::Timestamp(time) => *time == first(),
+        Value::Timestamp(time) => time.at == first(),
         Value::Double(value) => *value == 0.0,
         Value::String(text) => text.is_empty(),
         Value::Bytes(bytes) => bytes.is_empty(),
@@ -131,7 +136,7 @@ fn int<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::Double(value) if *value > i64::MIN as f64 && *value < i64::MAX as f64 => value.trunc() as i64,
         Value::Double(_) => return Err(int_overflow()),
         Value::String(text) => text.parse().map_err(|_| unreadable("int"))?,
-        Value::Timestamp(time) => time.as_second(),
+        Value::Timestamp(time) => time.unix_seconds(),
         Value::Duration(duration) => i64::try_from(duration.as_nanos()).map_err(|_| int_overflow())?,
         other => return Err(no_overload("int", other)),
     }))
@@ -154,19 +159,9 @@ fn double<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::Double(value) => *value,
-        Value::String(text) => number(text).ok_or_else(|| unreadable("double"))?,
+        Value::String(text) => float::parse(text).ok_or_else(|| unreadable("double"))?,
         other => return Err(no_overload("double", other)),
     }))
-}
-
-/// A number as `strconv.ParseFloat` reads it, but for underscores and hexadecimal ones.
-fn number(text: &str) -> Option<f64> {
-    if text.starts_with(['+', '-']) && text[1..].eq_ignore_ascii_case("nan") {
-        return None;
-    }
-    let number: f64 = text.parse().ok()?;
-    let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
-    Some(number).filter(|number| number.is_finite() || !has_digits)
 }
 
 fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
@@ -217,8 +212,8 @@ const LAST: i64 = 253_402_300_799;
 /// # Errors
 ///
 /// [`Error::Message`].
-pub(in super::super) fn in_time<'a>(time: Timestamp) -> Outcome<'a> {
-    if time < first() { Err(late()) } else { Ok(Value::Timestamp(time)) }
+pub(in super::super) fn in_time<'a>(time: OffsetTime) -> Outcome<'a> {
+    if time.at < first() { Err(late()) } else { Ok(Value::Timestamp(time)) }
 }
 
 /// Reads a time.
@@ -227,8 +222,9 @@ pub(in super::super) fn in_time<'a>(time: Timestamp) -> Outcome<'a> {
 ///
 /// [`Error::Message`].
 pub(in super::super) fn timestamp<'a>(text: &str) -> Outcome<'a> {
-    let time = time::instant(text).map_err(|_| unreadable("google.protobuf.Timestamp"))?.min(time::LAST);
-    time.to_zoned(TimeZone::UTC).map_err(|_| late()).and_then(|time| in_time(time.timestamp()))
+    let (utc, offset) = time::with_offset(text).map_err(|_| unreadable("google.protobuf.Timestamp"))?;
+    let at = Offset::UTC.to_timestamp(utc.min(time::LAST)).map_err(|_| late())?;
+    in_time(OffsetTime { at, offset: Offset::from_seconds(offset).map_err(|_| late())? })
 }
 
 /// Reads a duration of so many nanoseconds as 64 bits count.

@@ -1,6 +1,6 @@
-//! The parts of timestamps and durations.
+//! The parts of timestamps and durations. Those of a timestamp are in UTC, whatever its offset, unless a zone is named.
 
-use jiff::{SignedDuration, Timestamp, Zoned, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::Offset};
 
 use super::{
     super::{
@@ -17,8 +17,8 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     }
     match call.args {
         [Value::Duration(duration)] => of_duration(call.name, *duration),
-        [Value::Timestamp(time)] => of_time(call.name, time.to_zoned(TimeZone::UTC)),
-        [Value::Timestamp(time), Value::String(zone)] => match in_zone(*time, zone) {
+        [Value::Timestamp(time)] => of_time(call.name, Offset::UTC.to_datetime(time.at)),
+        [Value::Timestamp(time), Value::String(zone)] => match in_zone(time.at, zone) {
             Ok(time) => of_time(call.name, time),
             Err(error) => Some(Err(error)),
         },
@@ -27,10 +27,13 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
 }
 
 /// A zone is a name, or an offset such as `+01:00`. There is none but UTC that the server itself is in.
-fn in_zone(time: Timestamp, zone: &str) -> Result<Zoned, Error> {
+fn in_zone(time: Timestamp, zone: &str) -> Result<DateTime, Error> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         let zone = if matches!(zone, "" | "Local") { "UTC" } else { zone };
-        return time.in_tz(zone).map_err(|_| Error::new(format!("unknown time zone {zone}")));
+        return time
+            .in_tz(zone)
+            .map(|time| time.datetime())
+            .map_err(|_| Error::new(format!("unknown time zone {zone}")));
     };
     let number = |text: &str| {
         let wrong = |_| Error::new(format!("strconv.Atoi: parsing {}: invalid syntax", quote(text)));
@@ -41,7 +44,7 @@ fn in_zone(time: Timestamp, zone: &str) -> Result<Zoned, Error> {
     let minutes = if hours < 0 { hours * 60 - minutes } else { hours * 60 + minutes };
     // An offset may be larger than those of zones; nobody asks for it afterwards.
     let shifted = time.checked_add(SignedDuration::from_mins(minutes)).map_err(|_| Error::new("timestamp overflow"))?;
-    Ok(shifted.to_zoned(TimeZone::UTC))
+    Ok(Offset::UTC.to_datetime(shifted))
 }
 
 fn of_duration<'a>(name: &str, duration: SignedDuration) -> Option<Outcome<'a>> {
@@ -54,7 +57,7 @@ fn of_duration<'a>(name: &str, duration: SignedDuration) -> Option<Outcome<'a>> 
     })))
 }
 
-fn of_time<'a>(name: &str, time: Zoned) -> Option<Outcome<'a>> {
+fn of_time<'a>(name: &str, time: DateTime) -> Option<Outcome<'a>> {
     Some(Ok(Value::Int(i64::from(match name {
         "getFullYear" => time.year(),
         // Counted from zero, as in JavaScript.

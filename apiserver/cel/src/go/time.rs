@@ -23,13 +23,13 @@ pub fn parse(text: &str) -> Result<Cow<'_, str>, String> {
     Reader { text, rest: text }.time().map(|time| time.whole)
 }
 
-/// The time that a text tells, in UTC.
+/// The time in UTC, and by how many seconds the time of its text is later than that.
 ///
 /// # Errors
 ///
 /// As for [`parse`].
-pub(crate) fn instant(text: &str) -> Result<DateTime, String> {
-    Reader { text, rest: text }.time().map(|time| time.utc)
+pub(crate) fn with_offset(text: &str) -> Result<(DateTime, i32), String> {
+    Reader { text, rest: text }.time().map(|time| (time.utc, time.offset))
 }
 
 /// Whether a text is a date, such as `2006-01-02`.
@@ -41,6 +41,8 @@ pub(crate) fn is_date(text: &str) -> bool {
 /// A time that was read.
 struct Time<'t> {
     utc: DateTime,
+    /// By how many seconds it is later than in UTC where it was written.
+    offset: i32,
     /// As any reader takes it.
     whole: Cow<'t, str>,
 }
@@ -82,12 +84,12 @@ impl<'t> Reader<'t> {
         let nanoseconds = format!("{digits:0<NANOSECONDS$.NANOSECONDS$}").parse().unwrap_or(0);
         let [month, day, hour_of_day, minute, second] = [month, day, hour, minute, second].map(|number| number as i8);
         let local = DateTime::new(year as i16, month, day, hour_of_day, minute, second, nanoseconds);
-        let utc = local.expect("each is in its range").saturating_sub(SignedDuration::from_secs(offset));
+        let utc = local.expect("each is in its range").saturating_sub(SignedDuration::from_secs(offset.into()));
         if !(FIRST..=LAST).contains(&utc) || zone.ends_with(":60") {
-            return Ok(Time { utc, whole: Cow::Owned(format!("{}Z", utc.clamp(FIRST, LAST))) });
+            return Ok(Time { utc, offset, whole: Cow::Owned(format!("{}Z", utc.clamp(FIRST, LAST))) });
         }
         if hour_end == HOUR_END && digits.len() <= NANOSECONDS && !text[fraction..].starts_with(',') {
-            return Ok(Time { utc, whole: Cow::Borrowed(text) });
+            return Ok(Time { utc, offset, whole: Cow::Borrowed(text) });
         }
         let minutes = &text[hour_end..fraction];
         let mut whole = format!("{}T{hour:02}{minutes}", &text[..DATE_END]);
@@ -96,7 +98,7 @@ impl<'t> Reader<'t> {
             whole.push_str(&digits[..digits.len().min(NANOSECONDS)]);
         }
         whole.push_str(zone);
-        Ok(Time { utc, whole: Cow::Owned(whole) })
+        Ok(Time { utc, offset, whole: Cow::Owned(whole) })
     }
 
     /// Year, month and day; which days there are depends on the rest.
@@ -176,12 +178,12 @@ impl<'t> Reader<'t> {
     }
 
     /// How many seconds it is later than in UTC.
-    fn zone(&mut self) -> Result<i64, String> {
+    fn zone(&mut self) -> Result<i32, String> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
             return Ok(0);
         }
-        let number = |at: usize| -> Option<i64> {
+        let number = |at: usize| -> Option<i32> {
             let digits = self.rest.get(at..at + 2)?;
             digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
         };

@@ -1,4 +1,4 @@
-//! Expressions whose outcomes are those of `environment.MustBaseEnvSet` in `k8s.io/apiserver` 0.36.3.
+//! Expressions whose outcomes are those of `environment.MustBaseEnvSet` in `k8s.io/apiserver` 0.36.3 with cel-go 0.26.0.
 //!
 //! `upstream.txt` has an expression on a line and its outcome on the next: a value, as [`shown`] tells it, `error: …`, or
 //! `COMPILE` and all that is wrong as JSON. An expression in double quotation marks is JSON itself.

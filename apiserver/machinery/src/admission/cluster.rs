@@ -2,11 +2,15 @@
 //!
 //! kube-apiserver runs no admission for the servers behind it, so they read the same objects and run it themselves.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::{
     Api, Client,
@@ -15,6 +19,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,62 +27,75 @@ use tokio_util::sync::CancellationToken;
 use super::Attributes;
 use crate::{auth::chain, registry::ClusterNamespaces, status::ApiError};
 
-/// How long a request waits for configurations that have not been read yet; upstream's `timeToWaitForReady`.
+/// How long a request waits for configurations that have not been read yet, or are being compiled; upstream's `timeToWaitForReady`.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Something made of all objects of one kind, made again whenever they change.
+///
+/// Making it takes a while, as where policies are compiled. A request that comes after a change was received waits until the
+/// change counts ([`get`](Self::get)): no write passes a policy that this server knows of.
 pub struct Watched<T> {
     current: ArcSwap<T>,
-    ready: watch::Receiver<bool>,
+    progress: watch::Sender<Progress>,
+}
+
+/// How many changes there were; the first is the list of all objects.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    received: u64,
+    /// The number of those that count in what was made last.
+    made: u64,
+}
+
+impl Progress {
+    fn is_current(self) -> bool {
+        self.made > 0 && self.made == self.received
+    }
 }
 
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("ready", &*self.ready.borrow()).finish_non_exhaustive()
+        f.debug_struct("Watched").field("progress", &*self.progress.borrow()).finish_non_exhaustive()
     }
 }
 
 impl<T: Send + Sync + 'static> Watched<T> {
     /// Something that is as it is.
     pub fn fixed(value: T) -> Arc<Self> {
-        Arc::new(Self { current: ArcSwap::from_pointee(value), ready: watch::channel(true).1 })
+        let progress = watch::Sender::new(Progress { received: 1, made: 1 });
+        Arc::new(Self { current: ArcSwap::from_pointee(value), progress })
     }
 
-    /// Watches all objects of a kind in the cluster until `end`, and makes of them what `make` does.
+    /// Watches all objects of a kind in the cluster until `end`, and makes of them what `make` does, on a thread that may
+    /// block.
     pub fn follow<K>(
         client: Client,
         end: CancellationToken,
-        make: impl Fn(Vec<Arc<K>>) -> T + Send + 'static,
+        make: impl FnMut(Vec<Arc<K>>) -> T + Send + 'static,
     ) -> Arc<Self>
     where
         K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let (ready, is_ready) = watch::channel(false);
-        let this = Arc::new(Self { current: ArcSwap::from_pointee(make(Vec::new())), ready: is_ready });
         let (store, writer) = reflector::store::<K>();
         let changes = watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff().reflect(writer);
-        let watched = Arc::downgrade(&this);
-        tokio::spawn(async move {
-            let mut changes = std::pin::pin!(changes);
-            while let Some(Some(change)) = end.run_until_cancelled(changes.next()).await {
-                match change {
-                    // What is listed anew counts from the end of the list on, not before.
-                    Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
-                    Ok(watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
-                    // An older cluster does not have the kind, so nothing is configured with it.
-                    Err(error) if is_unknown(&error) => {
-                        tracing::debug!(kind = %K::kind(&()), "the cluster has no such kind");
-                    }
-                    Err(error) => {
-                        tracing::warn!(kind = %K::kind(&()), error = chain(&error), "a watch for admission failed");
-                        continue;
-                    }
-                }
-                let Some(watched) = watched.upgrade() else { return };
-                watched.current.store(Arc::new(make(store.state())));
-                ready.send_replace(true);
-            }
-        });
+        Self::of_changes(changes, store, end, make)
+    }
+
+    /// The same of changes that are in `store` already when they come.
+    pub(super) fn of_changes<K>(
+        changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static,
+        store: reflector::Store<K>,
+        end: CancellationToken,
+        mut make: impl FnMut(Vec<Arc<K>>) -> T + Send + 'static,
+    ) -> Arc<Self>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + Sync + 'static,
+    {
+        let (current, progress) = (ArcSwap::from_pointee(make(Vec::new())), watch::Sender::new(Progress::default()));
+        let this = Arc::new(Self { current, progress });
+        // Two tasks, so that a change is received while an earlier one is being made.
+        tokio::spawn(receive(changes, end, Arc::downgrade(&this)));
+        tokio::spawn(make_again(store, this.progress.subscribe(), Arc::downgrade(&this), make));
         this
     }
 
@@ -86,20 +104,79 @@ impl<T: Send + Sync + 'static> Watched<T> {
         self.current.load_full()
     }
 
-    /// Whether it has been read.
+    /// Whether it has been read, and every change counts that was received since.
     pub fn is_ready(&self) -> bool {
-        *self.ready.borrow()
+        self.progress.borrow().is_current()
     }
 
-    /// What it is; waits a while when it has not been read yet.
+    /// What it is; waits a while for changes that are received and do not count yet.
     ///
-    /// Nothing when it could not be read in that time.
+    /// `None` when they do not in that time.
     pub async fn get(&self) -> Option<Arc<T>> {
         if !self.is_ready() {
-            let mut ready = self.ready.clone();
-            let _seen = tokio::time::timeout(READY_WITHIN, ready.wait_for(|ready| *ready)).await.ok()?.ok()?;
+            let mut progress = self.progress.subscribe();
+            // Not for later changes: else a stream of them would keep a request waiting.
+            let received = progress.borrow().received.max(1);
+            let made = progress.wait_for(|progress| progress.made >= received);
+            let _seen = tokio::time::timeout(READY_WITHIN, made).await.ok()?.ok()?;
         }
         Some(self.current())
+    }
+}
+
+/// Counts changes as they come.
+async fn receive<K, T>(
+    changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
+    end: CancellationToken,
+    watched: Weak<Watched<T>>,
+) where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let mut changes = std::pin::pin!(changes);
+    while let Some(Some(change)) = end.run_until_cancelled(changes.next()).await {
+        match change {
+            // A new list counts from its end on, not before.
+            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
+            Ok(watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
+            // An older cluster does not have the kind, so nothing is configured with it.
+            Err(error) if is_unknown(&error) => {
+                tracing::debug!(kind = %K::kind(&()), "the cluster has no such kind");
+            }
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), error = chain(&error), "a watch for admission failed");
+                continue;
+            }
+        }
+        let Some(watched) = watched.upgrade() else { return };
+        watched.progress.send_modify(|progress| progress.received += 1);
+    }
+}
+
+/// Makes it again whenever there are changes that do not count yet; those that come together count together.
+async fn make_again<K, T>(
+    store: reflector::Store<K>,
+    mut progress: watch::Receiver<Progress>,
+    watched: Weak<Watched<T>>,
+    make: impl FnMut(Vec<Arc<K>>) -> T + Send + 'static,
+) where
+    K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    let make = Arc::new(Mutex::new(make));
+    let mut tried = 0;
+    // Fails once nobody has it any more.
+    while let Ok(progress) = progress.wait_for(|progress| progress.received > tried).await.map(|progress| *progress) {
+        tried = progress.received;
+        let (make, found) = (Arc::clone(&make), store.state());
+        match tokio::task::spawn_blocking(move || make.lock()(found)).await {
+            Ok(made) => {
+                let Some(watched) = watched.upgrade() else { return };
+                watched.current.store(Arc::new(made));
+                watched.progress.send_modify(|progress| progress.made = tried);
+            }
+            // Writes are refused until it is configured otherwise: nobody knows what it asks for.
+            Err(error) => tracing::error!(kind = %K::kind(&()), %error, "a configuration of admission cannot be read"),
+        }
     }
 }
 

@@ -25,7 +25,6 @@ mod metrics;
 mod request_header;
 mod review_selectors;
 mod reviews;
-mod reviews_protobuf;
 pub(crate) mod service_account;
 mod token_review;
 

@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 use super::{
     Attributes, Decision,
     review_selectors::{self, Selectors},
-    reviews_protobuf,
 };
 use crate::{
     definition::ResourceDefinition,
@@ -43,7 +42,8 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 pub fn register_reviews(mut builder: RegistryBuilder) -> RegistryBuilder {
     macro_rules! register {
         ($($kind:ty),*) => {$(
-            let definition = ResourceDefinition::built_in::<$kind>().answered_by(Arc::new(Reviewer::<$kind>(PhantomData)));
+            let definition = ResourceDefinition::built_in::<$kind>().reads_protobuf::<$kind>();
+            let definition = definition.answered_by(Arc::new(Reviewer::<$kind>(PhantomData)));
             builder = builder.register(definition, DefaultStrategy::<$kind>::default());
         )*};
     }
@@ -73,14 +73,6 @@ impl<K> Debug for Reviewer<K> {
 
 #[async_trait]
 impl<K: Review> CreateHandler for Reviewer<K> {
-    fn takes_protobuf(&self) -> bool {
-        true
-    }
-
-    fn of_protobuf(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-        reviews_protobuf::to_json(K::KIND, body)
-    }
-
     async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError> {
         let review: K = object.to_typed().map_err(|error| ApiError::bad_request(error.to_string()))?;
         Object::from_typed(&review.answer(context).await?).map_err(ApiError::internal)

@@ -17,7 +17,7 @@ use super::{
     router::{Call, check_path_segment},
 };
 use crate::{
-    definition::ResourceDefinition,
+    definition::{ReadProtobuf, ResourceDefinition},
     object::Object,
     registry::{self, AdmissionPhase, Apply, CreateHandler, DeleteOptions, Deleted, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
@@ -32,6 +32,13 @@ impl MediaType {
             Self::Yaml => Format::Yaml,
         }
     }
+}
+
+/// How the object of a body is read.
+enum Input {
+    Text(MediaType),
+    /// What was sent in protobuf becomes JSON.
+    Protobuf(ReadProtobuf),
 }
 
 impl Call<'_> {
@@ -49,10 +56,10 @@ impl Call<'_> {
             return self.create_answered(&**handler, body).await;
         }
         let form = self.object_form()?;
-        let media = negotiate::input(self.headers)?;
+        let input = self.input()?;
         let body = self.read_body(body, "create").await?;
         let context = self.write_context("CreateOptions")?;
-        let mut object = self.decode(&context, &body, media)?;
+        let mut object = self.decode(&context, &body, input)?;
         ensure_namespace(self.namespace, &mut object)?;
         registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
@@ -62,14 +69,10 @@ impl Call<'_> {
     /// The create of what is not kept.
     async fn create_answered(&self, handler: &dyn CreateHandler, body: Body) -> Result<Response<Body>, ApiError> {
         let form = self.object_form()?;
-        let of_protobuf = negotiate::is_protobuf(self.headers) && handler.takes_protobuf();
-        let media = if of_protobuf { MediaType::Json } else { negotiate::input(self.headers)? };
-        let mut body = self.read_body(body, "create").await?;
-        if of_protobuf {
-            body = handler.of_protobuf(&body)?.into();
-        }
+        let input = self.input()?;
+        let body = self.read_body(body, "create").await?;
         let context = self.write_context("CreateOptions")?;
-        let mut object = self.decode(&context, &body, media)?;
+        let mut object = self.decode(&context, &body, input)?;
         ensure_namespace(self.namespace, &mut object)?;
         let stored = self.resource.store.answered(&context, object, handler).await?;
         self.answer(StatusCode::CREATED, form, &stored)
@@ -79,8 +82,7 @@ impl Call<'_> {
         let form = self.object_form()?;
         let body = self.read_body(body, "update").await?;
         let context = self.write_context("UpdateOptions")?;
-        let media = negotiate::input(self.headers)?;
-        let mut object = self.decode(&context, &body, media)?;
+        let mut object = self.decode(&context, &body, self.input()?)?;
         ensure_namespace(self.namespace, &mut object)?;
         registry::check_name(&object, &self.info.name)?;
         check_path_segment(&self.info.name)?;
@@ -245,8 +247,24 @@ impl Call<'_> {
         Ok(body)
     }
 
-    fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
-        let decoded = self.written_as().decoder.decode(body, media.format(), context.field_validation)?;
+    /// How the object in the body is to be read.
+    ///
+    /// # Errors
+    ///
+    /// 415 `UnsupportedMediaType` where its format is not taken.
+    fn input(&self) -> Result<Input, ApiError> {
+        match self.written_as().definition.protobuf {
+            Some(read) if negotiate::is_protobuf(self.headers) => Ok(Input::Protobuf(read)),
+            _ => negotiate::input(self.headers).map(Input::Text),
+        }
+    }
+
+    fn decode(&self, context: &RequestContext, body: &[u8], input: Input) -> Result<Object, ApiError> {
+        let (body, media) = match input {
+            Input::Text(media) => (Cow::Borrowed(body), media),
+            Input::Protobuf(read) => (Cow::Owned(read(body)?), MediaType::Json),
+        };
+        let decoded = self.written_as().decoder.decode(&body, media.format(), context.field_validation)?;
         decoded.warnings.into_iter().for_each(|warning| context.warn(warning));
         if let Some(trail) = self.context.trail() {
             trail.requested(&decoded.object);

@@ -10,7 +10,6 @@ use super::{
     metadata,
 };
 use crate::{
-    http::negotiate,
     object::Object,
     request::RequestContext,
     status::{ApiError, FieldErrorKind},
@@ -26,20 +25,6 @@ pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// Any [`ApiError`]; 422 `Invalid` for what makes no sense.
     async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError>;
-
-    /// Whether objects may come in protobuf, too, which [`of_protobuf`](Self::of_protobuf) reads then.
-    fn takes_protobuf(&self) -> bool {
-        false
-    }
-
-    /// What was sent in protobuf (`application/vnd.kubernetes.protobuf`), as JSON.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for what is no message of the kind; 415 `UnsupportedMediaType` where protobuf is not taken.
-    fn of_protobuf(&self, _body: &[u8]) -> Result<Vec<u8>, ApiError> {
-        Err(negotiate::unknown_input())
-    }
 }
 
 impl Store {

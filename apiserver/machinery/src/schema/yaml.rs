@@ -25,6 +25,10 @@ pub(super) fn parse(body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|error| SyntaxError(format!("yaml: invalid UTF-8 at byte {}", error.valid_up_to())))?;
+    compose(text)
+}
+
+fn compose(text: &str) -> Result<(Value, StrictErrors), SyntaxError> {
     let mut strict = StrictErrors::default();
     let Some(document) = stoa_yaml::first(text, &LIMITS).map_err(|error| in_words_of_go(&error))? else {
         return Ok((Value::Null, strict));

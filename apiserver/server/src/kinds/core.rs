@@ -33,6 +33,7 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
         .register(namespaces(), NamespaceStrategy)
         .register(
             ResourceDefinition::built_in::<Secret>()
+                .reads_protobuf::<Secret>()
                 .columns(&[
                     Column::new("Type", Cell::Path(&["type"]), "What the keys mean."),
                     data.clone(),
@@ -42,11 +43,15 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
             SecretStrategy,
         )
         .register(
-            ResourceDefinition::built_in::<ConfigMap>().short_names(&["cm"]).columns(&[data, Column::age()]),
+            ResourceDefinition::built_in::<ConfigMap>()
+                .reads_protobuf::<ConfigMap>()
+                .short_names(&["cm"])
+                .columns(&[data, Column::age()]),
             ConfigMapStrategy,
         )
         .register(
             ResourceDefinition::built_in::<Event>()
+                .reads_protobuf::<Event>()
                 .short_names(&["ev"])
                 .columns(&event_columns::ALL)
                 .selectable(EVENT_FIELDS),
@@ -57,6 +62,7 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
 /// Namespaces are not deleted together, as by kube-apiserver: `kubectl delete --all` does so one by one.
 fn namespaces() -> ResourceDefinition {
     let mut definition = ResourceDefinition::built_in::<Namespace>()
+        .reads_protobuf::<Namespace>()
         .short_names(&["ns"])
         .with_status()
         .columns(&[Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."), Column::age()])

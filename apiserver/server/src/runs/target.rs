@@ -326,7 +326,8 @@ fn not_found(noun: &str, name: &str) -> Halt {
     Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
 }
 
-async fn referenced_secret(
+/// The values of a Secret, which is in this namespace unless the reference names another.
+pub(crate) async fn referenced_secret(
     services: &Services,
     namespace: &str,
     reference: &SecretReference,

@@ -89,17 +89,21 @@ pub(super) fn asked(query: &[(String, String)], names: &[&str]) -> Result<Option
     at.map(Some).ok_or_else(|| bad_parameter(&FieldError::not_supported("format", wanted, names)))
 }
 
-/// Whether a text is coloured for a terminal: `?colour=true`.
+/// Whether a text is coloured for a terminal: `?color=true` or `?colour=true`. Of both, one that says yes is enough.
 ///
 /// # Errors
 ///
-/// 400 for what is neither yes nor no.
+/// 400 for a value that is neither yes nor no.
 pub(super) fn colour(query: &[(String, String)]) -> Result<Colour, ApiError> {
-    match parameter(query, "colour") {
-        None | Some("false" | "0") => Ok(Colour::Never),
-        Some("true" | "1" | "") => Ok(Colour::Always),
-        Some(other) => Err(bad_parameter(&FieldError::not_supported("colour", other, &["true", "false"]))),
+    let mut colour = Colour::Never;
+    for name in ["color", "colour"] {
+        match parameter(query, name) {
+            None | Some("false" | "0") => {}
+            Some("true" | "1" | "") => colour = Colour::Always,
+            Some(other) => return Err(bad_parameter(&FieldError::not_supported(name, other, &["true", "false"]))),
+        }
     }
+    Ok(colour)
 }
 
 /// 400 for a query parameter, with the parameter as the field of its cause.
@@ -109,4 +113,27 @@ pub(super) fn bad_parameter(error: &FieldError) -> ApiError {
         &error.field,
         &*error.message,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_color_are_read() {
+        let asked = |query: &[(&str, &str)]| {
+            let query: Vec<_> = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            colour(&query).map_err(|error| error.message().to_owned())
+        };
+        for name in ["color", "colour"] {
+            for (value, expected) in
+                [("true", Colour::Always), ("", Colour::Always), ("1", Colour::Always), ("false", Colour::Never)]
+            {
+                assert_eq!(asked(&[(name, value)]), Ok(expected), "{name}={value}");
+            }
+            assert!(asked(&[(name, "red")]).unwrap_err().starts_with(&format!("{name}: ")));
+        }
+        assert_eq!(asked(&[]), Ok(Colour::Never));
+        assert_eq!(asked(&[("color", "true"), ("colour", "false")]), Ok(Colour::Always));
+    }
 }

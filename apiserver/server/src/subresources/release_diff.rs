@@ -74,7 +74,7 @@ pub(super) struct ReleaseDiff {
 #[async_trait]
 impl SubresourceHandler for ReleaseDiff {
     /// Query parameters: `with` is the other release, by its name or its number, else the one before is meant;
-    /// `format` is `json`, `yaml` or `text`; `colour=true` colours the text for a terminal.
+    /// `format` is `json`, `yaml` or `text`; `color=true` (or `colour=true`) colours the text for a terminal.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;

@@ -48,7 +48,7 @@ pub(super) struct RunPlan {
 
 #[async_trait]
 impl SubresourceHandler for RunPlan {
-    /// Query parameters: `format` is `json`, `yaml` or `table`; `colour=true` colours the table for a terminal.
+    /// Query parameters: `format` is `json`, `yaml` or `table`; `color=true` (or `colour=true`) colours the table for a terminal.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;

@@ -47,16 +47,22 @@ fn operation(write: &Write) -> Operation<'_> {
     Operation { name, key: write.key.as_str() }
 }
 
-/// Reads the guard, and makes it where there is none yet.
+/// Reads the guard, and makes it where there is none yet. A full etcd refuses a transaction that might put a key, even
+/// where its condition does not hold (`applierV3Capped.Txn` of etcd 3.6.8), so that the guard is read first.
 pub(super) async fn open_guard(shared: &Shared) -> Result<(), LogError> {
     let key = shared.keys.guard.clone();
+    let operation = Operation { name: "guard", key: "" };
+    let found = shared.range(operation, RangeRequest::only_key(key.clone())).await?.map_err(unavailable)?;
+    if let Some(guard) = found.kvs.first() {
+        shared.guard.store(guard.mod_revision, Relaxed);
+        return Ok(());
+    }
     let make = TxnRequest {
         compare: vec![Compare::changed_at(key.clone(), 0)],
         success: vec![put(key.clone(), Bytes::new()).into()],
         failure: vec![RangeRequest::only_key(key).into()],
     };
     // Made twice it is the same, so it may be tried again.
-    let operation = Operation { name: "guard", key: "" };
     let made = shared.client.read(operation, |channel| {
         let make = make.clone();
         async move { kv(channel).txn(make).await }

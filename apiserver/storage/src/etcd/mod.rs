@@ -39,7 +39,7 @@ use self::{
     head::SharedHead,
     keys::Keys,
     metrics::{Metrics, Operation},
-    proto::{CompactionRequest, Headed as _, KeyValue, RangeRequest, RangeResponse, StatusRequest},
+    proto::{CompactionRequest, Headed as _, KeyValue, RangeRequest, RangeResponse, StatusRequest, StatusResponse},
 };
 use crate::clock::{Clock, SystemClock};
 
@@ -157,15 +157,42 @@ impl EtcdLog {
         let operation = Operation { name: "probe", key: "" };
         let range = |channel| async move { kv(channel).range(RangeRequest::only_key(key)).await };
         client.attempt(operation, range).await.map_err(unavailable)?;
-        let status = |channel| async move { maintenance(channel).status(StatusRequest {}).await };
-        let status = client.attempt(operation, status).await.map_err(unavailable)?;
+        let status = self.status(operation).await?;
         let cluster = status.header.map(|header| header.cluster_id).unwrap_or_default();
         client.metrics.size.with_label_values(&[format!("{cluster:x}")]).set(status.db_size);
         match status.errors.as_slice() {
             [] => Ok(()),
+            errors if errors.iter().any(|error| is_full(error)) => {
+                Err(unavailable(format!("{}; {WAY_OUT_OF_FULL}", errors.join("; "))))
+            }
             errors => Err(unavailable(errors.join("; "))),
         }
     }
+
+    /// Whether a member's database has reached its quota (alarm `NOSPACE`). The cluster then refuses every put and every
+    /// new lease. It still reads, renews leases, deletes and compacts, until somebody disarms the alarm.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unavailable`] when the member that is asked does not answer.
+    pub async fn is_full(&self) -> Result<bool, LogError> {
+        let status = self.status(Operation { name: "alarms", key: "" }).await?;
+        Ok(status.errors.iter().any(|error| is_full(error)))
+    }
+
+    async fn status(&self, operation: Operation<'_>) -> Result<StatusResponse, LogError> {
+        let status = |channel| async move { maintenance(channel).status(StatusRequest {}).await };
+        self.shared.client.attempt(operation, status).await.map_err(unavailable)
+    }
+}
+
+/// How operators make a full etcd take writes again.
+pub const WAY_OUT_OF_FULL: &str = "etcd is full and takes no writes: defragment each member (etcdctl defrag), or raise \
+     --quota-backend-bytes; then disarm the alarm (etcdctl alarm disarm)";
+
+/// Whether an error of a member's status is the alarm of a full database, as in `memberID:… alarm:NOSPACE`.
+fn is_full(error: &str) -> bool {
+    error.contains("NOSPACE")
 }
 
 /// What is under a prefix.

@@ -42,9 +42,6 @@ mod repository;
 mod retry;
 mod session;
 mod sync;
-mod text;
-#[cfg(feature = "fuzzing")]
-pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
 mod trees;
 mod waiting;
 mod walk;
@@ -55,6 +52,7 @@ pub use self::{
     invalid::InvalidFile,
     layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
     past::GitHistory,
+    progress::recorded_version,
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
     remote::{RemoteError, RemoteOptions},

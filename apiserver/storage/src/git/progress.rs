@@ -167,6 +167,18 @@ impl Serialize for Progress {
     }
 }
 
+/// The version up to which the record in the log says that everything is in Git; 0 when it has no record. The log may be
+/// compacted up to it by every replica, whether or not one projects now: a projection goes on from there.
+///
+/// # Errors
+///
+/// Those of the log, and [`GitError::Newer`] and [`GitError::Progress`] when the record cannot be read.
+pub async fn recorded_version(log: &dyn Log) -> Result<Version, GitError> {
+    let entry = log.read(&Key::new(KEY)).await?;
+    let progress = entry.map(|entry| Progress::decode(&entry.value)).transpose()?;
+    Ok(progress.map_or(Version::default(), |progress| progress.at.version))
+}
+
 /// The record as it is in the log.
 #[derive(Debug)]
 pub(super) struct Store {

@@ -18,7 +18,7 @@ use std::{
 
 use git2::{
     AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, RemoteRedirect, Repository,
-    Signature,
+    Signature, Transaction,
 };
 use stoa_git::{Credentials, Explanation, Problem};
 use stoa_machinery::profile;
@@ -214,7 +214,7 @@ impl Remote {
     pub(super) fn push(&self, repository: &Repository, updates: &[Update]) -> Result<Vec<Option<String>>, RemoteError> {
         let session = self.session()?;
         let pushed = match self.folder() {
-            Some(folder) => push_into(repository, &folder, updates).map(|()| vec![None; updates.len()]),
+            Some(folder) => push_into(repository, &folder, updates),
             None => self.push_over_network(repository, updates, &session),
         };
         pushed.map_err(|error| match error.code() {
@@ -324,8 +324,15 @@ fn list(remote: &mut git2::Remote<'_>, session: &Session) -> Result<Vec<(String,
     Ok(connection.list()?.iter().map(|head| (head.name().to_owned(), head.oid())).collect())
 }
 
-/// A push to a repository on this machine: libgit2's own moves refs wherever they are.
-fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Result<(), git2::Error> {
+/// Pushes to a repository on this machine. libgit2's own push moves references whatever their old value is.
+///
+/// The references move in the order of `updates`, each in a transaction of its own, once all are locked and checked.
+/// libgit2 1.9.7 commits the references of one transaction in the order of a hash map and stops at the first error
+/// (`git_transaction_commit` in `src/libgit2/transaction.c`). It also takes a target that does not exist
+/// (`update_target`, which unlike `git_reference_create` asks no object database).
+///
+/// Returns for each reference why it did not move, if it did not and an earlier one did.
+fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Result<Vec<Option<String>>, git2::Error> {
     let target = repository::open_another(folder, repository)?;
     if !target.is_bare() {
         return Err(git2::Error::new(ErrorCode::BareRepo, ErrorClass::Repository, "the repository is not a bare one"));
@@ -343,16 +350,41 @@ fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Resu
         // By the settings of the repository that they come from. A writer of the target's syncs nothing.
         builder.write(&target.commondir().join("objects/pack"), 0)?;
     }
-    let who = Signature::now("Stoa", "stoa@users.stoa.dev")?;
-    let mut refs = target.transaction()?;
+    let mut transactions = Vec::with_capacity(updates.len());
     for update in updates {
-        refs.lock_ref(&update.name)?;
-        if target.refname_to_id(&update.name).ok() != update.old {
-            return Err(git2::Error::new(ErrorCode::Modified, ErrorClass::Reference, "somebody else pushed first"));
-        }
-        refs.set_target(&update.name, update.new, Some(&who), "stoa")?;
+        transactions.push(locked(&target, update)?);
     }
-    refs.commit()
+    let mut failed = None;
+    for transaction in transactions {
+        // Those after a failure are dropped, which unlocks them.
+        if let Err(error) = transaction.commit() {
+            failed = Some(error);
+            break;
+        }
+    }
+    let Some(error) = failed else { return Ok(vec![None; updates.len()]) };
+    // A reference may have moved although its transaction failed, as where its folder was not synced.
+    let moved = |update: &Update| target.refname_to_id(&update.name).is_ok_and(|id| id == update.new);
+    if !updates.iter().any(moved) {
+        return Err(error);
+    }
+    Ok(updates.iter().map(|update| (!moved(update)).then(|| error.message().to_owned())).collect())
+}
+
+/// A transaction that moves one reference, which is locked and at its old value.
+fn locked<'r>(target: &'r Repository, update: &Update) -> Result<Transaction<'r>, git2::Error> {
+    if target.find_commit(update.new).is_err() {
+        let lacks = format!("the repository lacks commit {} for {}: run git fsck in it", update.new, update.name);
+        return Err(git2::Error::new(ErrorCode::NotFound, ErrorClass::Odb, lacks));
+    }
+    let mut transaction = target.transaction()?;
+    transaction.lock_ref(&update.name)?;
+    if target.refname_to_id(&update.name).ok() != update.old {
+        return Err(git2::Error::new(ErrorCode::Modified, ErrorClass::Reference, "somebody else pushed first"));
+    }
+    let who = Signature::now("Stoa", "stoa@users.stoa.dev")?;
+    transaction.set_target(&update.name, update.new, Some(&who), "stoa")?;
+    Ok(transaction)
 }
 
 #[cfg(test)]
@@ -417,6 +449,77 @@ mod tests {
         assert!(of_ref >= 1, "the ref is not synced");
         assert!(both >= of_ref + 2, "the pack and its index are not synced: {both} and {of_ref}");
         assert_eq!(settings(), before);
+    }
+
+    /// Puts a folder with a file where the log of a reference would be.
+    fn stand_in_the_way(repository: &Path, reference: &str) {
+        let folder = repository.join("logs").join(reference);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), "").unwrap();
+    }
+
+    #[test]
+    fn push_to_a_folder_reports_which_references_moved_before_a_failure() {
+        let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let target = Repository::init_bare(theirs.path()).unwrap();
+        // The log of main cannot be written, so that its transaction fails when it is committed.
+        target.config().unwrap().set_str("core.logAllRefUpdates", "always").unwrap();
+        stand_in_the_way(theirs.path(), MAIN);
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let (new, ours) = (commit(&control, None, "replicas: 1\n"), control.repository().unwrap());
+        let url = format!("file://{}", theirs.path().display());
+        let remote = Remote::new(RemoteOptions::new(url), CancellationToken::new());
+        // Whatever order a hash map has, one of these names would come after main in it.
+        for id in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            let history = Update { name: Remote::history_of(id), old: None, new };
+            let main = Update { name: MAIN.to_owned(), old: None, new };
+            let outcomes = remote.push(&ours, &[history.clone(), main]).unwrap();
+            assert_eq!(outcomes.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "{outcomes:?}");
+            assert_eq!(target.refname_to_id(&history.name).unwrap(), new);
+            assert!(target.refname_to_id(MAIN).is_err());
+        }
+        // The locks are free again, and the push succeeds once the obstacle is removed.
+        std::fs::remove_dir_all(theirs.path().join("logs/refs/heads/main")).unwrap();
+        let main = Update { name: MAIN.to_owned(), old: None, new };
+        assert_eq!(remote.push(&ours, &[main]).unwrap(), [None]);
+        assert_eq!(target.refname_to_id(MAIN).unwrap(), new);
+    }
+
+    #[test]
+    fn push_to_a_folder_moves_nothing_when_the_first_reference_fails() {
+        let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let target = Repository::init_bare(theirs.path()).unwrap();
+        target.config().unwrap().set_str("core.logAllRefUpdates", "always").unwrap();
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let (new, ours) = (commit(&control, None, "replicas: 1\n"), control.repository().unwrap());
+        for id in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            let history = Remote::history_of(id);
+            stand_in_the_way(theirs.path(), &history);
+            let updates = [history, MAIN.to_owned()].map(|name| Update { name, old: None, new });
+            push_into(&ours, theirs.path(), &updates).unwrap_err();
+            assert!(target.refname_to_id(MAIN).is_err(), "main moved before the history {id}");
+        }
+    }
+
+    #[test]
+    fn push_to_a_folder_refuses_a_commit_that_is_not_there() {
+        let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let target = Repository::init_bare(theirs.path()).unwrap();
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let first = commit(&control, None, "replicas: 1\n");
+        let second = commit(&control, Some(first), "replicas: 2\n");
+        let ours = control.repository().unwrap();
+        push_into(&ours, theirs.path(), &[Update { name: MAIN.to_owned(), old: None, new: second }]).unwrap();
+        // A repository that has lost all but the commit at its tip: nothing of what leads there would be sent.
+        let tip = ours.odb().unwrap().read(second).unwrap().data().to_vec();
+        let packs = theirs.path().join("objects/pack");
+        std::fs::remove_dir_all(&packs).unwrap();
+        std::fs::create_dir(&packs).unwrap();
+        Repository::open_bare(theirs.path()).unwrap().odb().unwrap().write(git2::ObjectType::Commit, &tip).unwrap();
+        let back = Update { name: MAIN.to_owned(), old: Some(second), new: first };
+        let error = push_into(&ours, theirs.path(), &[back]).unwrap_err();
+        assert!(error.message().contains(&format!("lacks commit {first}")), "{error}");
+        assert_eq!(target.refname_to_id(MAIN).unwrap(), second);
     }
 
     #[test]

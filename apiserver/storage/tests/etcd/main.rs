@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod faults;
+mod full;
 mod late;
 mod server;
 

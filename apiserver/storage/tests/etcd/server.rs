@@ -1,6 +1,7 @@
 //! etcd processes for tests: one member or several, on loopback, which end with their value.
 
 use std::{
+    io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -41,6 +42,8 @@ pub(crate) struct Member {
     name: String,
     cluster: String,
     tls: Vec<String>,
+    /// How large the database may be, in bytes.
+    quota: Option<u64>,
     process: Option<Child>,
 }
 
@@ -49,7 +52,7 @@ impl Member {
         let directory = TempDir::new().unwrap();
         let (port, peer_port) = (free_port(), free_port());
         let (name, cluster) = (name.to_owned(), String::new());
-        Self { directory, port, peer_port, name, cluster, tls: Vec::new(), process: None }
+        Self { directory, port, peer_port, name, cluster, tls: Vec::new(), quota: None, process: None }
     }
 
     fn peer(&self) -> String {
@@ -78,6 +81,7 @@ impl Member {
             // What a process has written outlives it; only the machine's end would take it away.
             .arg("--unsafe-no-fsync")
             .args(&self.tls)
+            .args(self.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -93,6 +97,21 @@ impl Member {
             assert!(Instant::now() < deadline, "etcd does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Posts JSON to its gateway, for what the log has no call for, and returns the answer.
+    pub(crate) fn post(&self, path: &str, body: &str) -> String {
+        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        let length = body.len();
+        write!(
+            connection,
+            "POST {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        answer
     }
 
     /// Ends it as a crash does.
@@ -119,6 +138,13 @@ pub(crate) struct Etcd {
 impl Etcd {
     pub(crate) fn start() -> Self {
         Self::cluster(1)
+    }
+
+    /// One member with a database of at most so many bytes.
+    pub(crate) fn with_quota(bytes: u64) -> Self {
+        let mut member = Member::new("m0");
+        member.quota = Some(bytes);
+        Self::launch(vec![member], EtcdTls::default())
     }
 
     pub(crate) fn cluster(size: usize) -> Self {

@@ -24,4 +24,5 @@ mod replaced;
 mod resumption;
 mod support;
 mod unmade;
+mod validation;
 mod waiting;

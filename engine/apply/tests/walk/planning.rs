@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use stoa_apply::{PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, Clusters, Contents, Held, Owner, Preview, Resource, Spec, StateResource};
+use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject, Live,
@@ -390,9 +391,11 @@ async fn nothing_sensitive_goes_where_everybody_reads() {
     assert_eq!(
         told,
         [
-            format!("{}: attributes.data.p: a sensitive value would be kept in the open here", id("user")),
-            "v1:Secret:shop:db: attributes.stringData.password: a sensitive value would be kept in the open here"
-                .to_owned(),
+            format!(
+                "{}: attributes.data.p: a reference brings a sensitive value here, which would be in the open",
+                id("user")
+            ),
+            format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),
         ]
     );
     assert!(problems.iter().all(|it| it.reason == reason::INVALID_RESOURCE));

@@ -210,3 +210,15 @@ fn nothing_that_a_plan_says_moves_the_cursor_or_begins_a_line() {
         );
     }
 }
+
+#[test]
+fn warnings_stand_above_the_summary_and_leave_the_digest_alone() {
+    let quiet = plan(vec![action("v1:ConfigMap:shop:web", Action::Create, vec![])]);
+    let warned = Plan { warnings: vec!["one\nline".to_owned(), "two".to_owned()], ..quiet.clone() };
+    assert_eq!(warned.digest(), quiet.digest());
+    let table = render(&warned, Colour::Never);
+    let mut lines = table.lines().rev();
+    assert_eq!(lines.next(), Some("Plan: 1 to create."));
+    assert_eq!((lines.next(), lines.next()), (Some(""), Some("warning: two")));
+    assert!(lines.next().is_some_and(|line| line.starts_with("warning: one")), "{table}");
+}

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// One Pod, as far as its state is told.
+/// One Pod, as far as its state is shown.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Pod {
@@ -114,7 +114,7 @@ impl Pod {
         let Status { phase, reason, message, conditions, .. } = &self.status;
         let unscheduled = conditions.iter().find(|it| it.kind == "PodScheduled" && it.status == "False");
         let unscheduled = unscheduled.map(|it| text(it.reason.as_deref(), it.message.as_deref()));
-        // Such as an eviction, of which the containers say nothing.
+        // Such as an eviction: the containers do not mention it.
         let failed = phase.as_deref() == Some("Failed") && reason.is_some();
         let failed = failed.then(|| text(reason.as_deref(), message.as_deref()));
         let containers = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);

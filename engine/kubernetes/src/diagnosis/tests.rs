@@ -115,14 +115,14 @@ async fn pods_with_the_same_trouble_share_a_sentence_that_names_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newest_warnings_are_told_and_none_that_repeats_a_container() {
+async fn explanation_has_newest_warnings_and_none_that_repeats_a_container() {
     let event = |reason: &str, message: &str, second: u32| json!({"reason": reason, "message": message, "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
     let of_pod = [
         event("BackOff", "Back-off restarting failed container", 9),
         event("Unhealthy", "Readiness probe failed: 503", 8),
         event("Unhealthy", "Readiness probe failed: 503", 7),
         event("FailedMount", "secret \"db\" not found", 6),
-        event("Older", "not told", 1),
+        event("Older", "left out", 1),
     ];
     let crashed = json!({"terminated": {"exitCode": 2}});
     let answers = vec![

@@ -33,8 +33,8 @@ async fn refused(code: u16, message: &str, resource: Resource) -> (Duration, Pro
     let (outcome, mut results) = deployment.carry_out(&wanted, &planned).await;
     let took = began.elapsed();
     results.sort_by(|a, b| a.0.cmp(&b.0));
-    let told: Vec<_> = results.iter().map(|(id, _, outcome)| (id.as_str(), *outcome)).collect();
-    assert_eq!(told, [("beside", ResourceOutcome::Done), ("web", ResourceOutcome::Failed)], "{message}");
+    let ended: Vec<_> = results.iter().map(|(id, _, outcome)| (id.as_str(), *outcome)).collect();
+    assert_eq!(ended, [("beside", ResourceOutcome::Done), ("web", ResourceOutcome::Failed)], "{message}");
     assert_eq!(deployment.state().open, [], "{message}");
     deployment.main.refuse_nothing();
     let mended = spec(vec![in_cluster("", "web", "a", false), in_cluster("", "beside", "b", false)]);

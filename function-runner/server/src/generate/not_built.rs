@@ -52,8 +52,8 @@ fn is_of_kustomize(document: &Document) -> bool {
 }
 
 fn is_kustomization(name: &str, documents: &[Document]) -> bool {
-    documents.iter().any(is_of_kustomize)
-        || KUSTOMIZATIONS.contains(&name) && !(!documents.is_empty() && documents.iter().all(is_manifest))
+    let are_manifests = !documents.is_empty() && documents.iter().all(is_manifest);
+    documents.iter().any(is_of_kustomize) || (KUSTOMIZATIONS.contains(&name) && !are_manifests)
 }
 
 fn is_chart(name: &str, documents: &[Document]) -> bool {

@@ -19,7 +19,7 @@ fn log(server: &Standalone, path: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String> {
+pub(super) fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String> {
     eventually(&format!("{count} commits of {path}"), PATIENCE, || {
         let lines = log(server, path);
         (lines.len() >= count).then_some(lines)

@@ -1,6 +1,6 @@
 //! What policies of both kinds share: what they are about, their bindings, and which of these count for a write.
 
-use std::sync::Arc;
+use std::{collections::HashMap, mem, sync::Arc};
 
 use k8s_openapi::api::{
     admissionregistration::v1::{
@@ -147,8 +147,8 @@ impl<P: Defined> Policies<P> {
         D: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
         B: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let policies = Watched::follow(client.clone(), end.clone(), move |found: Vec<Arc<D>>| read(found, compile));
-        let bindings = Watched::follow(client.clone(), end.clone(), move |found: Vec<Arc<B>>| read(found, bind));
+        let policies = Watched::follow(client.clone(), end.clone(), reading(compile));
+        let bindings = Watched::follow(client.clone(), end.clone(), reading(bind));
         let params = ClusterParams::new(client.clone(), end.clone());
         Self::new(policies, bindings, Arc::new(params), namespaces)
     }
@@ -238,8 +238,46 @@ impl<P: Defined> Policies<P> {
     }
 }
 
-/// Reads objects in the order of their names.
-fn read<K: Resource<DynamicType = ()>, T>(mut found: Vec<Arc<K>>, read: fn(&K) -> T) -> Vec<Arc<T>> {
-    found.sort_by_key(|object| object.name_any());
-    found.iter().map(|object| Arc::new(read(object))).collect()
+/// Reads objects in the order of their names, each version of one once: a change of one policy compiles that policy alone.
+fn reading<K: Resource<DynamicType = ()>, T>(read: fn(&K) -> T) -> impl FnMut(Vec<Arc<K>>) -> Vec<Arc<T>> {
+    let mut known: HashMap<(Option<String>, Option<String>), Arc<T>> = HashMap::new();
+    move |mut found| {
+        found.sort_by_key(|object| object.name_any());
+        let mut before = mem::take(&mut known);
+        let mut one = |object: &Arc<K>| {
+            let key = (object.uid(), object.resource_version());
+            let value = before.remove(&key).unwrap_or_else(|| Arc::new(read(object)));
+            known.insert(key, Arc::clone(&value));
+            value
+        };
+        found.iter().map(&mut one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn object(name: &str, version: &str) -> Arc<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.uid = Some(format!("uid of {name}"));
+        object.metadata.resource_version = Some(version.to_owned());
+        Arc::new(object)
+    }
+
+    #[test]
+    fn each_version_of_an_object_is_read_once() {
+        let mut read = reading(|object: &ConfigMap| (object.name_any(), object.resource_version()));
+        let first = read(vec![object("b", "2"), object("a", "1")]);
+        assert_eq!(first.iter().map(|read| read.0.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let second = read(vec![object("a", "1"), object("b", "3"), object("c", "4")]);
+        assert!(Arc::ptr_eq(&first[0], &second[0]), "it has not changed");
+        assert_eq!(*second[1], ("b".to_owned(), Some("3".to_owned())));
+        // What was deleted is not kept.
+        read(vec![object("c", "4")]);
+        assert!(!Arc::ptr_eq(&second[0], &read(vec![object("a", "1")])[0]));
+    }
 }

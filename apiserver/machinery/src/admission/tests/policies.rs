@@ -1,7 +1,18 @@
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::support::{Configured, FakeParams, Server, gadget, refused};
+use futures_util::{poll, stream};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher::Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::support::{Configured, FakeNamespaces, FakeParams, Server, gadget, refused};
 use crate::{
+    admission::{
+        cluster::Watched,
+        policy::{Binding, Policy, ValidatingPolicies},
+    },
     registry::{DeleteOptions, Target},
     request::RequestContext,
 };
@@ -238,4 +249,42 @@ async fn a_policy_annotates_the_audit_event() {
     let server = server(policy, binding(json!(["Deny"]))).await;
     server.create("shop", "a", 4).await.unwrap();
     assert_eq!(annotations(&server.context), json!({"sizes/size": "size 4"}));
+}
+
+#[tokio::test]
+async fn write_waits_for_a_policy_that_is_being_compiled() {
+    let (store, writer) = reflector::store::<ValidatingAdmissionPolicy>();
+    let (change, mut changes) = mpsc::unbounded_channel();
+    let changes = stream::poll_fn(move |context| changes.poll_recv(context)).reflect(writer);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let end = CancellationToken::new();
+    let policies = Watched::of_changes(changes, store, end.clone(), move |found: Vec<Arc<_>>| {
+        if !found.is_empty() {
+            gate.recv().unwrap();
+        }
+        found.iter().map(|policy| Arc::new(Policy::compile(policy))).collect()
+    });
+    let everywhere = serde_json::from_value(binding(json!(["Deny"]))).unwrap();
+    let bindings = Watched::fixed(vec![Arc::new(Binding::of_validating(&everywhere))]);
+    let (params, namespaces) = (Arc::new(FakeParams::default()), Arc::new(FakeNamespaces));
+    let plugin = ValidatingPolicies::new(policies.clone(), bindings, params, namespaces);
+    let server = Server::new(Configured { plugins: vec![Arc::new(plugin)], ..Configured::default() }).await;
+    change.send(Ok(Event::Init)).unwrap();
+    change.send(Ok(Event::InitDone)).unwrap();
+    server.create("shop", "before", 9).await.unwrap();
+
+    let known = serde_json::from_value(policy(json!([{"expression": "object.spec.size < 5"}]))).unwrap();
+    change.send(Ok(Event::Apply(known))).unwrap();
+    while policies.is_ready() {
+        tokio::task::yield_now().await;
+    }
+    let mut write = Box::pin(server.create("shop", "a", 9));
+    for _ in 0..100 {
+        assert!(poll!(&mut write).is_pending(), "it passed a policy that is known");
+        tokio::task::yield_now().await;
+    }
+    open.send(()).unwrap();
+    assert_eq!(refused(write.await).0, 422);
+    server.create("shop", "b", 1).await.unwrap();
+    end.cancel();
 }

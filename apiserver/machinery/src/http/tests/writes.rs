@@ -3,10 +3,17 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_pb::{api::core::v1 as core_pb, apimachinery::pkg::apis::meta::v1 as meta_pb};
 use serde_json::{Value, json};
 
 use super::support::{Answer, Server, TABLE, gadget};
-use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Write};
+use crate::{
+    ResourceDefinition,
+    log::{Change, Expect, Key, Log as _, MemoryLog, Write},
+    protobuf::objects::tests::body as protobuf_body,
+    strategy::DefaultStrategy,
+};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
 const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
@@ -514,4 +521,31 @@ async fn collection_is_deleted_by_what_goes_for_a_watch_where_it_says_that_it_is
     assert_eq!(delete(&format!("{of_list}&dryRun=All")).await, StatusCode::OK);
     assert_eq!(delete("watch=true").await, StatusCode::OK);
     assert_eq!(server.get(A).await.code, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn objects_of_core_kinds_are_created_and_replaced_in_protobuf() {
+    let definition = ResourceDefinition::built_in::<ConfigMap>().reads_protobuf::<ConfigMap>();
+    let server = Server::of(definition, DefaultStrategy::<ConfigMap>::default()).await;
+    let path = "/api/v1/namespaces/shop/configmaps";
+    // What kubectl says that it takes.
+    let headers = [
+        ("content-type", "application/vnd.kubernetes.protobuf"),
+        ("accept", "application/vnd.kubernetes.protobuf,application/json"),
+    ];
+    let settings = |value: &str| core_pb::ConfigMap {
+        metadata: Some(meta_pb::ObjectMeta { name: Some("settings".to_owned()), ..meta_pb::ObjectMeta::default() }),
+        data: [("color".to_owned(), value.to_owned())].into(),
+        ..core_pb::ConfigMap::default()
+    };
+    let body = |kind: &str, value: &str| protobuf_body("v1", kind, &settings(value));
+    let created = server.send("POST", path, &headers, body("ConfigMap", "blue")).await;
+    assert_eq!((created.code, &created.json()["data"]), (StatusCode::CREATED, &json!({"color": "blue"})));
+    assert_eq!(created.header("content-type"), "application/json");
+    let replaced = server.send("PUT", &format!("{path}/settings"), &headers, body("ConfigMap", "red")).await;
+    assert_eq!((replaced.code, &replaced.json()["data"]), (StatusCode::OK, &json!({"color": "red"})));
+    let other = server.send("POST", path, &headers, body("Secret", "blue")).await;
+    assert_eq!(other.code, StatusCode::BAD_REQUEST, "{}", other.json());
+    let broken = server.send("POST", path, &headers, "k8s\0\u{7f}").await;
+    broken.assert_status(400, "BadRequest", "the body is no ConfigMap in protobuf");
 }

@@ -23,15 +23,19 @@ struct Needed<'s> {
     key: Option<&'s str>,
 }
 
-/// What is known of the Secrets that a workspace names.
+/// What is known of the Secrets and the repository that a workspace names.
 #[derive(Clone, Debug)]
-pub(crate) enum Secrets {
-    /// They are there, or it names none.
+pub(crate) enum Referents {
+    /// They exist, or it names none.
     Found,
     /// Those that are not, or that lack a key, in sentences with `; ` between them.
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
+    /// The repository, or its branch, does not exist or is refused: a reason, and a sentence.
+    Unusable(String, String),
+    /// Why the repository cannot be reached, in a sentence.
+    Unreachable(String),
     /// Nobody has looked yet.
     Unseen,
 }
@@ -50,7 +54,7 @@ pub(crate) struct Unread {
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Secrets, Unread> {
+pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
     let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
@@ -70,23 +74,27 @@ pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: 
         }
     }
     missing.dedup();
-    Ok(if missing.is_empty() { Secrets::Found } else { Secrets::Missing(missing.join(BETWEEN)) })
+    Ok(if missing.is_empty() { Referents::Found } else { Referents::Missing(missing.join(BETWEEN)) })
 }
 
 /// Those sentences of a message about what is missing that are about Secrets.
-pub(super) fn missing_in(message: &str) -> Secrets {
+pub(super) fn missing_in(message: &str) -> Referents {
     let sentences: Vec<&str> = message.split(BETWEEN).filter(|sentence| sentence.starts_with(SECRET)).collect();
-    if sentences.is_empty() { Secrets::Unseen } else { Secrets::Missing(sentences.join(BETWEEN)) }
+    if sentences.is_empty() { Referents::Unseen } else { Referents::Missing(sentences.join(BETWEEN)) }
 }
 
-/// Whether a workspace names any.
+/// Whether a workspace names any, or a repository.
 pub(crate) fn are_named(spec: &WorkspaceSpec) -> bool {
-    !needed(spec).is_empty()
+    spec.gitops.is_some() || !needed(spec).is_empty()
 }
 
 /// Whether two specs name the same.
 pub(super) fn are_same(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
-    needed(new) == needed(old)
+    let branch = |spec: &WorkspaceSpec| {
+        let gitops = spec.gitops.as_ref();
+        gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
+    };
+    needed(new) == needed(old) && branch(new) == branch(old)
 }
 
 fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {

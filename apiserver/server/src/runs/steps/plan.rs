@@ -17,7 +17,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{MESSAGE, awaited, changes, deletion, import, merged};
+use super::{MESSAGE, awaited, changes, deletion, import, merged, render};
+use crate::events::Kind;
 use crate::kinds::{check::set_condition, previewed};
 use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
 use crate::{plan_summary, text::cut};
@@ -69,6 +70,7 @@ pub(super) async fn plan(
     let resources = changing(&plan, execution.run.spec.operation);
     let changes = changes::lines(&plan, &execution.run);
     let generation = execution.run.metadata.generation;
+    let warnings = render::told(&response.warnings);
     execution
         .update(|status| {
             status.plan = Some(planned.clone());
@@ -79,8 +81,15 @@ pub(super) async fn plan(
                 status.merged_plans.clone_from(&verdict.plans);
                 set_condition(&mut status.conditions, reason::MERGED_PLAN_HOLDS, is_held, why, message, generation);
             }
+            if let Some(message) = warnings.as_deref() {
+                let of = reason::PLANNED_WITH_WARNINGS;
+                set_condition(&mut status.conditions, of, true, of, message, generation);
+            }
         })
         .await?;
+    if let Some(message) = warnings {
+        execution.services.recorder.record(&execution.run, Kind::Warning, reason::PLANNED_WITH_WARNINGS, message);
+    }
     if let Some(verdict) = &verdict {
         merged::tell(execution, verdict);
     }

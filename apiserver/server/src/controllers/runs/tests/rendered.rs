@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Event;
+use stoa_engine::Plan;
 
 use super::{
     fenced::{Planned, Rendered, Scripted, deleting},
@@ -51,6 +52,20 @@ async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
     assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
     let told = world.event(reason::GENERATED_WITH_WARNINGS).await;
     assert_eq!(told, "generator Spec takes no parameters: cell; a: is passed over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_of_a_plan_are_in_a_condition_and_an_event() {
+    let warnings: Vec<String> = (0..6).map(|number| format!("warning {number}")).collect();
+    let planned: Planned = Arc::new(Mutex::new(Plan { warnings, ..deleting(&[]) }));
+    let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
+    let (address, _) = Scripted::rendering(planned, rendered).await;
+    let world = World::with_runner_and_secrets(runner::at(address)).await.controlled();
+    let ended = world.previews("one", json!({"version": "main"})).await;
+    let told = "warning 0; warning 1; warning 2; warning 3; warning 4; and 1 more, see runs/log";
+    let warned = condition(&ended.conditions, reason::PLANNED_WITH_WARNINGS).unwrap();
+    assert_eq!((warned.status.as_str(), warned.message.as_str()), ("True", told));
+    assert_eq!(world.event(reason::PLANNED_WITH_WARNINGS).await, told);
 }
 
 #[tokio::test(flavor = "multi_thread")]
