@@ -54,7 +54,7 @@ func discover(t *testing.T, legacy bool) {
 		"Backend":          {backends, "be", false},
 		"Workspace":        {resource("platform.stoa.dev", "workspaces"), "ws", false},
 		"NotificationSink": {resource("platform.stoa.dev", "notificationsinks"), "nsink", false},
-		"Run":              {resource("delivery.stoa.dev", "runs"), "runs", true},
+		"Run":              {resource("delivery.stoa.dev", "runs"), "rn", true},
 		"Workflow":         {resource("delivery.stoa.dev", "workflows"), "wf", true},
 		"Release":          {resource("delivery.stoa.dev", "releases"), "rel", true},
 		"Resource":         {resource("delivery.stoa.dev", "resources"), "res", true},

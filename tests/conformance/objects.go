@@ -267,6 +267,7 @@ var kinds = []kind{
 				"backend": fields{"name": "none"},
 				"gitops": fields{
 					"repository": "https://git.example.com/a/b.git", "branch": "trunk", "directory": "dev", "mode": "PullRequest", "secretRef": secret,
+					"createBranch": true, "validation": "Warn", "kubernetesVersion": "1.35",
 					"pullRequest": fields{"provider": "GitHub", "url": "https://git.example.com", "branchPrefix": "stoa/", "secretRef": secret},
 					"compliance": fields{"interval": "2m", "wait": "10m", "reconcilers": []any{
 						fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin", "kustomization": fields{"namespace": "flux", "name": "web"}},
@@ -327,6 +328,10 @@ func (c *collection) make(suffix string) *answer { return c.setup("POST", c.all(
 func (c *collection) object(suffix string, more ...any) map[string]any {
 	spec := c.kind.spec(c)
 	o := with(fields{"apiVersion": c.apiVersion(), "kind": c.kind.name, "metadata": fields{"name": c.name(suffix), "labels": c.labels()}, "spec": spec})
+	if c.kind.name == "Source" {
+		// A second one of the same repository is refused in a namespace.
+		o = with(o, "spec.remote", "https://127.0.0.1:9/"+c.name(suffix)+".git")
+	}
 	for name, value := range c.kind.metadata {
 		o = with(o, "metadata."+name, value)
 	}

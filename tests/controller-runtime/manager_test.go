@@ -86,7 +86,9 @@ func (m *mirror) keep(ctx context.Context, stack *Stack) error {
 	}
 	source := newSource(stack.Namespace, stack.Name+"-mirror")
 	_, err := controllerutil.CreateOrUpdate(ctx, m.Client, source, func() error {
-		for field, value := range map[string]string{"remote": "file:///nowhere.git", "pollInterval": "1h"} {
+		// A second source of the same repository is refused.
+		remote := "file:///" + source.GetName() + ".git"
+		for field, value := range map[string]string{"remote": remote, "pollInterval": "1h"} {
 			if err := unstructured.SetNestedField(source.Object, value, "spec", field); err != nil {
 				return err
 			}

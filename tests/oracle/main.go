@@ -2,15 +2,18 @@
 // server-side apply or a strategic merge patch makes of an object.
 //
 // It reads requests from its standard input and answers each on its standard output, one JSON document a line. A
-// request either defines a kind, or asks about one that was defined before.
+// request either defines a kind, or asks about one that was defined before, or asks what kubectl reads in a file.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +23,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -38,6 +42,9 @@ type request struct {
 	Subresource string  `json:"subresource"`
 	// Ignored are the paths that writes do not change.
 	Ignored [][]string `json:"ignored"`
+
+	// File is the text of a file of manifests.
+	File string `json:"file"`
 
 	// Kind names the kind that the question is about.
 	Kind string `json:"kind"`
@@ -59,7 +66,9 @@ func (c *content) UnmarshalJSON(data []byte) error {
 // response is one line of the output.
 type response struct {
 	Object map[string]any `json:"object,omitempty"`
-	Error  string         `json:"error,omitempty"`
+	// Documents are the values in a file.
+	Documents []json.RawMessage `json:"documents,omitempty"`
+	Error     string            `json:"error,omitempty"`
 	// Status is there when the error is one that clients see as it is.
 	Status *metav1.Status `json:"status,omitempty"`
 }
@@ -153,6 +162,22 @@ func main() {
 	}
 }
 
+// read answers what kubectl reads in a file, as its visitors of k8s.io/cli-runtime do.
+func read(file string) (documents []json.RawMessage, err error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(file), 4096)
+	for {
+		var document runtime.RawExtension
+		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+			return documents, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if raw := bytes.TrimSpace(document.Raw); len(raw) > 0 && !bytes.Equal(raw, []byte("null")) {
+			documents = append(documents, raw)
+		}
+	}
+}
+
 func respond(kinds map[string]*kind, line []byte) (result response) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -170,6 +195,13 @@ func respond(kinds map[string]*kind, line []byte) (result response) {
 		}
 		kinds[r.Define] = defined
 		return response{}
+	}
+	if r.File != "" {
+		documents, err := read(r.File)
+		if err != nil {
+			return response{Error: err.Error()}
+		}
+		return response{Documents: documents}
 	}
 	defined, ok := kinds[r.Kind]
 	if !ok {

@@ -3,7 +3,7 @@
 //! Start at [`ResourceDefinition::of`], which takes everything that a type with kube's derive `CustomResource` knows, names,
 //! columns and subresources too. The builder methods add the rest.
 
-use std::{any::TypeId, sync::Arc};
+use std::{any::TypeId, cmp::Ordering, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -220,6 +220,9 @@ pub struct ResourceDefinition {
     pub schema: Arc<Value>,
     /// The table's columns, after the name if none of them is that.
     pub columns: Vec<Column>,
+    /// How the rows of a table follow each other within a namespace, by two objects' names; absent: as in lists. This orders the
+    /// rows of one page. Lists, watches and pages follow the keys in any case.
+    pub row_order: Option<fn(&str, &str) -> Ordering>,
     /// The fields that selectors may name.
     pub selectable_fields: Vec<SelectableField>,
     /// Whether there is a `status` subresource: main verbs then never write status.
@@ -278,6 +281,7 @@ impl ResourceDefinition {
             scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
             schema: Arc::new(generator.into_root_schema_for::<K>().to_value()),
             columns: vec![Column::age()],
+            row_order: None,
             selectable_fields: Vec::new(),
             has_status: false,
             scale: None,
@@ -322,6 +326,7 @@ impl ResourceDefinition {
             scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
             schema: Arc::new(with_patch_strategies(serde_json::to_value(schema).expect("a schema serializes"))),
             columns,
+            row_order: None,
             selectable_fields: fields.collect(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
             scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| ScalePaths {
@@ -348,6 +353,13 @@ impl ResourceDefinition {
     #[must_use]
     pub fn with_status(mut self) -> Self {
         self.has_status = true;
+        self
+    }
+
+    /// Sets how the rows of a table follow each other within a namespace, by two objects' names.
+    #[must_use]
+    pub fn rows_by_name(mut self, order: fn(&str, &str) -> Ordering) -> Self {
+        self.row_order = Some(order);
         self
     }
 

@@ -101,6 +101,7 @@ pub(crate) static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
             },
         })),
         columns: Vec::new(),
+        row_order: None,
         selectable_fields: vec![SelectableField { name: "spec.mode", path: &["spec", "mode"] }],
         has_status: true,
         scale: None,

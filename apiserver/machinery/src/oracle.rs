@@ -103,6 +103,7 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
             "properties": { "spec": spec.schema(), "status": spec.schema(), "metadata": { "type": "object" } },
         })),
         columns: Vec::new(),
+        row_order: None,
         selectable_fields: Vec::new(),
         has_status: true,
         scale: None,

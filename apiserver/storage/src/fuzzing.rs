@@ -4,13 +4,13 @@
 
 use stoa_machinery::fuzzing::Target;
 
-use crate::{etcd, git, local};
+use crate::{etcd, local};
 
 /// All targets of this crate.
 pub const TARGETS: &[Target] = &[
     ("log_records", local::fuzzing::records),
     ("log_tails", local::fuzzing::tails),
     ("etcd_notes", etcd::fuzzing::etcd_notes),
-    ("git_edits", git::fuzz_edits),
-    ("git_comments", git::fuzz_comments),
+    ("git_edits", stoa_yaml_edit::fuzzing::edits),
+    ("git_comments", stoa_yaml_edit::fuzzing::comments),
 ];

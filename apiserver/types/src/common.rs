@@ -39,6 +39,15 @@ pub struct ChangedBy {
     pub time: MicroTime,
 }
 
+/// A folder, or the file in its place, that a source lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissingFolder {
+    /// The path, from the root of the source.
+    pub path: String,
+    /// The commit of the source that lacks it.
+    pub commit: String,
+}
+
 /// An object of another kind, in the same namespace or cluster-scoped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalReference {
@@ -166,6 +175,11 @@ pub(crate) fn conditions_schema(generator: &mut schemars::SchemaGenerator) -> sc
     schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
     schema.insert("x-kubernetes-list-map-keys".to_owned(), serde_json::json!(["type"]));
     schema
+}
+
+/// The schema of a policy that may be left out. The description is that of the field, not of the type.
+pub(crate) fn deletion_policy_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "string", "enum": ["Refuse", "Destroy", "Orphan"], "nullable": true })
 }
 
 /// The schema of an object of any shape, kept whole.

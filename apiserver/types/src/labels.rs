@@ -30,6 +30,9 @@ pub const RUN_FINALIZER: &str = "stoa.dev/run";
 /// On a Workflow: its runs must have ended first.
 pub const WORKFLOW_FINALIZER: &str = "stoa.dev/workflow";
 
+/// On a Stack or Project, as an annotation with the value `true`: the folder of what is live may be changed.
+pub const ALLOW_MOVE: &str = "stoa.dev/allow-move";
+
 /// On a Run, as an annotation: the run that took its place before it began.
 pub const SUPERSEDED_BY: &str = "stoa.dev/superseded-by";
 /// On a Run that destroys a Stack for its deletion, as an annotation: which try it is, from 1.

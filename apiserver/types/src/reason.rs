@@ -6,6 +6,8 @@ pub const READY: &str = "Ready";
 pub const ROLES_BOUND: &str = "RolesBound";
 /// Condition of a Stack: live infrastructure moved away from what was applied.
 pub const DRIFTED: &str = "Drifted";
+/// Condition of a Stack: the last run of each deployment succeeded.
+pub const LAST_RUN: &str = "LastRun";
 /// Condition of a Stack: what its trigger is to start for what is desired was started, and did not fail.
 pub const TRIGGERED: &str = "Triggered";
 /// Condition of a Source: what open pull requests change is planned, and shown there.
@@ -58,6 +60,10 @@ pub const NOT_STARTED: &str = "NotStarted";
 pub const RUN_FAILED: &str = "RunFailed";
 /// The stack is for no workspace.
 pub const NO_WORKSPACES: &str = "NoWorkspaces";
+/// The repository of a Source has no such branch, tag or commit as its `ref` names.
+pub const REF_NOT_FOUND: &str = "RefNotFound";
+/// The source has no such folder or file as a Project or Stack names.
+pub const PATH_NOT_FOUND: &str = "PathNotFound";
 /// The source has no such version.
 pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
 /// The server itself failed time and again while it carried the run out, by a mistake in it.
@@ -86,18 +92,24 @@ pub const ROLE_BINDING_EXISTS: &str = "RoleBindingExists";
 pub const ROLE_BINDING_REFUSED: &str = "RoleBindingRefused";
 /// The object is being deleted and waits for something.
 pub const TERMINATING: &str = "Terminating";
-/// An object that is referred to does not exist.
+/// An object that is referred to does not exist: a Source, Project, Workspace, Backend or Secret, or a key of a Secret.
 pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
 /// The requester may not use what the run needs.
 pub const PERMISSION_DENIED: &str = "PermissionDenied";
 /// The source could not be reached.
 pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
+/// The repository of a workspace does not exist, or does not let the workspace's credentials see it.
+pub const REPOSITORY_NOT_FOUND: &str = "RepositoryNotFound";
+/// The repository of a workspace does not have its branch.
+pub const BRANCH_NOT_FOUND: &str = "BranchNotFound";
 /// The source, the version or the path in it does not exist.
 pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 /// The source could not be turned into a Spec.
 pub const GENERATE_FAILED: &str = "GenerateFailed";
 /// The source was turned into a Spec, and not everything that it or the run says could be taken into account.
 pub const GENERATED_WITH_WARNINGS: &str = "GeneratedWithWarnings";
+/// The plan has warnings, which whoever approves it should read. Also the type of the Run's condition that has them.
+pub const PLANNED_WITH_WARNINGS: &str = "PlannedWithWarnings";
 /// The Spec could not be planned.
 pub const PLAN_FAILED: &str = "PlanFailed";
 /// What is to be imported cannot be read, or may not be recorded.
@@ -156,10 +168,6 @@ pub const UNREADABLE_DOCUMENT: &str = "UnreadableDocument";
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The Backend has no room.
 pub const BACKEND_FULL: &str = "BackendFull";
-/// The Secret with the Backend's credentials, or a key of it, does not exist.
-pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
-/// A Secret that is named, or a key of it, does not exist.
-pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
 /// A Secret that is named cannot be read.
 pub const UNREADABLE_SECRET: &str = "UnreadableSecret";
 /// The store does not take the Backend's credentials, or they do not allow it.

@@ -109,6 +109,18 @@ fn long_enumerations_are_told_in_the_description() {
 }
 
 #[test]
+fn deletion_policy_has_no_default_and_says_who_wins() {
+    for (kind, schema) in schemas().filter(|(kind, _)| ["Organization", "Project", "Stack"].contains(&kind.as_str())) {
+        let policy = &schema["properties"]["spec"]["properties"]["deletionPolicy"];
+        assert_eq!(policy.get("default"), None, "{kind}");
+        let description = policy["description"].as_str().unwrap();
+        assert!(description.contains("wins over"), "{kind}: {description}");
+        let values: Vec<&str> = policy["enum"].as_array().unwrap().iter().filter_map(|value| value.as_str()).collect();
+        assert_eq!(values, ["Refuse", "Destroy", "Orphan"], "{kind}");
+    }
+}
+
+#[test]
 fn defaults_stand_in_the_schema() {
     let stack = crds().into_iter().find(|c| c.spec.names.kind == "Stack").unwrap();
     let schema =
@@ -118,6 +130,5 @@ fn defaults_stand_in_the_schema() {
     assert_eq!(spec["desiredVersion"]["default"], "latest");
     assert_eq!(spec["trigger"]["default"], "Manual");
     assert_eq!(spec["trigger"]["enum"], serde_json::json!(["Manual", "Preview", "Apply"]));
-    assert_eq!(spec["deletionPolicy"]["default"], "Refuse");
     assert_eq!(schema["required"], serde_json::json!(["spec"]));
 }

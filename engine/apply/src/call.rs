@@ -11,8 +11,8 @@ use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
-    Action, Contents, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
-    problem::reason, unrecorded,
+    Action, Contents, DigestKeys, Lifting, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive,
+    StateResource, problem::reason, unrecorded,
 };
 use stoa_runtime::{Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
 use tokio::time::Instant;
@@ -28,6 +28,13 @@ use crate::{
     values::{Ready, Values},
     verify,
 };
+
+/// How long a rejection is tried again that a change of the same walk may lift: controllers bring the status of a quota up to
+/// date, and API servers read new classes and policies after a moment.
+const LIFTED: Duration = Duration::from_secs(15);
+
+/// How long to wait between two such tries.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
 /// grant.
@@ -63,6 +70,8 @@ pub(crate) struct Caller {
     pub(crate) open: HashSet<ResourceId>,
     /// What an earlier try of a replacement seems to have made anew.
     pub(crate) made_anew: HashSet<ResourceId>,
+    /// Which changes of the plan may lift a rejection.
+    pub(crate) lifting: Arc<Lifting>,
     /// Until when something may still arrive of calls that nobody knows the end of.
     pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
@@ -370,13 +379,30 @@ impl Caller {
         sensitive: &Sensitive,
         course: &Course,
     ) -> Result<Applied, RuntimeError> {
+        let mut rejected_until = None;
         loop {
             course.permit.take_again().await;
             match retried(&self.stop, sensitive, &course.told, || self.runtime.apply(request)).await {
                 Err(RuntimeError::Going(object)) => self.gone(&object, sensitive, course).await?,
+                Err(error) if self.may_be_lifted(request, &error) => {
+                    let until = *rejected_until.get_or_insert_with(|| Instant::now() + LIFTED);
+                    if Instant::now() >= until {
+                        return Err(error);
+                    }
+                    course.permit.give_back();
+                    if self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+                        return Err(error);
+                    }
+                }
                 applied => return applied,
             }
         }
+    }
+
+    /// Whether another change of the plan may lift a rejection, once the server knows of it.
+    fn may_be_lifted(&self, request: &ApplyRequest<'_>, error: &RuntimeError) -> bool {
+        let RuntimeError::Rejected { message, .. } = error else { return false };
+        !self.lifting.by(request.desired, message, self.runtime.clusters()).is_empty()
     }
 
     async fn bring(

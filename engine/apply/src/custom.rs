@@ -19,10 +19,11 @@ use stoa_engine::planner::Sketch;
 use stoa_engine::problem::reason;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::{Action, Clusters, FieldPath, Live, ObjectRef, Preview, Problem, Resource, ResourceId, ResourceType};
-use stoa_runtime::{Runtime, RuntimeError};
+use stoa_runtime::{Level, Runtime, RuntimeError, Validation};
 
 use crate::planning::Desired;
 use crate::structural::{Fault, Finding, Instance, Validator, are_equal};
+use crate::validation::{Manifest, Unasked};
 use compared::{Compared, is_same};
 
 /// What is wanted, and the definitions among it.
@@ -34,6 +35,8 @@ pub(crate) struct Custom<'p> {
     live: &'p BTreeMap<ResourceId, Live>,
     definitions: Definitions<'p>,
     compared: Compared<'p>,
+    /// How what no cluster is asked about is validated.
+    validation: &'p Validation,
 }
 
 /// What the definition of a resource's kind says of its version.
@@ -67,9 +70,10 @@ impl<'p> Custom<'p> {
         desired: &'p Desired<'p>,
         sketch: &'p Sketch<'p>,
         live: &'p BTreeMap<ResourceId, Live>,
+        validation: &'p Validation,
     ) -> Self {
         let definitions = Definitions::of(desired.values().map(AsRef::as_ref), clusters);
-        Self { clusters, desired, sketch, live, definitions, compared: Compared::default() }
+        Self { clusters, desired, sketch, live, definitions, compared: Compared::default(), validation }
     }
 
     /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
@@ -104,30 +108,44 @@ impl<'p> Custom<'p> {
 
     /// Checks what is to be applied, once everybody has been asked.
     pub(crate) async fn check(&self, runtime: &dyn Runtime, previews: &BTreeMap<ResourceId, Preview>) -> Checked {
-        let admission = Admission::of(self.desired, self.clusters);
+        let (admission, is_asked) = (Admission::of(self.desired, self.clusters), runtime.validates());
         let (mut validator, mut checked) = (Validator::default(), Checked::default());
+        if !is_asked && self.validation.level == Level::Off {
+            return checked;
+        }
+        let mut unasked = Unasked::new(self.validation);
+        let report = |unasked: &Unasked<'_>, problem: Problem, checked: &mut Checked| match is_asked {
+            true => checked.problems.push(problem),
+            false => unasked.report(problem, checked),
+        };
         for (id, resource) in self.desired {
-            checked.problems.extend(self.unserved(id, resource));
-            let answer = previews.get(id).filter(|_| runtime.validates());
-            let defined = self.defined(resource).filter(|it| self.is_open(id, answer, *it, previews));
+            if let Some(problem) = self.unserved(id, resource) {
+                report(&unasked, problem, &mut checked);
+            }
+            let Some(unknown) = self.sketch.desired.get(id).map(|known| &known.unknown) else { continue };
+            let defined = self.defined(resource);
+            if !is_asked && self.is_applied(id) {
+                unasked.check(&mut validator, resource, unknown, defined.is_some(), &mut checked).await;
+            }
+            let answer = previews.get(id).filter(|_| is_asked);
+            let defined = defined.filter(|it| self.is_open(id, answer, *it, previews));
             let Some(defined) = defined else { continue };
-            let unknown = &self.sketch.desired[id].unknown;
             // What is made anew has nothing that may stay.
             let live = self.changed(id).filter(|_| !matches!(answer, Some(Preview::Replaced(_))));
-            let instance = Instance { attributes: &resource.attributes, live, unknown };
+            let manifest = Manifest::of(&resource.attributes, unknown);
+            let instance = Instance { attributes: &manifest.attributes, live, unknown: &manifest.unknown };
             let found = self.found(&mut validator, defined, instance, answer.and_then(admitted)).await;
             let server = self.clusters.server(self.clusters.of_wanted(resource));
             let may_mend = admission.may_change(server, defined.group);
             for finding in found {
-                let is_told =
-                    finding.fault == Fault::Dropped || (finding.fault == Fault::Unknown && !runtime.validates());
-                if is_told {
+                if finding.fault == Fault::Dropped {
                     checked.notes.push(format!("{id}: attributes.{}: {}", finding.field, finding.message));
                 } else if !may_mend || !finding.fault.follows_admission() {
-                    checked.problems.push(problem(finding).of(id));
+                    report(&unasked, problem(finding).of(id), &mut checked);
                 }
             }
         }
+        checked.notes.extend(unasked.undefined());
         checked
     }
 
@@ -197,13 +215,17 @@ impl<'p> Custom<'p> {
         defined: Defined<'p>,
         previews: &BTreeMap<ResourceId, Preview>,
     ) -> bool {
-        let action = self.sketch.actions.get(id).map(|planned| planned.action);
-        let is_applied = matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
         let is_answered = match answer {
             Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_) | Preview::Refused(_)) => true,
-            Some(Preview::Unverified(_) | Preview::MissingNamespace(_)) | None => false,
+            Some(Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..)) | None => false,
         };
-        is_applied && (!is_answered || self.is_new(defined, previews))
+        self.is_applied(id) && (!is_answered || self.is_new(defined, previews))
+    }
+
+    /// Whether the plan applies a resource.
+    fn is_applied(&self, id: &ResourceId) -> bool {
+        let action = self.sketch.actions.get(id).map(|planned| planned.action);
+        matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace))
     }
 
     /// Whether a definition is going to have another schema of a version than it has, whatever else of it changes. What the
@@ -250,11 +272,11 @@ fn admitted(preview: &Preview) -> Option<&Map<String, Value>> {
     match preview {
         Preview::Changed(object) | Preview::Contested(object, _) => Some(object),
         Preview::Replaced(object) => object.as_ref(),
-        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_) => None,
+        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..) | Preview::Refused(_) => None,
     }
 }
 
-fn problem(finding: Finding) -> Problem {
+pub(crate) fn problem(finding: Finding) -> Problem {
     let Finding { fault, field, message } = finding;
     let why = match fault {
         Fault::Missing => reason::MISSING_FIELD,

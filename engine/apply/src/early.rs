@@ -5,14 +5,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{Clusters, ObjectRef, Resource, ResourceId, State, StateResource, cluster::id_in};
 
 use crate::{
     execute::Execution,
     lost,
-    observer::{Abandoned, Observer, ResourceResult},
-    results::{dropped, noted},
+    observer::{Abandoned, Observer},
+    results::{dropped, noted, tell},
 };
 
 /// What is told before anything is called for, each part once the one before it is on record.
@@ -109,9 +108,9 @@ impl Early {
     /// Has them recorded.
     pub(crate) async fn tell(&self, observer: &dyn Observer) -> Result<(), Abandoned> {
         for records in [&self.new, &self.over] {
-            tell(observer, records.iter().cloned().map(noted).collect()).await?;
+            tell(observer, records.iter().cloned().map(noted)).await?;
         }
-        tell(observer, self.dropped.iter().map(dropped).collect()).await
+        tell(observer, self.dropped.iter().map(dropped)).await
     }
 
     /// Brings the state to what is on record once they were told.
@@ -125,12 +124,4 @@ impl Early {
         state.resources.extend(told.into_values());
         state.resources.retain(|record| !dropped.contains(&record.id));
     }
-}
-
-async fn tell(observer: &dyn Observer, results: Vec<ResourceResult>) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> = results.into_iter().map(|result| observer.result(result)).collect();
-    while let Some(told) = telling.next().await {
-        told?;
-    }
-    Ok(())
 }

@@ -3,14 +3,13 @@
 //! Start at [`execute`]. The walk itself is in `walk`.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
+    Action, DigestKeys, Lifting, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
     owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
@@ -23,7 +22,7 @@ use crate::{
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
     planning::said,
-    results::left,
+    results::{left, tell},
     retry::{Unfinished, finish},
     values::Values,
     verify::verify,
@@ -206,6 +205,12 @@ pub async fn execute(
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
         open,
+        lifting: Arc::new(Lifting::of(
+            &execution.plan.actions,
+            |id| values.wanted(id),
+            |id| recorded.get(id).copied(),
+            runtime.clusters(),
+        )),
         made_anew: lost::made_anew(runtime.clusters(), execution.spec, &state, execution.state),
         on_the_way: Arc::default(),
     };
@@ -222,16 +227,20 @@ pub async fn execute(
         deferred,
         held: Vec::new(),
         problems: Vec::new(),
+        undeleted: BTreeSet::new(),
         abandoned: false,
     };
     walk.run(&finished).await;
     // Whoever hears that this is over may have somebody else begin at once.
     walk.caller.settle().await;
+    let undeleted = walk.left();
     let (held, mut problems, abandoned) = (walk.held, walk.problems, walk.abandoned);
     if abandoned {
         return Err(Abandoned.into());
     }
     let grant = &options.grant;
+    // A run that was stopped says so itself.
+    problems.extend(undeleted.filter(|_| !problems.is_empty()));
     let mut outcome = Outcome { canceled: cancel.is_cancelled() || grant.check().is_err(), ..Outcome::default() };
     // A deferred runtime writes nothing of a walk that failed or was stopped: half of a change is
     // not what anybody asked for.
@@ -276,7 +285,8 @@ pub async fn execute(
                 Err(problem) => problems.push(problem),
             }
         }
-        let check = verify(&*runtime, &*observer, &ready, options.health_timeout);
+        let secrets = values.secrets();
+        let check = verify(&*runtime, &*observer, &ready, &secrets, options.health_timeout);
         match cancel.run_until_cancelled(check).await {
             Some(found) => problems.extend(found),
             None => problems.push(Problem::new(reason::UNHEALTHY, "stopped while waiting for health")),
@@ -313,29 +323,23 @@ async fn tell_held(
     written: Written,
     others: &BTreeMap<ResourceId, String>,
 ) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> = held
-        .into_iter()
-        .map(|mut result| {
-            if written != Written::All && result.outcome == ResourceOutcome::Done {
-                (result.outcome, result.message) = match written {
-                    Written::Perhaps => {
-                        (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
-                    }
-                    Written::Proposed => (ResourceOutcome::Skipped, "proposed, and not merged yet".to_owned()),
-                    Written::All | Written::Nothing => {
-                        let why = "nothing was written, because not everything could be";
-                        (ResourceOutcome::Skipped, why.to_owned())
-                    }
-                };
-                result.resource = None;
-            } else if let Some(owner) = others.get(&result.id) {
-                result = left(result, LeftAlone::Owned(owner.clone()).to_string());
-            }
-            observer.result(result)
-        })
-        .collect();
-    while let Some(told) = telling.next().await {
-        told?;
-    }
-    Ok(())
+    let results = held.into_iter().map(|mut result| {
+        if written != Written::All && result.outcome == ResourceOutcome::Done {
+            (result.outcome, result.message) = match written {
+                Written::Perhaps => {
+                    (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
+                }
+                Written::Proposed => (ResourceOutcome::Skipped, "proposed, and not merged yet".to_owned()),
+                Written::All | Written::Nothing => {
+                    let why = "nothing was written, because not everything could be";
+                    (ResourceOutcome::Skipped, why.to_owned())
+                }
+            };
+            result.resource = None;
+        } else if let Some(owner) = others.get(&result.id) {
+            result = left(result, LeftAlone::Owned(owner.clone()).to_string());
+        }
+        result
+    });
+    tell(observer, results).await
 }

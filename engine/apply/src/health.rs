@@ -55,6 +55,8 @@ async fn of_one(
 ) -> Option<Unhealthy> {
     let message = match live {
         Err(error) => Some(error.to_string()),
+        Ok(Live::Absent) if recorded.finished => None,
+        Ok(Live::Present(object)) if is_going(&object) && recorded.finished => None,
         Ok(Live::Absent) => Some("it is not there any more".to_owned()),
         Ok(Live::Unverified(_)) => Some("it cannot be looked at yet".to_owned()),
         // Waiting for health looks at no object whose kind has nothing to become.

@@ -64,6 +64,7 @@ pub async fn import(
     let records = candidates.values().map(|candidate| &candidate.resource);
     plan.destinations = destination::of(&*runtime, [], records);
     let notes = gone(selection, &live);
+    plan.warnings.clone_from(&notes);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
 }

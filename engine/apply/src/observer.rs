@@ -68,6 +68,11 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A resource fares so. Nothing waits for this.
     async fn health(&self, id: &ResourceId, health: Health, message: &str);
 
+    /// A Job that Kubernetes deletes then was seen to finish, and is waited for no more. Nothing waits for this.
+    async fn finished(&self, id: &ResourceId) {
+        let _ = id;
+    }
+
     /// A resource that fared so last is waited for no more, for this reason. Nothing waits for this.
     async fn given_up(&self, id: &ResourceId, health: Health, message: &str);
 }

@@ -4,20 +4,24 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction,
-    Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, Warnings, definitions,
-    given_up, going, namespaced,
+    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, definitions, given_up, going, namespaced,
+    object::is_secret,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
+    resolve::Resolved,
     unread,
 };
-use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
+use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError, SECRET_IN_THE_OPEN, Validation};
+use tokio::time::Instant;
 
 use crate::{
     custom::{Checked, Custom},
@@ -29,8 +33,14 @@ use crate::{
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
 
+/// How long dry runs go on for a plan that fails anyway.
+const ENOUGH: Duration = Duration::from_secs(60);
+
 /// How many warnings of a runtime are told.
 const NOTED: usize = 20;
+
+/// How many changes that may lift a rejection are named.
+const NAMED: usize = 5;
 
 /// A plan as it is shown and kept.
 #[derive(Clone, Debug)]
@@ -102,12 +112,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let state = &*state;
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
+    let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
     let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
     let sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
-    refuse_sensitive(&*runtime, &sketch)?;
+    let exposed = exposed(&*runtime, &sketch);
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
     let is_elsewhere = |wanted: &&Resource| {
@@ -166,16 +177,20 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         }
         Action::Delete | Action::Import | Action::Forget => false,
     };
-    let custom = Custom::new(clusters, &desired, &sketch, &live);
+    let validation = if refresh { Validation::default() } else { validation(&*runtime).await? };
+    let custom = Custom::new(clusters, &desired, &sketch, &live, &validation);
     let (mut previews, mut problems) =
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
     custom.take_back(&mut previews);
     // What the infrastructure says of a resource is told in its words alone.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
-    let is_refused = |problem: &Problem| problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
+    let is_refused =
+        |problem: &Problem| runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
     problems.extend(checked.problems.into_iter().filter(|problem| !is_refused(problem)));
+    problems.extend(exposed);
     problems.sort();
+    problems.dedup();
     if !problems.is_empty() {
         return Err(PlanError::Problems(problems));
     }
@@ -186,17 +201,38 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     refuse_undefined(&plan, &desired, clusters, lacking)?;
     let unmade = if refresh { Vec::new() } else { unmade::tell(&mut plan, &*runtime, &desired, &previews) };
     let unseen = if refresh { Vec::new() } else { refuse_held(&*runtime, &plan, &desired, &recorded, &live).await? };
-    let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);
-    // The checks come first, since they tell of what is not looked at at all.
     let mut told = Warnings::at_most(NOTED);
-    let of_runtime = desired.values().flat_map(|wanted| runtime.warnings(wanted));
-    checked.notes.into_iter().chain(of_runtime).for_each(|note| told.add(|| note));
+    checked.notes.into_iter().for_each(|note| told.add(|| note));
     notes.extend(told.into_told());
+    plan.warnings.clone_from(&notes);
+    let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
+}
+
+/// How the resources of a plan are validated, where no cluster does it.
+async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
+    if runtime.validates() {
+        return Ok(Validation::default());
+    }
+    runtime.validation().await.map_err(PlanError::Runtime)
+}
+
+/// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the
+/// infrastructure, where it makes a difference.
+async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
+    let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
+    let clusters = runtime.clusters().clone().with_scopes(scopes.clone());
+    let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
+    if unknown.is_empty() {
+        return Ok(clusters);
+    }
+    scopes.extend(runtime.cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
+    Ok(clusters.with_scopes(scopes))
 }
 
 impl From<Undecided> for PlanError {
@@ -224,24 +260,22 @@ fn desired<'p>(spec: &'p Spec, sketch: &Sketch<'_>, destroy: bool) -> Desired<'p
         .collect()
 }
 
-/// Where everything is kept in the open, nothing sensitive may go. What sensitive values flow into
-/// is known from the Spec alone, but for values that only a live Secret has; these are unknown here,
-/// and refused when they are looked at.
-fn refuse_sensitive(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Result<(), PlanError> {
+/// Sensitive values that would be in the open, where the runtime takes none. Values that only a live Secret has are unknown
+/// here, and are refused once they are known.
+fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
     if runtime.accepts_sensitive() {
-        return Ok(());
+        return Vec::new();
     }
-    let problems: Vec<Problem> = sketch
-        .desired
-        .iter()
-        .filter_map(|(id, resolved)| {
-            let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-            let field = sensitive.paths().first()?;
-            let message = "a sensitive value would be kept in the open here";
-            Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
-        })
-        .collect();
-    if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
+    let problem = |(id, resolved): (&ResourceId, &Resolved<'_>)| {
+        let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+        let field = sensitive.paths().first()?;
+        let message = match is_secret(&resolved.attributes) {
+            true => SECRET_IN_THE_OPEN,
+            false => "a reference brings a sensitive value here, which would be in the open",
+        };
+        Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
+    };
+    sketch.desired.iter().filter_map(problem).collect()
 }
 
 /// What is live, and what is wrong with resources whose kinds are not there, of which it is not known yet whether something
@@ -422,21 +456,38 @@ async fn preview(
             }
         }));
     }
+    let mut left = calls.len();
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
     let mut refused = Vec::new();
+    let (begin, mut is_hopeless) = (Instant::now(), false);
     while let Some(answer) = answers.next().await {
+        left -= 1;
         match answer {
             Ok((id, Some(preview))) => drop(previews.insert(id, preview)),
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err(refusal) => refused.push(refusal),
+            Err(refusal) => {
+                // Nothing else in the plan makes up for it.
+                is_hopeless |=
+                    !looked.refresh && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. });
+                refused.push(refusal);
+            }
+        }
+        if is_hopeless && begin.elapsed() >= ENOUGH {
+            break;
         }
     }
     let mut problems = Vec::new();
+    if left > 0 {
+        let message =
+            format!("the plan fails, and after {} s {left} more resources were not checked", ENOUGH.as_secs());
+        problems.push(Problem::new(reason::UNAVAILABLE, message));
+    }
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
+    let mut lifting = None;
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -457,6 +508,21 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
+        if let RuntimeError::Rejected { message, .. } = &error
+            && !looked.refresh
+        {
+            let lifting = lifting.get_or_insert_with(|| {
+                let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
+                Lifting::of(sketch.actions.values(), wanted, |id| prior.get(id).copied(), looked.clusters)
+            });
+            let by = lifting.by(&desired[&id], message, looked.clusters);
+            if !by.is_empty() {
+                let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+                let why = format!("rejected for now, which {named} may lift: {}", sensitive.redact(message));
+                previews.insert(id, Preview::Lifted(why, by));
+                continue;
+            }
+        }
         let problem = problem(&id, &error, &sensitive);
         if looked.refresh && is_refusal(&error) {
             previews.insert(id, Preview::Refused(problem.message));

@@ -1,9 +1,10 @@
 //! What is told of one resource, by what came of it.
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, StateResource};
 use stoa_runtime::KubernetesObject;
 
-use crate::observer::{ResourceOutcome, ResourceResult};
+use crate::observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
 
 pub(crate) fn done(
     planned: &PlannedAction,
@@ -65,4 +66,16 @@ pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResul
 
 pub(crate) fn skipped(planned: &PlannedAction, why: &str) -> ResourceResult {
     ResourceResult { outcome: ResourceOutcome::Skipped, message: why.to_owned(), ..done(planned, None, None) }
+}
+
+/// Reports results together, and waits until all of them are recorded.
+pub(crate) async fn tell(
+    observer: &dyn Observer,
+    results: impl IntoIterator<Item = ResourceResult>,
+) -> Result<(), Abandoned> {
+    let mut telling: FuturesUnordered<_> = results.into_iter().map(|result| observer.result(result)).collect();
+    while let Some(told) = telling.next().await {
+        told?;
+    }
+    Ok(())
 }

@@ -60,9 +60,10 @@ impl Ready {
             Preview::Changed(made) | Preview::Contested(made, _) => {
                 (against_preview(&comparison, &ignored.as_live(made.clone(), live)), moved.to_owned())
             }
-            Preview::Unverified(why) | Preview::MissingNamespace(why) | Preview::Refused(why) => {
-                (three_way(&comparison), unseen(why))
-            }
+            Preview::Unverified(why)
+            | Preview::MissingNamespace(why)
+            | Preview::Lifted(why, _)
+            | Preview::Refused(why) => (three_way(&comparison), unseen(why)),
             Preview::Replaced(_) => return Some(moved.to_owned()),
         };
         (!changes.is_empty()).then_some(why)

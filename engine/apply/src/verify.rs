@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
-use stoa_engine::{Problem, ResourceId, problem::reason, timeout::timeout};
+use stoa_engine::{Problem, ResourceId, Sensitive, problem::reason, timeout::timeout};
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -15,15 +15,20 @@ const WATCHED: usize = 1024;
 /// How long a resource is looked at whose turn comes when its time is over, or about to be.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// How long a message about the health of a resource may be, in bytes.
+const LONGEST: usize = 2048;
+
 /// The pause before a resource is watched again when that failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong. The time of all runs from
-/// now on, and those that have to wait for their turns are looked at all the same.
+/// now on, and those that have to wait for their turns are looked at all the same. Messages show no text of `secrets`: a
+/// container may print the Secret that it reads.
 pub(crate) async fn verify(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
     applied: &[(ResourceId, Ready)],
+    secrets: &Sensitive,
     limit: Duration,
 ) -> Vec<Problem> {
     let start = Instant::now();
@@ -34,7 +39,7 @@ pub(crate) async fn verify(
             let length = said.unwrap_or(limit);
             Box::pin(async move {
                 let deadline = (start + length).max(Instant::now() + length.min(LOOK));
-                check(runtime, observer, id, ready, deadline).await
+                check(runtime, observer, id, (ready, secrets), deadline).await
             })
         })
         .collect();
@@ -45,7 +50,7 @@ async fn check(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
     id: &ResourceId,
-    ready: &Ready,
+    (ready, secrets): (&Ready, &Sensitive),
     deadline: Instant,
 ) -> Option<Problem> {
     let (reports, mut heard) = mpsc::unbounded_channel::<(Health, String)>();
@@ -61,13 +66,13 @@ async fn check(
             // What was reported is heard before how it ended.
             biased;
             Some((health, message)) = heard.recv() => {
-                let message = ready.sensitive.redact(&message);
+                let message = said(ready, secrets, &message);
                 observer.health(id, health, &message).await;
                 last = (Some(health), message);
             }
             ended = &mut wait => {
                 while let Ok((health, message)) = heard.try_recv() {
-                    let message = ready.sensitive.redact(&message);
+                    let message = said(ready, secrets, &message);
                     observer.health(id, health, &message).await;
                     last = (Some(health), message);
                 }
@@ -82,6 +87,9 @@ async fn check(
                     Ok(Ok(health)) => {
                         if heard != Some(health) {
                             observer.health(id, health, &message).await;
+                        }
+                        if runtime.has_finished(&ready.desired.id) {
+                            observer.finished(id).await;
                         }
                         return None;
                     }
@@ -98,6 +106,17 @@ async fn check(
             }
         }
     }
+}
+
+/// A message as it is shown: without sensitive values, and no longer than people read. It is cut last, since half of a secret
+/// cannot be redacted.
+fn said(ready: &Ready, secrets: &Sensitive, message: &str) -> String {
+    let mut message = secrets.redact(&ready.sensitive.redact(message));
+    if message.len() > LONGEST {
+        message.truncate(message.floor_char_boundary(LONGEST));
+        message.push('…');
+    }
+    message
 }
 
 /// Waits until it is Current or Failed, however often the wait has to be begun again, and tells why it was last, until

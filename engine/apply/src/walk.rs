@@ -1,12 +1,14 @@
 //! Walks a plan: as parallel as its order allows, and only ever forward.
 //!
-//! Failure stops what comes after the failed resource, and nothing else. Cancellation starts nothing
-//! more and waits for the calls in flight, but not for objects to be gone that are being deleted. So does the end of the grant,
-//! and drops them. What is only waited for, as for an
-//! object to be gone, keeps nothing else from being called for.
+//! Failure stops what comes after the failed resource, and the later stages of the plan: deletions are left and reported.
+//! Cancellation starts nothing more and waits for the calls in flight, but not for objects to be gone that are being deleted.
+//! So does the end of the grant, and drops them. What is only waited for, as for an object to be gone, keeps nothing else
+//! from being called for.
+//!
+//! Elsewhere: `schedule` says which actions may begin.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -15,7 +17,9 @@ use futures_util::{
     future::{BoxFuture, Shared},
     stream::FuturesUnordered,
 };
-use stoa_engine::{Action, Plan, PlannedAction, Problem, Resource, ResourceId, StateResource, record::Place};
+use stoa_engine::{
+    Action, Plan, PlannedAction, Problem, Resource, ResourceId, Stage, StateResource, problem::reason, record::Place,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -23,7 +27,8 @@ use crate::{
     leave::Leaving,
     lost,
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
-    results::skipped,
+    results::{skipped, tell},
+    schedule::Schedule,
 };
 
 /// How many records of what is left alone are brought up to date at once.
@@ -31,6 +36,9 @@ const TOLD: usize = 1024;
 
 /// How many resources may be waited for at once in whose place others are begun: each takes some memory.
 const WAITED_FOR: usize = 1024;
+
+/// How many deletions that were left are named in a problem.
+const NAMED: usize = 20;
 
 type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
 /// What came of a resource, if there is anything to tell, and whether somebody heard of it.
@@ -54,6 +62,8 @@ pub(crate) struct Walk<'a> {
     /// Results of a deferred runtime, told when it has finished.
     pub(crate) held: Vec<ResourceResult>,
     pub(crate) problems: Vec<Problem>,
+    /// Deletions that were not begun, since something that comes first did not succeed.
+    pub(crate) undeleted: BTreeSet<ResourceId>,
     pub(crate) abandoned: bool,
 }
 
@@ -61,25 +71,15 @@ impl Walk<'_> {
     /// Walks to the end. What is `finished` is not begun again.
     pub(crate) async fn run(&mut self, finished: &HashSet<&ResourceId>) {
         let plan = self.plan;
-        let planned: BTreeMap<&ResourceId, &PlannedAction> = plan.actions.iter().map(|p| (&p.id, p)).collect();
-        let mut waits: HashMap<&ResourceId, usize> = HashMap::new();
-        let mut later: HashMap<&ResourceId, Vec<&ResourceId>> = HashMap::new();
-        for action in &plan.actions {
-            let before = action.after.iter().filter(|id| planned.contains_key(id));
-            waits.insert(&action.id, before.clone().count());
-            before.for_each(|id| later.entry(id).or_default().push(&action.id));
-        }
-        // The order of the plan keeps walks alike.
-        let mut ready: VecDeque<&ResourceId> =
-            plan.actions.iter().map(|p| &p.id).filter(|id| waits[*id] == 0).collect();
+        let mut schedule = Schedule::of(plan);
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
         // What is left alone and whose record is brought up to date, or is looked at for that.
         let mut telling: HashSet<ResourceId> = HashSet::new();
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
-            while let Some(id) = ready.front().copied() {
-                let action = planned[id];
+            while let Some(action) = schedule.first() {
+                let id = &action.id;
                 if self.caller.is_stopped() || self.abandoned {
                     break;
                 }
@@ -89,10 +89,10 @@ impl Walk<'_> {
                     if telling.len() >= TOLD {
                         break;
                     }
-                    ready.pop_front();
+                    schedule.begin();
                     ended.insert(id.clone());
                     match self.leave(action, !is_left) {
-                        None => release(&later, &mut waits, &mut ready, id),
+                        None => schedule.succeeded(id),
                         // So that many records are kept together, and others are begun meanwhile.
                         Some(leaving) => {
                             telling.insert(id.clone());
@@ -105,7 +105,7 @@ impl Walk<'_> {
                 if running.len() - telling.len() + batch.len() >= self.window + waited_for {
                     break;
                 }
-                ready.pop_front();
+                schedule.begin();
                 batch.push(action);
             }
             self.start(batch, &running);
@@ -129,10 +129,11 @@ impl Walk<'_> {
             }
             ended.insert(id.clone());
             match why {
-                None => release(&later, &mut waits, &mut ready, &id),
-                Some(why) => self.skip_after(&id, why, &planned, &later, &mut ended).await,
+                None => schedule.succeeded(&id),
+                Some(why) => self.skip_after(&id, why, &schedule, &mut ended).await,
             }
         }
+        self.skip_stages(&schedule, &ended).await;
     }
 
     /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
@@ -225,34 +226,85 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells of everything that comes after a resource which is not as it should be, and why it was not begun.
+    /// Reports everything that comes after a resource which is not as it should be, and why it was not begun.
     async fn skip_after(
         &mut self,
         id: &ResourceId,
         why: &str,
-        planned: &BTreeMap<&ResourceId, &PlannedAction>,
-        later: &HashMap<&ResourceId, Vec<&ResourceId>>,
+        schedule: &Schedule<'_>,
         ended: &mut BTreeSet<ResourceId>,
     ) {
         let mut open = vec![id.clone()];
         while let Some(before) = open.pop() {
-            for next in later.get(&before).into_iter().flatten() {
-                if !ended.insert((*next).clone()) {
+            for next in schedule.successors(&before) {
+                if !ended.insert(next.id.clone()) {
                     continue;
                 }
-                open.push((*next).clone());
-                let action = planned[*next];
-                if !action.action.is_call() {
-                    continue;
-                }
-                let result = skipped(action, &format!("{id} comes first and {why}"));
-                if self.deferred {
-                    self.held.push(result);
-                } else if !self.abandoned && self.observer.result(result).await.is_err() {
-                    self.abandoned = true;
+                open.push(next.id.clone());
+                if next.action.is_call() {
+                    self.skip(next, &format!("{id} comes first and {why}")).await;
                 }
             }
         }
+    }
+
+    /// Reports the actions whose stage was not reached, and deletions that were not begun because the run was stopped.
+    async fn skip_stages(&mut self, schedule: &Schedule<'_>, ended: &BTreeSet<ResourceId>) {
+        // Once the grant is over, another runner may report.
+        if self.caller.grant.check().is_err() {
+            return;
+        }
+        let is_stopped = self.caller.is_stopped();
+        let plan = self.plan;
+        let mut results = Vec::new();
+        for action in plan.actions.iter().filter(|it| it.action.is_call() && !ended.contains(&it.id)) {
+            let why = match action.stage() {
+                _ if is_stopped && (action.action == Action::Delete || schedule.is_held(action)) => {
+                    "the run was stopped before its turn"
+                }
+                _ if !schedule.is_held(action) => continue,
+                Stage::Changes | Stage::Admission => "it comes after all other changes, and not all of them succeeded",
+                Stage::AdmissionDeletions | Stage::CustomResourceDeletions | Stage::Deletions => {
+                    "deletions come after all changes, controllers after custom resources; not all of these succeeded"
+                }
+            };
+            results.push(self.skipped(action, why));
+        }
+        if self.deferred {
+            self.held.extend(results);
+        } else if !self.abandoned {
+            self.abandoned = tell(&*self.observer, results).await.is_err();
+        }
+    }
+
+    fn skipped(&mut self, action: &PlannedAction, why: &str) -> ResourceResult {
+        if action.action == Action::Delete {
+            self.undeleted.insert(action.id.clone());
+        }
+        skipped(action, why)
+    }
+
+    async fn skip(&mut self, action: &PlannedAction, why: &str) {
+        let result = self.skipped(action, why);
+        if self.deferred {
+            self.held.push(result);
+        } else if !self.abandoned && self.observer.result(result).await.is_err() {
+            self.abandoned = true;
+        }
+    }
+
+    /// Names the deletions that were left, after a walk that was not stopped.
+    pub(crate) fn left(&self) -> Option<Problem> {
+        let named: Vec<&str> = self.undeleted.iter().take(NAMED).map(|id| id.0.as_str()).collect();
+        let rest = self.undeleted.len() - named.len();
+        let more = if rest > 0 { format!(" and {rest} more, see runs/log") } else { String::new() };
+        (!named.is_empty()).then(|| {
+            let message = format!(
+                "deletions are left for the next run, because not everything that comes first succeeded: {}{more}",
+                named.join(", ")
+            );
+            Problem::new(reason::DELETIONS_LEFT, message)
+        })
     }
 
     fn take(&mut self, result: ResourceResult) {
@@ -276,19 +328,4 @@ async fn keep(observer: &dyn Observer, is_held: bool, result: Option<ResourceRes
         Some(_) | None => Ok(()),
     };
     (result, told)
-}
-
-fn release<'p>(
-    later: &HashMap<&'p ResourceId, Vec<&'p ResourceId>>,
-    waits: &mut HashMap<&'p ResourceId, usize>,
-    ready: &mut VecDeque<&'p ResourceId>,
-    id: &ResourceId,
-) {
-    for next in later.get(id).into_iter().flatten() {
-        let left = waits.get_mut(next).expect("every action of the plan is counted");
-        *left -= 1;
-        if *left == 0 {
-            ready.push_back(next);
-        }
-    }
 }

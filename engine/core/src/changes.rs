@@ -104,7 +104,7 @@ impl Changes {
         changes
     }
 
-    /// What is different in one deployment of a stack from another. Digests of theirs are made with different keys, and
+    /// What is different in one deployment from another, of the same stack or another. Digests of theirs are made with different keys, and
     /// clusters are called by the names in their workspaces, so that neither are compared.
     pub fn across(before: &State, after: &State) -> Self {
         let [before, after] = [before, after].map(without_what_is_its_own);

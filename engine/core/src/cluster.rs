@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::kinds::is_cluster_scoped;
 use crate::object::ObjectRef;
 use crate::reference::may_refer;
+use crate::scope::Scopes;
 use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
 use crate::validate::identity_of;
@@ -60,6 +60,8 @@ pub struct Clusters {
     servers: Vec<usize>,
     /// For each name the namespace of objects that name none, where that is known.
     namespaces: Vec<String>,
+    /// The kinds that are known to be in no namespace.
+    scopes: Scopes,
 }
 
 /// What tells an object from all others: its server by the first of its names, group, kind, namespace and name.
@@ -67,12 +69,13 @@ pub(crate) type Identity = (String, [String; 4]);
 
 impl Clusters {
     /// No clusters.
-    pub const NONE: Self = Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new() };
+    pub const NONE: Self =
+        Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new(), scopes: Scopes::BUILT_IN };
 
     /// Clusters by their names, of which nobody knows that two lead to one server.
     pub fn new(names: Vec<String>) -> Self {
         let servers = (0..names.len()).collect();
-        Self { names, servers, namespaces: Vec::new() }
+        Self { names, servers, ..Self::NONE }
     }
 
     /// Clusters by their names and places, whatever these look like: what is at one place is one server.
@@ -80,7 +83,18 @@ impl Clusters {
         let (names, places): (Vec<String>, Vec<String>) = places.into_iter().unzip();
         let first = |place: &String| places.iter().position(|other| other == place).unwrap_or_default();
         let servers = places.iter().map(first).collect();
-        Self { names, servers, namespaces: Vec::new() }
+        Self { names, servers, ..Self::NONE }
+    }
+
+    /// The same, where these kinds are in no namespace.
+    #[must_use]
+    pub fn with_scopes(self, scopes: Scopes) -> Self {
+        Self { scopes, ..self }
+    }
+
+    /// Whether objects of a kind are known to be in no namespace.
+    pub fn is_cluster_scoped(&self, group: &str, kind: &str) -> bool {
+        self.scopes.is_cluster_scoped(group, kind)
     }
 
     /// The same, where objects that name no namespace go to these: one for each name.
@@ -120,7 +134,7 @@ impl Clusters {
     /// be in the default namespace is in another one where nobody knows that: contexts have namespaces of their own.
     pub fn place<'a>(&'a self, cluster: &'a str, object: &ObjectRef) -> &'a str {
         let ObjectRef { group, kind, namespace, .. } = object;
-        if namespace.is_empty() && !is_cluster_scoped(group, kind) { cluster } else { self.server(cluster) }
+        if namespace.is_empty() && !self.is_cluster_scoped(group, kind) { cluster } else { self.server(cluster) }
     }
 
     /// Whether a recorded object is in the cluster and namespace that it is wanted in, under whatever name.
@@ -183,10 +197,11 @@ impl Clusters {
         Some(self.in_namespace(self.of_recorded(record), object))
     }
 
-    /// The object in the default namespace of its cluster where it names none. Nobody knows of every kind whether it has
+    /// The object in the default namespace of its cluster where it names none, and in none where its kind has none. Nobody knows of every kind whether it has
     /// namespaces, and where one has none it does not matter which is told.
-    fn in_namespace(&self, cluster: &str, mut object: ObjectRef) -> ObjectRef {
-        if object.namespace.is_empty() && !is_cluster_scoped(&object.group, &object.kind) {
+    fn in_namespace(&self, cluster: &str, object: ObjectRef) -> ObjectRef {
+        let mut object = self.scopes.scoped(object);
+        if object.namespace.is_empty() && !self.is_cluster_scoped(&object.group, &object.kind) {
             self.default_namespace(cluster).clone_into(&mut object.namespace);
         }
         object

@@ -46,6 +46,11 @@ impl<'a> Definition<'a> {
         self.group == group && self.kind.is_none_or(|it| it == kind) && self.versions.contains(&version)
     }
 
+    /// Whether it is a CustomResourceDefinition of the kind of an object, in whatever versions.
+    pub fn defines(&self, object: &ObjectRef) -> bool {
+        self.holds_objects() && self.is_of(object)
+    }
+
     /// Whether it defines the kind of an object: a CustomResourceDefinition in whatever versions.
     pub(crate) fn is_of(&self, object: &ObjectRef) -> bool {
         let is_of_kind = match self.kind {
@@ -53,6 +58,11 @@ impl<'a> Definition<'a> {
             None => self.versions.contains(&object.version.as_str()),
         };
         self.group == object.group && is_of_kind
+    }
+
+    /// The group and the kind that it defines; `None` where it is every kind of the group.
+    pub(crate) fn group_and_kind(&self) -> Option<(String, String)> {
+        Some((self.group.to_owned(), self.kind?.to_owned()))
     }
 
     /// Whether the objects of its kind are gone without it. Those of an APIService are kept by whoever serves them.
@@ -99,7 +109,7 @@ impl<'a> Definitions<'a> {
     /// The CustomResourceDefinition of an object that goes to a cluster, in whatever versions.
     pub fn custom(&self, cluster: &str, object: &ObjectRef) -> Option<&'a ResourceId> {
         let mut all = self.of_group(cluster, &object.group).iter();
-        all.find(|(_, definition)| definition.holds_objects() && definition.is_of(object)).map(|(id, _)| *id)
+        all.find(|(_, definition)| definition.defines(object)).map(|(id, _)| *id)
     }
 
     /// Whether any of them defines the kind of an object in its version.

@@ -1,6 +1,7 @@
 //! What each resource of a Spec depends on: what `dependsOn` says, what its references say, and
-//! what Kubernetes demands, which is a namespace before what is in it and a
-//! CustomResourceDefinition or an APIService before the objects of their kinds.
+//! what Kubernetes demands, which is a namespace before what is in it, a
+//! CustomResourceDefinition or an APIService before the objects of their kinds, and what admission
+//! looks up before the objects that name it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -8,6 +9,7 @@ use crate::cluster::Clusters;
 use crate::definitions::Definitions;
 use crate::graph::{Cycle, Graph};
 use crate::object::ObjectRef;
+use crate::prerequisites;
 use crate::problem::{Problem, reason};
 use crate::resolve;
 use crate::spec::{Resource, ResourceId, ResourceType};
@@ -55,30 +57,44 @@ fn cycle_problem(cycle: &Cycle) -> Problem {
     }
 }
 
-/// An object depends on its namespace and on what defines its kind, where these are in the same Spec and go to the same
-/// server.
+/// An object depends on its namespace, on what defines its kind, and on what admission looks up for it, where these are in
+/// the same Spec and go to the same server.
 fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, ResourceId)> {
     let objects: Vec<_> = resources
         .iter()
-        .filter(|resource| resource.kind == ResourceType::Kubernetes)
-        .filter_map(|resource| Some((resource, ObjectRef::of(&resource.attributes)?)))
+        .filter_map(|resource| Some((resource, clusters.server(clusters.of_wanted(resource)), object_of(resource)?)))
         .collect();
     let mut namespaces = HashMap::new();
+    let mut limits: HashMap<_, Vec<&ResourceId>> = HashMap::new();
+    let mut named = HashMap::new();
     let definitions = Definitions::of(resources.iter().copied(), clusters);
-    for (resource, object) in &objects {
+    for (resource, cluster, object) in &objects {
+        let (ObjectRef { group, kind, namespace, name, .. }, id) = (object, &resource.id);
         if object.is_namespace() {
-            namespaces.insert((clusters.server(clusters.of_wanted(resource)), object.name.clone()), &resource.id);
+            namespaces.insert((*cluster, name.as_str()), id);
+        } else if group.is_empty() && kind == "LimitRange" {
+            limits.entry((*cluster, namespace.as_str())).or_default().push(id);
+        } else if let Some(prerequisite) = prerequisites::named(object) {
+            named.insert((*cluster, prerequisite), id);
         }
     }
     let mut implied = Vec::new();
-    for (resource, object) in objects {
-        let cluster = clusters.server(clusters.of_wanted(resource));
-        let defining = definitions.before(cluster, &object);
-        let namespace = namespaces.get(&(cluster, object.namespace.clone())).copied();
-        let before = namespace.into_iter().chain(defining).filter(|to| **to != resource.id);
+    for (resource, cluster, object) in &objects {
+        let defining = definitions.before(cluster, object);
+        let namespace = namespaces.get(&(*cluster, object.namespace.as_str())).copied();
+        let limits = limits.get(&(*cluster, object.namespace.as_str())).filter(|_| prerequisites::is_limited(object));
+        let looked_up = prerequisites::of(object, &resource.attributes);
+        let looked_up = looked_up.into_iter().filter_map(|it| named.get(&(*cluster, it)).copied());
+        let before =
+            namespace.into_iter().chain(defining).chain(limits.into_iter().flatten().copied()).chain(looked_up);
+        let before = before.filter(|to| **to != resource.id);
         implied.extend(before.map(|to| (resource.id.clone(), to.clone())));
     }
     implied
+}
+
+fn object_of(resource: &Resource) -> Option<ObjectRef> {
+    ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)
 }
 
 /// Takes edges out, of those that may go, until no cycle is left that one of them is part of.

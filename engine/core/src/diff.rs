@@ -21,7 +21,9 @@ use serde_json::{Map, Value};
 
 use crate::ignore::Ignored;
 use crate::masks::{DigestKeys, contains_mask, is_masked, masked_paths};
-use crate::object::{is_server_set, named, secret_as_stored, split_api_version};
+use crate::object::{
+    is_aggregated_role, is_server_set, named, secret_as_stored, split_api_version, without_aggregated_rules,
+};
 use crate::owner::{remove_mark, without_mark, written_mark};
 use crate::path::{FieldPath, Finder, Segment, below, step_mut};
 use crate::plan::FieldChange;
@@ -119,8 +121,14 @@ pub(crate) fn still_sensitive<'r>(
 
 /// The fields that are set where nothing is yet: all but those that the id says.
 pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
-    let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
-    let (prior, unsure, live) = (None, false, &live);
+    let is_object = kind == ResourceType::Kubernetes;
+    let live = if is_object { named(&desired.attributes) } else { Map::new() };
+    let mut desired = Cow::Borrowed(desired);
+    if is_object && is_aggregated_role(&desired.attributes) {
+        let attributes = without_aggregated_rules(desired.attributes.clone().into_owned());
+        desired = Cow::Owned(Resolved { attributes: Cow::Owned(attributes), ..desired.into_owned() });
+    }
+    let (prior, unsure, live, desired) = (None, false, &live, &*desired);
     three_way(&Comparison { id, kind, prior, records: &[], unsure, desired, live, keys, schema: None })
 }
 

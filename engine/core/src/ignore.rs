@@ -3,6 +3,8 @@
 //! A resource names them by [`IGNORE_FIELDS`]. They are written when the object is made, and never again: no plan shows
 //! them, what others make of them is no drift, and what is applied leaves them to who has them.
 //!
+//! The `rules` of a ClusterRole beside an `aggregationRule` are among them always, and are not even written when it is made.
+//!
 //! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
 //! are written as there.
 //!
@@ -16,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::object::ObjectRef;
+use crate::object::{ObjectRef, is_aggregated_role};
 use crate::path::{FieldPath, Segment};
 use crate::problem::{Problem, reason};
 use crate::resolve::Resolved;
@@ -39,21 +41,23 @@ pub const IGNORE_FIELDS: &str = "stoa.dev/ignore-fields";
 pub struct Ignored(Vec<FieldPath>);
 
 impl Ignored {
-    /// Reads what a resource says.
+    /// Reads what a resource says, and adds what the control plane writes whatever it says: the `rules` of an aggregated
+    /// ClusterRole.
     ///
     /// # Errors
     ///
     /// What is wrong with it, without the resource's id.
     pub fn of(resource: &Resource) -> Result<Self, Problem> {
+        let rules = is_aggregated_role(&resource.attributes).then(|| FieldPath::of_keys(["rules"]));
         let texts: Vec<&str> = match resource.setting(IGNORE_FIELDS) {
-            None | Some(Value::Null) => return Ok(Self::default()),
+            None | Some(Value::Null) => return Ok(Self(rules.into_iter().collect())),
             Some(Value::String(text)) => text.split(',').map(str::trim).collect(),
             Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
                 items.iter().filter_map(Value::as_str).collect()
             }
             Some(_) => return Err(invalid(resource, "a list of paths such as spec.replicas is wanted here")),
         };
-        let mut paths = Vec::new();
+        let mut paths: Vec<FieldPath> = rules.into_iter().collect();
         let is_secret = ObjectRef::of(&resource.attributes).is_some_and(|object| object.is_secret());
         for text in texts {
             let path = parse(text).map_err(|why| invalid(resource, &format!("`{text}` is no path: {why}")))?;

@@ -49,6 +49,19 @@ static GROUPS: &[Group] = &[
         // A List is no kind of a server, but one of files.
         cluster: &["ComponentStatus", "List", "Namespace", "Node", "PersistentVolume"],
     },
+    Group {
+        name: "admissionregistration.k8s.io",
+        versions: &[],
+        namespaced: &[],
+        cluster: &[
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        ],
+    },
     Group { name: "apiextensions.k8s.io", versions: &["v1"], namespaced: &[], cluster: &["CustomResourceDefinition"] },
     Group { name: "apiregistration.k8s.io", versions: &["v1"], namespaced: &[], cluster: &["APIService"] },
     Group {
@@ -59,10 +72,28 @@ static GROUPS: &[Group] = &[
     },
     Group { name: "autoscaling", versions: &["v1", "v2"], namespaced: &["HorizontalPodAutoscaler"], cluster: &[] },
     Group { name: "batch", versions: &["v1"], namespaced: &["CronJob", "Job"], cluster: &[] },
+    Group {
+        name: "certificates.k8s.io",
+        versions: &[],
+        namespaced: &[],
+        cluster: &["CertificateSigningRequest", "ClusterTrustBundle"],
+    },
     Group { name: "coordination.k8s.io", versions: &[], namespaced: &["Lease"], cluster: &[] },
     Group { name: "discovery.k8s.io", versions: &[], namespaced: &["EndpointSlice"], cluster: &[] },
     Group { name: "events.k8s.io", versions: &[], namespaced: &["Event"], cluster: &[] },
-    Group { name: "networking.k8s.io", versions: &[], namespaced: &["Ingress", "NetworkPolicy"], cluster: &[] },
+    Group {
+        name: "flowcontrol.apiserver.k8s.io",
+        versions: &[],
+        namespaced: &[],
+        cluster: &["FlowSchema", "PriorityLevelConfiguration"],
+    },
+    Group {
+        name: "networking.k8s.io",
+        versions: &[],
+        namespaced: &["Ingress", "NetworkPolicy"],
+        cluster: &["IPAddress", "IngressClass", "ServiceCIDR"],
+    },
+    Group { name: "node.k8s.io", versions: &[], namespaced: &[], cluster: &["RuntimeClass"] },
     Group { name: "policy", versions: &["v1"], namespaced: &["Eviction", "PodDisruptionBudget"], cluster: &[] },
     Group {
         name: "rbac.authorization.k8s.io",
@@ -74,10 +105,16 @@ static GROUPS: &[Group] = &[
         name: "resource.k8s.io",
         versions: &[],
         namespaced: &["ResourceClaim", "ResourceClaimTemplate"],
-        cluster: &[],
+        cluster: &["DeviceClass", "ResourceSlice"],
     },
     Group { name: "scheduling.k8s.io", versions: &["v1"], namespaced: &[], cluster: &["PriorityClass"] },
-    Group { name: "storage.k8s.io", versions: &[], namespaced: &["CSIStorageCapacity"], cluster: &[] },
+    Group {
+        name: "storage.k8s.io",
+        versions: &[],
+        namespaced: &["CSIStorageCapacity"],
+        cluster: &["CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"],
+    },
+    Group { name: "storagemigration.k8s.io", versions: &[], namespaced: &[], cluster: &["StorageVersionMigration"] },
 ];
 
 /// The groups of Kubernetes itself whose names have a dot. Those of other projects may end alike.

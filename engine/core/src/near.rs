@@ -2,7 +2,7 @@
 
 /// The known word that is nearest to one, if it is near enough to be meant: with other letters in upper case, or with up to
 /// two characters put in, left out or exchanged.
-pub fn meant(word: &str, known: &[&'static str]) -> Option<&'static str> {
+pub fn meant<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word = word.to_lowercase();
     let near = known.iter().map(|known| (distance(&word, &known.to_lowercase()), *known)).min();
     near.filter(|(distance, known)| *distance <= (known.len() / 2).min(2)).map(|(_, known)| known)

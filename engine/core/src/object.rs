@@ -8,6 +8,7 @@ use base64::{Engine as _, alphabet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::encrypted::is_encrypted;
 use crate::path::FieldPath;
 
 /// What identifies a Kubernetes object in a cluster, and the version it is written in.
@@ -246,9 +247,26 @@ pub fn without_bookkeeping(mut live: Map<String, Value>) -> Map<String, Value> {
     live
 }
 
-/// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else.
+/// Whether an object is a ClusterRole with an `aggregationRule`: the control plane writes its `rules`
+/// (k8s.io/kubernetes/pkg/controller/clusterroleaggregation).
+pub fn is_aggregated_role(object: &Map<String, Value>) -> bool {
+    object.get("aggregationRule").is_some_and(|rule| !rule.is_null())
+        && ObjectRef::of(object).is_some_and(|it| it.group == "rbac.authorization.k8s.io" && it.kind == "ClusterRole")
+}
+
+/// What is sent of an object that is not there yet: of an aggregated ClusterRole all but the `rules`.
+#[must_use]
+pub fn without_aggregated_rules(mut object: Map<String, Value>) -> Map<String, Value> {
+    if is_aggregated_role(&object) {
+        object.remove("rules");
+    }
+    object
+}
+
+/// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else, such as one that is
+/// encrypted and that no server has in this form.
 pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
-    if !is_secret(object) {
+    if !is_secret(object) || is_encrypted(object) {
         return None;
     }
     let Some(Value::Object(strings)) = object.get("stringData") else { return None };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::conflict::FieldConflict;
 use crate::document::Document;
 use crate::spec::{ResourceId, ResourceType};
+use crate::stage::Stage;
 
 /// What is live, as a runtime found it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub enum Preview {
     Unverified(String),
     /// The same, since the namespace is not there that it goes to.
     MissingNamespace(String),
+    /// It is rejected now, for this reason, and may be accepted after changes of these, which the plan makes first.
+    Lifted(String, Vec<ResourceId>),
     /// It is refused, for this reason, which is no problem where nothing is to be changed.
     Refused(String),
 }
@@ -73,6 +76,20 @@ impl Action {
         Self::Forget,
         Self::Unchanged,
     ];
+
+    /// The mark of its lines and counts in what people read: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Create => "+",
+            Self::Update => "~",
+            Self::Delete => "-",
+            Self::Replace => "±",
+            Self::Adopt => ">",
+            Self::Import => "=",
+            Self::Forget => ".",
+            Self::Unchanged => " ",
+        }
+    }
 
     /// Whether carrying it out changes the infrastructure.
     pub fn is_call(self) -> bool {
@@ -125,6 +142,9 @@ pub struct PlannedAction {
     /// The ids whose actions come first. For deletions these are the dependents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ResourceId>,
+    /// The stage in which it begins, where that is not the one of its action ([`Stage::of`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
     /// What it depends on, explicitly and implicitly; recorded in the state when it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
@@ -194,6 +214,7 @@ impl PlannedAction {
             action,
             changes: Vec::new(),
             after: Vec::new(),
+            stage: None,
             depends_on: Vec::new(),
             drift: false,
             unverified: None,
@@ -208,6 +229,11 @@ impl PlannedAction {
             given_up: Vec::new(),
             found: None,
         }
+    }
+
+    /// The stage in which it begins.
+    pub fn stage(&self) -> Stage {
+        self.stage.unwrap_or(Stage::of(self.action))
     }
 
     /// The id under which is recorded what it is about, as far as that is recorded at all.
@@ -231,6 +257,9 @@ pub struct Plan {
     pub destinations: BTreeMap<String, String>,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
+    /// What people should know before they approve it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// How many resources there are of each action.
@@ -279,14 +308,16 @@ impl Document for Plan {
 impl Plan {
     /// A plan for a Spec, which does nothing.
     pub fn of(spec_digest: &str) -> Self {
-        let (destinations, actions) = Default::default();
-        Self { schema_version: Self::SCHEMA_VERSION, spec_digest: spec_digest.to_owned(), destinations, actions }
+        let (destinations, actions, warnings) = Default::default();
+        let spec_digest = spec_digest.to_owned();
+        Self { schema_version: Self::SCHEMA_VERSION, spec_digest, destinations, actions, warnings }
     }
 
     /// The digest of what was decided, `sha256:<hex>`: the actions, the fields that are known, and where they go.
-    /// Why something could not be verified is left out, since the same reason may be worded anew.
+    /// Warnings, and why something could not be verified, are left out, since the same may be worded anew.
     pub fn digest(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan is JSON");
+        value.as_object_mut().expect("a plan is a map").remove("warnings");
         for action in value["actions"].as_array_mut().into_iter().flatten() {
             if let Some(unverified) = action.get_mut("unverified") {
                 *unverified = json!(true);

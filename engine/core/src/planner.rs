@@ -4,11 +4,12 @@
 //! live, previews what the [`Sketch`] would change, and plans with the answers.
 //!
 //! Elsewhere: `decision` says what is done about one resource, `names` checks what objects are called, `objects` tells which
-//! ids are of one object, `drift` what moved away from what was applied, `order` what comes after what, `diff` compares
-//! fields, `contents` knows what goes with what is deleted.
+//! ids are of one object, `drift` what moved away from what was applied, `order` what comes after what, `freed` what has to be
+//! free first, `diff` compares fields, `contents` knows what goes with what is deleted.
 
 mod decision;
 mod drift;
+mod freed;
 mod names;
 mod objects;
 mod order;
@@ -35,13 +36,16 @@ use crate::reference::Reference;
 use crate::resolve::{Looked, Resolved, refers, resolve};
 use crate::schema::Schemas;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::stage;
 use crate::state::{State, StateResource};
 use crate::validate::reference_problem;
 use decision::{decide_place, remove};
 pub use drift::is_recorded_elsewhere;
+use freed::freed;
 pub use names::{disagreement, is_unnamed};
+pub use objects::of_unknown_scope;
 use objects::{Kept, duplicates, given, renamed, superseded};
-use order::ordered;
+use order::{group, ordered};
 
 /// All that a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +163,8 @@ struct Decided<'s> {
     /// The ids of objects that are wanted under other ids, and these.
     moved: Vec<(&'s ResourceId, &'s ResourceId)>,
     superseded: HashMap<&'s ResourceId, &'s ResourceId>,
-    /// Ids that wait for others, which want the objects on record under them, or may turn out to.
+    /// Ids that wait for others, which want the objects on record under them or may turn out to, give up what these claim, or
+    /// lift their rejection.
     later: Vec<(&'s ResourceId, &'s ResourceId)>,
 }
 
@@ -244,7 +249,11 @@ impl<'a> Outline<'a> {
 
     fn ordered(&self, input: &PlanInput<'_>, decided: Decided<'_>) -> Plan {
         let Decided { actions, moved, superseded, later, .. } = decided;
-        let actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &later);
+        let mut actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &later);
+        stage::assign(&mut actions, |id| match self.by_id.get(id.0.as_str()) {
+            Some(wanted) => group(wanted.kind, &wanted.attributes),
+            None => self.recorded.get(id).and_then(|record| group(record.kind, &record.attributes)),
+        });
         Plan { actions, ..Plan::of(input.spec_digest) }
     }
 
@@ -412,7 +421,12 @@ impl<'a> Outline<'a> {
             return Err(problems);
         }
         // The record of an object goes to the id that has it now before another object takes its place.
-        let later = kept.unclear(input, self, &actions).into_iter().chain(given).collect();
+        let unclear = kept.unclear(input, self, &actions).into_iter();
+        let lifted = input.previews.iter().flat_map(|(id, preview)| match preview {
+            Preview::Lifted(_, by) => by.iter().map(|by| (id, by)).collect(),
+            _ => Vec::new(),
+        });
+        let later = unclear.chain(given).chain(freed(input, self, &actions)).chain(lifted).collect();
         Ok(Decided { actions, settled, moved, superseded, later })
     }
 }
@@ -433,7 +447,13 @@ fn made<'a>(input: &PlanInput<'a>, id: &ResourceId, resolved: &Resolved<'_>, is_
         Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
             Made::Object(made)
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_))
+        Some(
+            Preview::Replaced(None)
+            | Preview::Unverified(_)
+            | Preview::MissingNamespace(_)
+            | Preview::Lifted(..)
+            | Preview::Refused(_),
+        )
         | None => Made::Untold,
     }
 }

@@ -52,6 +52,8 @@ pub mod reason {
     pub const TIMED_OUT: &str = "TimedOut";
     /// The resource was applied and will not become healthy by itself.
     pub const UNHEALTHY: &str = "Unhealthy";
+    /// Deletions were not begun, because something that comes first did not succeed. The next run begins them.
+    pub const DELETIONS_LEFT: &str = "DeletionsLeft";
     /// The plan does not belong to the Spec it is carried out with.
     pub const STALE_PLAN: &str = "StalePlan";
 }

@@ -148,6 +148,9 @@ pub struct Outcome {
     /// Whether it was healthy after its last change. A release is made only of what was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verified: bool,
+    /// Whether it is a Job that was seen to finish after its last change, which Kubernetes deletes then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
 }
 
 impl Document for Record {

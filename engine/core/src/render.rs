@@ -34,6 +34,9 @@ pub enum Colour {
     Always,
 }
 
+/// The colour of a warning: yellow.
+const WARNING: u8 = 33;
+
 /// The table as far as it is written. What plans say comes from sources and clusters, and no part of it moves the cursor of
 /// whoever reads the table, colours it or begins a line of its own: that would hide what is to be done.
 struct Table {
@@ -124,6 +127,14 @@ pub fn render(plan: &Plan, colour: Colour) -> String {
         write_action(&mut out, action);
     }
     out.end();
+    for warning in &plan.warnings {
+        out.paint(WARNING, "warning: ");
+        out.push_str(warning);
+        out.end_line();
+    }
+    if !plan.warnings.is_empty() {
+        out.end_line();
+    }
     out.push_str(&summary_line(&plan.summary()));
     out.end_line();
     out.text
@@ -146,6 +157,20 @@ pub fn summary_line(summary: &Summary) -> String {
     }
     line.push('.');
     line
+}
+
+/// The short form for a table's cell or one line: `+12 ~3 -0 ±1`, or `no changes`.
+///
+/// Creations, updates and deletions are always there, other actions where the plan has any, each behind its
+/// [mark](Action::mark).
+pub fn short_summary(summary: &Summary) -> String {
+    let actions = Action::ALL.into_iter().filter(|action| *action != Action::Unchanged);
+    if actions.clone().all(|action| summary.count(action) == 0) {
+        return "no changes".to_owned();
+    }
+    let is_always_there = |action: Action| matches!(action, Action::Create | Action::Update | Action::Delete);
+    let shown = actions.filter(|action| is_always_there(*action) || summary.count(*action) > 0);
+    shown.map(|action| format!("{}{}", action.mark(), summary.count(action))).collect::<Vec<_>>().join(" ")
 }
 
 /// What changed between two states as a table, one line per resource with its fields below, and a summary at the end.
@@ -202,23 +227,21 @@ fn verb(action: Action) -> &'static str {
     }
 }
 
-/// The mark at the beginning of the line, and its colour in ANSI.
-fn mark(action: Action) -> (&'static str, u8) {
+/// The colour of an action's mark in ANSI.
+fn code(action: Action) -> u8 {
     match action {
-        Action::Create => ("+", GREEN),
-        Action::Update => ("~", YELLOW),
-        Action::Delete => ("-", RED),
-        Action::Replace => ("±", 35),
-        Action::Adopt => (">", 36),
-        Action::Import => ("=", 36),
-        Action::Forget => (".", 90),
-        Action::Unchanged => (" ", 0),
+        Action::Create => GREEN,
+        Action::Update => YELLOW,
+        Action::Delete => RED,
+        Action::Replace => 35,
+        Action::Adopt | Action::Import => 36,
+        Action::Forget => 90,
+        Action::Unchanged => 0,
     }
 }
 
 fn write_action(out: &mut Table, action: &PlannedAction) {
-    let (mark, code) = mark(action.action);
-    out.paint(code, &format!("{mark} {:<8}", verb(action.action)));
+    out.paint(code(action.action), &format!("{} {:<8}", action.action.mark(), verb(action.action)));
     let _ = write!(out, " {}", action.id);
     if action.drift && action.action == Action::Create {
         out.push_str("  (it was recorded, and is gone)");

@@ -1,7 +1,8 @@
 //! Which values are sensitive, and what is shown, recorded and said in their place.
 //!
-//! The values of a v1 Secret's `data` and `stringData` are sensitive, and so is whatever a
-//! reference carries them into. Plans show [`MASK`], states hold a keyed digest (`masks`), Specs are kept `sealed`, and
+//! The values of a v1 Secret's `data` and `stringData` are sensitive, but for what SOPS [encrypted](crate::encrypted), copies of
+//! a Secret in its annotations, and whatever a reference carries them into. Plans show [`MASK`], states hold a keyed digest
+//! (`masks`), Specs are kept `sealed`, and
 //! messages from elsewhere go through [`Sensitive::redact`].
 
 mod texts;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use self::texts::{SEARCHED, Texts};
+use crate::encrypted::{is_ciphertext, is_encrypted};
 use crate::masks::DigestKeys;
 use crate::object::{decoded, is_secret, secret_as_stored};
 use crate::path::{FieldPath, Segment, below};
@@ -37,14 +39,30 @@ pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
 /// The sensitive paths of an object that is a Secret.
 pub(crate) fn of_secret(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     let mut paths = BTreeSet::new();
+    let is_encrypted = is_encrypted(object);
+    let is_open = |(_, value): &(&String, &Value)| !(is_encrypted && is_ciphertext(value));
     for field in ["data", "stringData"] {
         match object.get(field) {
-            Some(Value::Object(values)) => paths.extend(values.keys().map(|key| FieldPath::of_keys([field, key]))),
+            Some(Value::Object(values)) => {
+                paths.extend(values.iter().filter(is_open).map(|(key, _)| FieldPath::of_keys([field, key])));
+            }
             Some(Value::Null) | None => {}
             Some(_) => drop(paths.insert(FieldPath::of_keys([field]))),
         }
     }
+    let annotations =
+        object.get("metadata").and_then(|metadata| metadata.get("annotations")).and_then(Value::as_object);
+    let copies = annotations.into_iter().flatten().filter(|(_, value)| is_copy(value));
+    paths.extend(copies.map(|(key, _)| FieldPath::of_keys(["metadata", "annotations", key])));
     paths
+}
+
+/// Whether a text is a whole Secret in JSON, such as tools keep in annotations: `kapp.k14s.io/original` and
+/// `kubectl.kubernetes.io/last-applied-configuration`. Its values may be older than those of the Secret.
+fn is_copy(value: &Value) -> bool {
+    let text = value.as_str().filter(|text| text.trim_start().starts_with('{'));
+    let object: Option<Map<String, Value>> = text.and_then(|text| serde_json::from_str(text).ok());
+    object.is_some_and(|object| object.contains_key("data") || object.contains_key("stringData"))
 }
 
 impl Sensitive {
@@ -268,6 +286,20 @@ mod tests {
         assert_eq!(recorded["metadata"]["name"], "db");
         let shown = sensitive.shown(&FieldPath::of_keys(["stringData"]), &secret()["stringData"]);
         assert_eq!(shown, json!({"password": MASK}));
+    }
+
+    #[test]
+    fn a_copy_of_a_secret_in_an_annotation_is_masked() {
+        let copy = r#"{"kind": "Secret", "data": {"password": "b2xkLXZhbHVlLTAx"}}"#;
+        let strings = r#" {"stringData": {"password": "old-value-01"}}"#;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "annotations": {
+            "kapp.k14s.io/original": copy, "strings": strings, "note": "{\"a\": 1}"}}, "data": {"password": "bmV3"}});
+        let secret = secret.as_object().unwrap();
+        let recorded = Sensitive::of(secret, &BTreeSet::new()).recorded(&"v1:Secret:db".into(), secret, &keys());
+        let annotations = &recorded["metadata"]["annotations"];
+        assert!(is_masked(&annotations["kapp.k14s.io/original"]) && is_masked(&annotations["strings"]));
+        assert_eq!(annotations["note"], "{\"a\": 1}");
+        assert!(!Value::Object(recorded).to_string().contains("b2xkLXZhbHVlLTAx"));
     }
 
     #[test]

@@ -92,6 +92,21 @@ impl Resource {
         kept.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
+    /// The file of the source that the resource was read from and the line in it, such as `web/all.yaml:7`.
+    pub fn origin(&self) -> Option<String> {
+        let file = self.extensions.get(FILE)?.as_str()?;
+        let line = self.extensions.get(LINE).and_then(Value::as_u64);
+        Some(line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+    }
+
+    /// The resource as messages about another one name it: its id, and where it was read from.
+    pub(crate) fn named(&self) -> String {
+        match self.origin() {
+            Some(origin) => format!("{} in {origin}", self.id),
+            None => self.id.0.clone(),
+        }
+    }
+
     /// Whether the resource says `true` under a name, as a text or not, as [`setting`](Self::setting) finds it.
     pub fn is_set(&self, name: &str) -> bool {
         self.setting(name).and_then(switch) == Some(true)

@@ -61,6 +61,10 @@ pub struct StateResource {
     /// The id that its digests were made with, where that is not its own: it was recorded under that one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests_of: Option<ResourceId>,
+    /// Whether it is a Job that Kubernetes deletes after it has finished, and was seen to finish. One that is not there any more
+    /// and was not seen to counts as deleted by somebody. What came of the last call says so, and no document does.
+    #[serde(skip)]
+    pub finished: bool,
 }
 
 impl Document for StateResource {
@@ -155,6 +159,7 @@ impl StateResource {
             adopted: false,
             masked: Vec::new(),
             digests_of: None,
+            finished: false,
         }
     }
 

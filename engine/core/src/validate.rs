@@ -19,6 +19,7 @@ use crate::plan::Action;
 use crate::problem::{Problem, reason};
 use crate::reference::{Reference, ReferenceError, may_refer};
 use crate::resolve::{self, Looked};
+use crate::scope::Scopes;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::timeout::timeout;
 use crate::unread::check_secrets;
@@ -85,7 +86,9 @@ impl Spec {
         let mut problems = Vec::new();
         let mut ids = HashSet::new();
         let known: HashSet<&str> = self.resources.iter().map(|resource| resource.id.0.as_str()).collect();
-        let mut objects = HashMap::with_capacity(self.resources.len());
+        let mut objects: HashMap<_, &Resource> = HashMap::with_capacity(self.resources.len());
+        let kubernetes = self.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+        let scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
         for (position, resource) in self.resources.iter().enumerate() {
             let id = &resource.id;
             if id.0.trim().is_empty() {
@@ -105,10 +108,10 @@ impl Spec {
                     let message = "the name of a cluster is wanted here";
                     problems.push(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(field));
                 });
-                let object = identity(&resource.attributes).map(|object| (place.unwrap_or_default(), object));
-                if let Some(first) = object.and_then(|object| objects.insert(object, id)) {
-                    let message = format!("this is the same object as {first}");
-                    problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));
+                let object = ObjectRef::of(&resource.attributes).and_then(|it| identity_of(scopes.scoped(it)));
+                let object = object.map(|object| (place.unwrap_or_default(), object));
+                if let Some(first) = object.and_then(|object| objects.insert(object, resource)) {
+                    problems.push(same_object(first, resource));
                 }
             }
             problems.extend(check_secrets(resource));
@@ -122,6 +125,19 @@ impl Spec {
         }
         written(&self.resources.iter().collect::<Vec<_>>())
     }
+}
+
+/// Two resources that want the same object. One of a kind that has no namespace may name one all the same.
+pub(crate) fn same_object(first: &Resource, second: &Resource) -> Problem {
+    let objects = [first, second].map(|it| ObjectRef::of(&it.attributes));
+    let (message, field) = match objects {
+        [Some(one), Some(other)] if one.namespace != other.namespace => (
+            format!("{} is cluster-scoped, so this is the same object as {}", other.kind, first.named()),
+            "attributes.metadata.namespace",
+        ),
+        _ => (format!("this is the same object as {}", first.named()), "attributes"),
+    };
+    Problem::new(reason::DUPLICATE_RESOURCE, message).of(&second.id).at(field)
 }
 
 /// What tells one object from another, whatever version it is written in; `None` while a
@@ -562,6 +578,34 @@ mod tests {
             ]),
             "UnknownKind: apps/v1:Deploymnt:shop:a: attributes.kind: apps/v1 has no kind \"Deploymnt\"\n\
              UnknownKind: v1:Deployment:shop:a: attributes.kind: v1 has no kind \"Deployment\"",
+        );
+    }
+
+    #[test]
+    fn a_cluster_scoped_object_is_one_with_or_without_a_namespace() {
+        let object = |api_version: &str, kind: &str, namespace: Option<&str>, line: u32| {
+            let id = match namespace {
+                Some(namespace) => format!("{api_version}:{kind}:{namespace}:a"),
+                None => format!("{api_version}:{kind}:a"),
+            };
+            json!({"id": id, "type": "Kubernetes", "extensions": {"stoa.dev/file": "s/all.yaml", "stoa.dev/line": line},
+                "attributes": {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": namespace}}})
+        };
+        let roles = "rbac.authorization.k8s.io/v1";
+        check(json!([object(roles, "ClusterRole", Some("shop"), 1)]), "");
+        check(
+            json!([object(roles, "ClusterRole", None, 1), object(roles, "ClusterRole", Some("shop"), 7)]),
+            "DuplicateResource: rbac.authorization.k8s.io/v1:ClusterRole:shop:a: attributes.metadata.namespace: ClusterRole is \
+             cluster-scoped, so this is the same object as rbac.authorization.k8s.io/v1:ClusterRole:a in s/all.yaml:1",
+        );
+        let custom = || [object("example.com/v1", "Cell", None, 1), object("example.com/v1", "Cell", Some("shop"), 7)];
+        check(custom().into_iter().collect(), "");
+        let mut crd = object("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, 20);
+        crd["attributes"]["spec"] = json!({"group": "example.com", "names": {"kind": "Cell"}, "scope": "Cluster"});
+        check(
+            custom().into_iter().chain([crd]).collect(),
+            "DuplicateResource: example.com/v1:Cell:shop:a: attributes.metadata.namespace: Cell is cluster-scoped, so this is \
+             the same object as example.com/v1:Cell:a in s/all.yaml:1",
         );
     }
 

@@ -2,19 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree, TreeEntry};
 use serde_json::{Map, Value};
-use stoa_engine::{Contents, Owner, ResourceId, StateResource};
+use stoa_engine::{Contents, ObjectRef, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
 use crate::bounded::{self, Paths};
 use crate::content::Content;
-use crate::held;
+use crate::file::{self, Document};
 use crate::history::History;
+use crate::index::{Folder, Index};
 use crate::manifest;
 use crate::place::{Advance, Place};
 use crate::premise::{Premise, There};
@@ -33,6 +35,7 @@ pub(crate) enum Change {
 /// What a file is to hold, and how it comes there.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Write {
+    pub(crate) object: ObjectRef,
     pub(crate) content: Content,
     /// Where the object was formerly, if it was elsewhere.
     pub(crate) former: Option<String>,
@@ -43,8 +46,8 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// The bytes for a file where something is.
-    fn bytes_at(&self, place: &At<'_, '_>) -> Result<Cow<'_, [u8]>, RuntimeError> {
+    /// The object as a document, given what is in the repository.
+    fn rendered(&self, place: &At<'_, '_>) -> Result<Cow<'_, [u8]>, RuntimeError> {
         let found = || match self.there(place) {
             There::Object(object) => Some(object),
             There::Spoilt => self.former(place),
@@ -53,11 +56,12 @@ impl Write {
         self.content.beside(found, place.owner)
     }
 
-    /// What is where the file is to be, or was formerly.
+    /// What is where the object is to be, or was formerly.
     fn there(&self, place: &At<'_, '_>) -> There {
-        match place.entry {
-            Some(entry) => object_in(place.formers.repository, place.path, entry).map_or(There::Spoilt, There::Object),
-            None => self.former(place).map_or(There::Nothing, There::Object),
+        match place.found {
+            Some(Document::Object(_, object)) => There::Object(object.clone()),
+            Some(Document::Spoilt) => There::Spoilt,
+            Some(Document::Others) | None => self.former(place).map_or(There::Nothing, There::Object),
         }
     }
 
@@ -67,7 +71,7 @@ impl Write {
         place.owner.has(&object).then_some(object)
     }
 
-    /// What is otherwise since the plan was made, where the file is to hold these bytes: the end of a sentence.
+    /// What is otherwise since the plan was made, where the object is rendered as these bytes: the end of a sentence.
     fn broken(&self, place: &At<'_, '_>, bytes: &[u8]) -> Result<Option<String>, RuntimeError> {
         let Some(premise) = &self.premise else { return Ok(None) };
         let wanted = manifest::parse(place.path, bytes)?;
@@ -75,18 +79,134 @@ impl Write {
     }
 }
 
-/// Where a file of a deployment is to be in a tree.
+/// Where an object of a deployment is to be in a tree.
 struct At<'a, 't> {
     path: &'a str,
-    /// What is there.
-    entry: Option<&'a TreeEntry<'static>>,
+    /// What the file there has of it; none where there is no file.
+    found: Option<&'a Document>,
     /// Where others were formerly in the same tree: on the way there, which is another.
     formers: &'a Paths<'t>,
     owner: &'a Owner,
 }
 
-/// Changes by path.
-pub(crate) type Gathered = BTreeMap<String, Change>;
+impl Change {
+    /// The object that is to change, where that is known.
+    fn object(&self) -> Option<ObjectRef> {
+        match self {
+            Self::Write(write) => Some(write.object.clone()),
+            Self::Remove(prior) => ObjectRef::of(&prior.attributes),
+            Self::Leave => None,
+        }
+    }
+}
+
+/// The changes of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Gathered {
+    pub(crate) folder: Arc<Folder>,
+    /// By the path of the file that an object has of its own.
+    pub(crate) changes: BTreeMap<String, Change>,
+}
+
+/// The file of a change in a tree, and what is in it.
+struct Located {
+    path: String,
+    /// Whether something else than a file is there.
+    is_folder: bool,
+    /// None where there is no file.
+    content: Option<Vec<u8>>,
+    found: Option<Document>,
+}
+
+/// The files of a tree, some of them changed.
+struct Files<'t> {
+    paths: Paths<'t>,
+    directory: &'t str,
+    index: Arc<Index>,
+    /// By path; none of a file that is to go.
+    changed: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+impl<'t> Files<'t> {
+    fn of(repository: &'t Repository, tree: &'t Tree<'t>, folder: &'t Folder) -> Result<Self, git2::Error> {
+        let (index, directory) = (folder.index(repository, tree)?, folder.directory.as_str());
+        Ok(Self { paths: Paths::of(repository, tree), directory, index, changed: BTreeMap::new() })
+    }
+
+    /// The file that a change is about. `own` is the path of the object's own file.
+    ///
+    /// # Errors
+    ///
+    /// The inner one when it is not known which file that is.
+    fn locate(&self, own: &str, change: &Change) -> Result<Result<Located, RuntimeError>, git2::Error> {
+        let object = change.object();
+        let path = match &object {
+            Some(object) => {
+                let former = manifest::former_path(self.directory, object);
+                match self.index.path(object, own, former.as_deref()) {
+                    Ok(path) => path.unwrap_or(own),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            None => own,
+        };
+        let mut located = Located { path: path.to_owned(), is_folder: false, content: None, found: None };
+        located.content = match self.changed.get(path) {
+            Some(changed) => changed.clone(),
+            None => match self.paths.entry(path)? {
+                None => None,
+                Some(entry) if entry.kind() != Some(ObjectType::Blob) => {
+                    located.is_folder = true;
+                    None
+                }
+                Some(entry) => match bounded::file(self.paths.repository, entry.id()) {
+                    Ok(file) => Some(file.content().to_vec()),
+                    // It is written anew, or goes.
+                    Err(err) if bounded::is_too_large(&err) => {
+                        located.found = Some(Document::Spoilt);
+                        Some(Vec::new())
+                    }
+                    Err(err) => return Err(err),
+                },
+            },
+        };
+        if let (Some(content), None) = (&located.content, &located.found) {
+            located.found = Some(file::find(path, content, object.as_ref(), path == own));
+        }
+        Ok(Ok(located))
+    }
+
+    /// Notes what becomes of a file.
+    fn set(&mut self, path: String, content: Option<Vec<u8>>) {
+        self.changed.insert(path, content);
+    }
+
+    /// The tree with the changes, and what they are; no tree where nothing changes.
+    fn written(
+        self,
+        repository: &Repository,
+        base: &Tree<'_>,
+    ) -> Result<(Option<Oid>, BTreeMap<String, FileChange>), git2::Error> {
+        let (mut update, mut files) = (TreeUpdateBuilder::new(), BTreeMap::new());
+        for (path, content) in self.changed {
+            let before = self.paths.entry(&path)?.map(|entry| entry.id());
+            let after = content.as_deref().map(|content| Oid::hash_object(ObjectType::Blob, content)).transpose()?;
+            let change = match (before, after) {
+                (before, after) if before == after => continue,
+                (_, None) => FileChange::Deleted,
+                (None, Some(_)) => FileChange::Created,
+                (Some(_), Some(_)) => FileChange::Updated,
+            };
+            match content {
+                Some(content) => drop(update.upsert(path.as_str(), repository.blob(&content)?, FileMode::Blob)),
+                None => drop(update.remove(path.as_str())),
+            }
+            files.insert(path, change);
+        }
+        let tree = if files.is_empty() { None } else { Some(update.create_updated(repository, base)?) };
+        Ok((tree, files))
+    }
+}
 
 /// What was written.
 #[derive(Debug)]
@@ -185,7 +305,7 @@ pub(crate) struct Draft<'c> {
     /// The tree with the changes; none when everything stands there already, or when they cannot be made.
     pub(crate) tree: Option<Oid>,
     /// What changes, by path.
-    pub(crate) files: BTreeMap<&'c str, FileChange>,
+    pub(crate) files: BTreeMap<String, FileChange>,
     /// What was to go and belongs to others, and to whom.
     pub(crate) left: BTreeMap<ResourceId, String>,
     /// Files of others, which this run has nothing to do with.
@@ -259,69 +379,78 @@ pub(crate) fn draft<'c>(
     run: &RunInfo,
     changes: &'c Gathered,
 ) -> Result<Draft<'c>, git2::Error> {
-    let mut update = TreeUpdateBuilder::new();
     let mut draft = Draft::default();
-    let [paths, formers] = [(); 2].map(|()| Paths::of(repository, base));
-    for (path, change) in changes {
-        let entry = paths.entry(path)?;
-        if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
+    let mut files = Files::of(repository, base, &changes.folder)?;
+    let formers = Paths::of(repository, base);
+    for (own, change) in &changes.changes {
+        let Located { path, is_folder, content, found } = match files.locate(own, change)? {
+            Ok(located) => located,
+            Err(error) => {
+                draft.refused.get_or_insert(error);
+                continue;
+            }
+        };
+        if is_folder {
             // A folder, whose files are not this deployment's, or not by this name.
             if matches!(change, Change::Write(_)) {
-                draft.blocked = Some(path.clone());
+                draft.blocked = Some(path);
                 return Ok(draft);
             }
-            draft.others.insert(path.as_str());
+            draft.others.insert(own.as_str());
             continue;
         }
-        let object = || object_in(repository, path, entry.as_ref()?);
-        let there = entry.as_ref().map(TreeEntry::id);
-        match (change, there) {
-            (Change::Remove(_) | Change::Leave, None) => {}
-            (Change::Leave, Some(_)) => {
-                if object().is_some_and(|object| run.owner.has(&object)) {
-                    update.remove(path.as_str());
-                    draft.files.insert(path, FileChange::Deleted);
+        let object = match &found {
+            Some(Document::Object(_, object)) => Some(object),
+            Some(Document::Others | Document::Spoilt) | None => None,
+        };
+        match (change, &content, &found) {
+            (Change::Remove(_) | Change::Leave, None, _) => {}
+            // It is none of this deployment's.
+            (Change::Remove(_), Some(_), Some(Document::Others)) => {}
+            (Change::Leave, Some(_), _) => {
+                if object.is_some_and(|object| run.owner.has(object)) {
+                    files.set(path, None);
                 } else {
-                    draft.others.insert(path.as_str());
+                    draft.others.insert(own.as_str());
                 }
             }
-            (Change::Remove(prior), Some(_)) => {
-                let object = object();
-                if let Some(other) = object.as_ref().and_then(|object| run.owner.other(object)) {
+            (Change::Remove(prior), Some(content), found) => {
+                if let Some(other) = object.and_then(|object| run.owner.other(object)) {
                     draft.left.insert(prior.id.clone(), other);
-                    draft.others.insert(path.as_str());
+                    draft.others.insert(own.as_str());
                     continue;
                 }
-                if let Some(contents) = Contents::at_stake(prior, object.as_ref()) {
-                    let held = held::in_tree(repository, base, manifest::directory(path), &run.owner, &contents)?;
+                if let Some(contents) = Contents::at_stake(prior, object) {
+                    let held = files.index.held(&run.owner, &contents);
                     draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::HoldsOthers));
                 }
-                update.remove(path.as_str());
-                draft.files.insert(path, FileChange::Deleted);
+                let left = found.as_ref().and_then(|found| file::less(content, found));
+                files.set(path, left);
             }
-            (Change::Write(write), there) => {
-                let place = At { path, entry: entry.as_ref(), formers: &formers, owner: &run.owner };
-                let bytes = match write.bytes_at(&place) {
+            (Change::Write(write), _, found) => {
+                let place = At { path: &path, found: found.as_ref(), formers: &formers, owner: &run.owner };
+                let bytes = match write.rendered(&place) {
                     Ok(bytes) => bytes,
                     Err(error) => {
                         draft.refused.get_or_insert(error);
                         continue;
                     }
                 };
-                if bytes.len() > bounded::LARGEST_FILE {
+                let new = match (&content, found) {
+                    (Some(content), Some(found)) => file::with(&path, content, found, &bytes),
+                    _ => Some(bytes.to_vec()),
+                };
+                let Some(new) = new else { continue };
+                if new.len() > bounded::LARGEST_FILE {
                     // Nobody could read it again.
                     let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
                     let error = RuntimeError::Rejected { message, field: None, by_definition: false };
                     draft.refused.get_or_insert(error);
                     continue;
                 }
-                let blob = Oid::hash_object(ObjectType::Blob, &bytes)?;
-                if there == Some(blob) {
-                    continue;
-                }
                 // It counts all the same: an earlier try of this run may have written it before.
-                if let Some(object) = object()
-                    && let Err(error) = RuntimeError::unless_owned(&run.owner, write.from.as_deref(), &object)
+                if let Some(object) = object
+                    && let Err(error) = RuntimeError::unless_owned(&run.owner, write.from.as_deref(), object)
                 {
                     draft.refused.get_or_insert(error);
                 }
@@ -332,19 +461,15 @@ pub(crate) fn draft<'c>(
                         draft.refused.get_or_insert(error);
                     }
                 }
-                if is_blocked(&paths, path)? {
-                    draft.blocked = Some(path.clone());
+                if is_blocked(&files.paths, &path)? {
+                    draft.blocked = Some(path);
                     return Ok(draft);
                 }
-                repository.blob(&bytes)?;
-                update.upsert(path.as_str(), blob, FileMode::Blob);
-                draft.files.insert(path, if there.is_some() { FileChange::Updated } else { FileChange::Created });
+                files.set(path, Some(new));
             }
         }
     }
-    if !draft.files.is_empty() {
-        draft.tree = Some(update.create_updated(repository, base)?);
-    }
+    (draft.tree, draft.files) = files.written(repository, base)?;
     Ok(draft)
 }
 
@@ -429,19 +554,19 @@ pub(crate) fn holds(
     changes: &Gathered,
     others: &BTreeSet<&str>,
 ) -> Result<bool, git2::Error> {
-    let [paths, formers] = [(); 2].map(|()| Paths::of(repository, tree));
-    for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
-        let entry = paths.entry(path)?;
-        let wanted = match change {
-            Change::Write(write) => {
-                match write.bytes_at(&At { path, entry: entry.as_ref(), formers: &formers, owner }) {
-                    Ok(bytes) => Some(Oid::hash_object(ObjectType::Blob, &bytes)?),
-                    Err(_) => return Ok(false),
-                }
+    let (files, formers) = (Files::of(repository, tree, &changes.folder)?, Paths::of(repository, tree));
+    for (own, change) in changes.changes.iter().filter(|(own, _)| !others.contains(own.as_str())) {
+        let Ok(Located { path, is_folder, content, found }) = files.locate(own, change)? else { return Ok(false) };
+        let is_so = match (change, &content, &found) {
+            (Change::Write(write), Some(content), Some(document @ Document::Object(..))) => {
+                let place = At { path: &path, found: found.as_ref(), formers: &formers, owner };
+                write.rendered(&place).is_ok_and(|bytes| file::with(&path, content, document, &bytes).is_none())
             }
-            Change::Remove(_) | Change::Leave => None,
+            (Change::Write(_), ..) => false,
+            (Change::Remove(_), Some(_), Some(Document::Others)) => true,
+            (Change::Remove(_) | Change::Leave, ..) => content.is_none() && !is_folder,
         };
-        if entry.map(|entry| entry.id()) != wanted {
+        if !is_so {
             return Ok(false);
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `schema` whether that is what its kind has, `place` has the repository, `bounded` reads it,
+//! an object gets and what is in it, `index` which file has it already, `file` edits that, `place` has the repository, `bounded` reads it,
 //! `history` tells which of its commits lead to which, `remote` talks to its server, `commit` writes, `premise` says whether what
 //! was planned on is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
 //!
@@ -11,20 +11,20 @@
 //! runtime says that it takes no sensitive values.
 //!
 //! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on, nor takes
-//! a namespace or definition from under one (`held`).
+//! a namespace or definition from under one (`index`).
 
 mod bounded;
 mod commit;
 mod compliance;
 mod content;
-mod held;
+mod file;
 mod history;
+mod index;
 mod manifest;
 mod place;
 mod premise;
 mod proposal;
 mod remote;
-mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,17 +35,20 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::named;
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
+use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
+use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
-    KubernetesObject, Lapsed, LostCall, ReadRequest, Runtime, RuntimeError, Turns,
+    KubernetesObject, Lapsed, Level, LostCall, ReadRequest, Runtime, RuntimeError, Turns, Validation,
 };
 
 use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
+use crate::file::Document;
+use crate::index::{Folder, Index};
 use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::premise::Premise;
@@ -61,10 +64,14 @@ pub struct GitOpsConfig {
     /// An absolute path, a `file://` URL, or the URL of a remote repository. A local repository is
     /// used in place and must be bare, or have another branch checked out.
     pub repository: String,
-    /// The branch; made by the first commit. Empty means `main`.
+    /// The branch. Empty means `main`.
     pub branch: String,
     /// The folder of the workspace in the repository; empty for its root.
     pub directory: String,
+    /// Whether the first commit makes the branch. Otherwise a branch that does not exist is refused.
+    pub create_branch: bool,
+    /// How manifests are validated.
+    pub validation: Validated,
     /// How changes are proposed, where people are to merge them; none: they are committed to the branch.
     pub proposing: Option<Proposing>,
     /// Where copies of remote repositories are kept between runs: for those alone who show the same credentials, since what
@@ -72,6 +79,21 @@ pub struct GitOpsConfig {
     pub cache: Kept,
     /// The run that writes.
     pub run: RunInfo,
+}
+
+/// How manifests are validated before they are committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validated {
+    /// What an invalid manifest does to a plan.
+    pub level: Level,
+    /// The version of Kubernetes, one of [`KUBERNETES_VERSIONS`].
+    pub kubernetes: String,
+}
+
+impl Default for Validated {
+    fn default() -> Self {
+        Self { level: Level::default(), kubernetes: NEWEST_KUBERNETES.to_owned() }
+    }
 }
 
 /// What the commit says about the run. Empty texts are left out.
@@ -187,9 +209,11 @@ pub struct GitOpsRuntime {
     place: Arc<Place>,
     /// How changes are proposed, and the branch that they are proposed by.
     proposing: Option<(Proposing, Arc<Place>)>,
-    directory: String,
+    folder: Arc<Folder>,
     run: Arc<RunInfo>,
-    gathered: Arc<Mutex<Gathered>>,
+    validation: Validated,
+    /// By the path of the file that an object has of its own.
+    gathered: Arc<Mutex<BTreeMap<String, Change>>>,
     /// What lets the repository be reached.
     turns: Turns,
 }
@@ -218,8 +242,14 @@ impl GitOpsRuntime {
         if config.repository.is_empty() {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
-        let at = |reference: String| {
-            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&remotes)))
+        let kubernetes = &config.validation.kubernetes;
+        if !KUBERNETES_VERSIONS.contains(&kubernetes.as_str()) {
+            let message = format!("Kubernetes {kubernetes:?} is not one of {}", KUBERNETES_VERSIONS.join(", "));
+            return Err(invalid(&message, "spec.gitops.kubernetesVersion"));
+        }
+        let at = |reference: String, create: bool| {
+            let (cache, remotes) = (config.cache.clone(), Arc::clone(&remotes));
+            Arc::new(Place::new(&config.repository, reference, create, cache, remotes))
         };
         let proposing = match config.proposing {
             None => None,
@@ -229,12 +259,14 @@ impl GitOpsRuntime {
                     let message = format!("`{own}` is the branch that changes are proposed to");
                     return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
                 }
-                Some((proposing, at(format!("refs/heads/{own}"))))
+                Some((proposing, at(format!("refs/heads/{own}"), true)))
             }
         };
-        let place = at(reference);
+        let place = at(reference, config.create_branch);
         let run = Arc::new(config.run);
-        Ok(Self { place, proposing, directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
+        let folder = Arc::new(Folder::new(directory, run.owner.clone()));
+        let (validation, gathered, turns) = (config.validation, Arc::default(), Turns::unlimited());
+        Ok(Self { place, proposing, folder, run, validation, gathered, turns })
     }
 
     /// Reaches the repository within these limits, for the run and the organization of its owner.
@@ -265,11 +297,11 @@ impl GitOpsRuntime {
     }
 
     fn path(&self, object: &ObjectRef) -> String {
-        manifest::path(&self.directory, object)
+        manifest::path(&self.folder.directory, object)
     }
 
     fn former_path(&self, object: &ObjectRef) -> Option<String> {
-        manifest::former_path(&self.directory, object)
+        manifest::former_path(&self.folder.directory, object)
     }
 
     /// Runs what waits for disks and networks on a thread that may.
@@ -295,17 +327,59 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
     RuntimeError::Invalid { message: message.to_owned(), field: Some(field.to_owned()) }
 }
 
-/// What is asked about one file.
+/// What is asked about one object.
 enum Asked {
-    /// What it holds, or else what of this deployment's is where it was formerly.
-    File {
-        path: String,
+    /// What the repository has of it, or else what of this deployment's is where it was formerly.
+    Object {
+        object: ObjectRef,
+        /// The file that it has of its own.
+        own: String,
         former: Option<String>,
-        /// What is known of the object there when it is recorded and the file holds none any more.
+        /// What is known of it when it is recorded and its own file has no object any more.
         recorded: Option<Map<String, Value>>,
     },
     /// Nothing, since nobody knows its name yet.
     Unnamed,
+}
+
+impl Asked {
+    /// The file that has the object, or is to have it.
+    fn path<'a>(&'a self, index: &'a Index) -> Result<Option<&'a str>, RuntimeError> {
+        let Self::Object { object, own, former, .. } = self else { return Ok(None) };
+        Ok(Some(index.path(object, own, former.as_deref())?.unwrap_or(own)))
+    }
+
+    /// What these files have of it.
+    fn read(
+        &self,
+        index: &Index,
+        files: &BTreeMap<String, Option<Vec<u8>>>,
+        owner: &Owner,
+    ) -> Result<Live, RuntimeError> {
+        let Self::Object { object, own, former, recorded } = self else {
+            return Ok(Live::Unverified("its name is not known yet".to_owned()));
+        };
+        let path = self.path(index)?.unwrap_or(own);
+        let former = || {
+            let former = former.as_ref()?;
+            let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
+            found.filter(|live| owner.has(live))
+        };
+        // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
+        let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
+        let Some(content) = files.get(path) else {
+            return Ok(former().map_or(Live::Absent, Live::Present));
+        };
+        let Some(content) = content else { return spoilt(manifest::too_large(path)) };
+        match file::find(path, content, Some(object), path == own) {
+            Document::Object(_, live) => Ok(Live::Present(live)),
+            Document::Others => Ok(former().map_or(Live::Absent, Live::Present)),
+            Document::Spoilt => match manifest::parse(path, content) {
+                Ok(live) => Ok(Live::Present(live)),
+                Err(error) => spoilt(error),
+            },
+        }
+    }
 }
 
 #[async_trait]
@@ -316,7 +390,7 @@ impl Runtime for GitOpsRuntime {
 
     fn places(&self) -> BTreeMap<String, String> {
         let how = if self.proposing.is_some() { "by pull request" } else { "by commit" };
-        let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.directory);
+        let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.folder.directory);
         [(String::new(), place)].into()
     }
 
@@ -332,10 +406,14 @@ impl Runtime for GitOpsRuntime {
         false
     }
 
-    fn warnings(&self, desired: &Resource) -> Vec<String> {
-        let unknown = schema::check(&desired.attributes).unknown;
-        let told = |field| format!("{}: attributes.{field}: no field is known that is called so", desired.id);
-        unknown.into_iter().map(told).collect()
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        let Validated { level, kubernetes } = self.validation.clone();
+        let folder = Arc::clone(&self.folder);
+        let index = self.blocking(move |place| {
+            place.at_head(|repository, tree| tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree)))
+        });
+        let definitions = if level == Level::Off { Vec::new() } else { index.await?.definitions.clone() };
+        Ok(Validation { level, kubernetes, definitions })
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -348,38 +426,31 @@ impl Runtime for GitOpsRuntime {
                     (None, None) => return Asked::Unnamed,
                 };
                 ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| {
-                    let path = self.path(&object);
-                    let prior = request.prior.filter(|prior| {
-                        ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == path)
-                    });
+                    let own = self.path(&object);
+                    let prior = request
+                        .prior
+                        .filter(|prior| ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own));
                     let recorded = prior.map(|prior| named(&prior.attributes));
-                    Asked::File { path, former: self.former_path(&object), recorded }
+                    Asked::Object { former: self.former_path(&object), object, own, recorded }
                 })
             })
             .collect();
-        let run = Arc::clone(&self.run);
+        let (run, folder) = (Arc::clone(&self.run), Arc::clone(&self.folder));
         self.blocking(move |place| {
-            let paths = asked.iter().flat_map(|asked| match asked {
-                Asked::File { path, former, .. } => [Some(path.as_str()), former.as_deref()],
-                Asked::Unnamed => [None; 2],
-            });
-            let files = place.read(paths.flatten())?;
-            let parsed = |path: &String| {
-                let content = files.get(path)?.as_deref();
-                Some(content.map_or_else(|| Err(manifest::too_large(path)), |bytes| manifest::parse(path, bytes)))
-            };
-            let read = asked.iter().map(|asked| match asked {
-                Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
-                Asked::File { path, former, recorded } => {
-                    let is_ours = |live: &Map<String, Value>| run.owner.has(live);
-                    let former = || former.as_ref().and_then(parsed)?.ok().filter(is_ours).map(Ok);
-                    // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
-                    let spoilt = |error| recorded.clone().ok_or(error);
-                    let found = parsed(path).or_else(former);
-                    found.map_or(Ok(Live::Absent), |found| found.or_else(spoilt).map(Live::Present))
-                }
-            });
-            Ok(read.collect())
+            let (index, files) = place.at_head(|repository, tree| {
+                let Some(tree) = tree else { return Ok((Arc::default(), BTreeMap::new())) };
+                let index = folder.index(repository, tree)?;
+                let paths = asked.iter().flat_map(|asked| {
+                    let former = match asked {
+                        Asked::Object { former, .. } => former.as_deref(),
+                        Asked::Unnamed => None,
+                    };
+                    [asked.path(&index).ok().flatten(), former]
+                });
+                let files = place::files(repository, tree, paths.flatten())?;
+                Ok((index, files))
+            })?;
+            Ok(asked.iter().map(|asked| asked.read(&index, &files, &run.owner)).collect())
         })
         .await
     }
@@ -408,9 +479,14 @@ impl Runtime for GitOpsRuntime {
 
     /// As far as the files of the workspace's folder say: nobody asks the clusters.
     async fn held(&self, _: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
-        let (run, contents) = (Arc::clone(&self.run), contents.clone());
-        let directory = self.directory.clone();
-        self.blocking(move |place| held::at_head(place, &directory, &run.owner, &contents)).await
+        let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
+        self.blocking(move |place| {
+            place.at_head(|repository, tree| {
+                let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
+                Ok(index.held(&run.owner, &contents))
+            })
+        })
+        .await
     }
 
     async fn preview(
@@ -419,16 +495,7 @@ impl Runtime for GitOpsRuntime {
         _: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         let manifest = Manifest::of(request.desired, &self.run.owner)?;
-        // No cluster is asked that might be newer.
-        if let Some(message) = kinds::unlisted(&manifest.reference.api_version(), &manifest.reference.kind) {
-            return Err(RuntimeError::UnknownKind(message));
-        }
-        let mistyped = schema::check(&request.desired.attributes).mistyped;
-        let Some(((field, message), others)) = mistyped.split_first() else {
-            return Ok(Preview::Changed(manifest.object));
-        };
-        let others: String = others.iter().map(|(field, message)| format!("; attributes.{field}: {message}")).collect();
-        Err(invalid(&format!("{message}{others}"), &format!("attributes.{field}")))
+        Ok(Preview::Changed(manifest.object))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
@@ -439,7 +506,8 @@ impl Runtime for GitOpsRuntime {
         let content = Content::of(&desired, &object, ignored)?;
         let from = taken_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
-        self.gather(self.path(&reference), Change::Write(Write { content, former: former.clone(), from, premise }));
+        let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
+        self.gather(self.path(&reference), Change::Write(write));
         if let Some(former) = former {
             self.gather(former, Change::Leave);
         }
@@ -471,7 +539,8 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
-        let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes = Gathered { folder: Arc::clone(&self.folder), changes };
         if let Some((proposing, branch)) = &self.proposing {
             return proposal::propose(self, proposing, Arc::clone(branch), changes, grant).await;
         }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Owner, Resource};
-use stoa_runtime::RuntimeError;
+use stoa_engine::normalize::remove_server_fields;
+use stoa_engine::{ObjectRef, Owner, Resource, sensitive};
+use stoa_runtime::{RuntimeError, SECRET_IN_THE_OPEN};
 
 use crate::bounded::LARGEST_FILE;
 
@@ -45,11 +46,6 @@ const CLUSTER: &str = "_cluster";
 /// Kinds are letters and digits and groups hold no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
     path_in(directory, if object.lacks_namespace() { DEFAULT } else { CLUSTER }, object)
-}
-
-/// The workspace's folder, of the path of an object in it.
-pub(crate) fn directory(path: &str) -> &str {
-    path.rsplitn(3, '/').nth(2).unwrap_or_default()
 }
 
 /// Where an object was in the days when there was no `_default`, if that is elsewhere.
@@ -121,25 +117,12 @@ impl Manifest {
                            counts three times";
             return Err(invalid(message, "attributes.metadata.name"));
         }
-        for field in ["data", "stringData"] {
-            let holds = match resource.attributes.get(field) {
-                None | Some(Value::Null) => false,
-                Some(Value::Object(values)) => !values.is_empty(),
-                Some(_) => true,
-            };
-            if reference.is_secret() && holds {
-                let message = "a Secret with values is not written to Git; let a controller in the cluster make it, \
-                               such as External Secrets or Sealed Secrets";
-                return Err(invalid(message, &format!("attributes.{field}")));
-            }
+        let open = sensitive::inherent(&resource.attributes);
+        if let Some(field) = open.first().filter(|_| reference.is_secret()) {
+            return Err(invalid(SECRET_IN_THE_OPEN, &format!("attributes.{field}")));
         }
         let mut object = owner.marked(&resource.attributes);
-        object.remove("status");
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"] {
-                metadata.remove(field);
-            }
-        }
+        remove_server_fields(&mut object);
         Ok(Self { object, reference })
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository};
+use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Tree};
 use sha2::{Digest as _, Sha256};
 use stoa_failpoint::reached;
 use stoa_git::cache::Kept;
@@ -30,6 +30,8 @@ pub(crate) struct Place {
     shown: String,
     /// `refs/heads/<branch>`
     reference: String,
+    /// Whether the first commit makes the branch.
+    create: bool,
     pub(crate) location: Location,
     cache: Kept,
     remotes: Arc<dyn Remotes>,
@@ -109,12 +111,18 @@ pub(crate) enum Advance {
 }
 
 impl Place {
-    pub(crate) fn new(repository: &str, reference: String, cache: Kept, remotes: Arc<dyn Remotes>) -> Self {
+    pub(crate) fn new(
+        repository: &str,
+        reference: String,
+        create: bool,
+        cache: Kept,
+        remotes: Arc<dyn Remotes>,
+    ) -> Self {
         let location =
             stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
         // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
         let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
-        Self { shown: without_userinfo(repository), reference, location, cache, remotes, known }
+        Self { shown: without_userinfo(repository), reference, create, location, cache, remotes, known }
     }
 
     /// The repository as it is named to people.
@@ -139,38 +147,40 @@ impl Place {
         self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)
     }
 
-    /// What the branch holds at these paths: nothing of a file that is too large for one, and what is not there is left out.
-    pub(crate) fn read<'p>(
+    /// Looks at the tree at the head of the branch; there is none before the first commit.
+    pub(crate) fn at_head<T>(
         &self,
-        paths: impl Iterator<Item = &'p str>,
-    ) -> Result<BTreeMap<String, Option<Vec<u8>>>, RuntimeError> {
+        look: impl FnOnce(&Repository, Option<&Tree<'_>>) -> Result<T, git2::Error>,
+    ) -> Result<T, RuntimeError> {
         let (repository, head) = self.head()?;
-        let Some(head) = head else { return Ok(BTreeMap::new()) };
-        let read = || {
-            let tree = bounded::root(&repository, &bounded::commit(&repository, head)?)?;
-            let mut files = BTreeMap::new();
-            let at = Paths::of(&repository, &tree);
-            // In order, so that each folder is read once.
-            for path in paths.collect::<BTreeSet<_>>() {
-                // A submodule has its commit elsewhere, and a folder is no manifest.
-                if let Some(entry) = at.entry(path)?
-                    && entry.kind() == Some(ObjectType::Blob)
-                {
-                    let content = match bounded::file(&repository, entry.id()) {
-                        Ok(file) => Some(file.content().to_vec()),
-                        Err(err) if bounded::is_too_large(&err) => None,
-                        Err(err) => return Err(err),
-                    };
-                    files.insert(path.to_owned(), content);
-                }
-            }
-            Ok(files)
+        let looked = || {
+            let commit = head.map(|head| bounded::commit(&repository, head)).transpose()?;
+            let tree = commit.as_ref().map(|commit| bounded::root(&repository, commit)).transpose()?;
+            look(&repository, tree.as_ref())
         };
-        read().map_err(|err| self.explain_in(&repository, &err))
+        looked().map_err(|err| self.explain_in(&repository, &err))
     }
 
     /// The repository with the head of the branch in it; no head before the first commit.
+    ///
+    /// # Errors
+    ///
+    /// Those of the repository, and [`RuntimeError::Rejected`] when the branch does not exist and is not to be made.
     pub(crate) fn head(&self) -> Result<(Opened, Option<Oid>), RuntimeError> {
+        let (repository, head) = self.found_head()?;
+        if head.is_none() && !self.create {
+            let message = format!(
+                "repository {} has no branch {}; create the branch, or set spec.gitops.createBranch: true",
+                self.shown,
+                self.branch()
+            );
+            let field = Some("spec.gitops.branch".to_owned());
+            return Err(RuntimeError::Rejected { message, field, by_definition: false });
+        }
+        Ok((repository, head))
+    }
+
+    fn found_head(&self) -> Result<(Opened, Option<Oid>), RuntimeError> {
         match &self.location {
             Location::Local(path) => {
                 let repository = self.local(path)?;
@@ -413,6 +423,31 @@ impl Place {
 /// Nobody reads as much as that takes.
 fn too_large(message: String) -> RuntimeError {
     RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()), by_definition: false }
+}
+
+/// What a tree has at these paths: nothing of a file that is too large for one, and what is not there is left out.
+pub(crate) fn files<'p>(
+    repository: &Repository,
+    tree: &Tree<'_>,
+    paths: impl Iterator<Item = &'p str>,
+) -> Result<BTreeMap<String, Option<Vec<u8>>>, git2::Error> {
+    let mut files = BTreeMap::new();
+    let at = Paths::of(repository, tree);
+    // In order, so that each folder is read once.
+    for path in paths.collect::<BTreeSet<_>>() {
+        // A submodule has its commit elsewhere, and a folder is no manifest.
+        if let Some(entry) = at.entry(path)?
+            && entry.kind() == Some(ObjectType::Blob)
+        {
+            let content = match bounded::file(repository, entry.id()) {
+                Ok(file) => Some(file.content().to_vec()),
+                Err(err) if bounded::is_too_large(&err) => None,
+                Err(err) => return Err(err),
+            };
+            files.insert(path.to_owned(), content);
+        }
+    }
+    Ok(files)
 }
 
 /// Whether a server says that somebody has the lock of a branch; words such as "blocked" have nothing to do with it.

@@ -263,7 +263,7 @@ impl Branching {
             let is_later = unmerged.newest.as_ref().is_some_and(|(uid, _)| *uid != run.uid) && has_proposed;
             let is_stale = unmerged.foreign.is_none() && !is_later;
             let left = std::mem::take(&mut draft.left);
-            let commit = (!self.changes.is_empty()).then(|| commit.to_string());
+            let commit = (!self.changes.changes.is_empty()).then(|| commit.to_string());
             let finished = Finished { commit, left, proposal: None };
             Decision::Done(Branched::InBase { finished, is_stale })
         };
@@ -278,7 +278,7 @@ impl Branching {
             // No file differs: what keeps one from being written is told below.
             Some(PullState::Merged(_)) if draft.files.is_empty() => {}
             Some(PullState::Merged(_)) => {
-                let paths: Vec<&str> = draft.files.keys().take(3).copied().collect();
+                let paths: Vec<&str> = draft.files.keys().take(3).map(String::as_str).collect();
                 let message = format!(
                     "the pull request was merged, but not with what was planned ({} otherwise); start another run",
                     paths.join(", ")

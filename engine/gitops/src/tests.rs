@@ -1,3 +1,4 @@
+mod folder;
 mod held;
 mod others;
 mod proposals;
@@ -101,6 +102,8 @@ impl Bed {
             },
             branch: String::new(),
             directory: "dev".to_owned(),
+            create_branch: true,
+            validation: Validated::default(),
             proposing: None,
             cache: Folders::new(self.directory.path().to_owned()).take("caches", "one"),
             run: RunInfo {
@@ -164,14 +167,20 @@ impl Bed {
     /// Somebody else's commit on top of the branch.
     fn push_by_somebody_else(&self, path: &str, content: &str) {
         let repository = self.repository();
-        let parent = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+        let parent = repository.find_reference("refs/heads/main").ok().map(|head| head.peel_to_commit().unwrap());
+        let base = match &parent {
+            Some(parent) => parent.tree_id(),
+            None => repository.treebuilder(None).unwrap().write().unwrap(),
+        };
+        let base = repository.find_tree(base).unwrap();
         let blob = repository.blob(content.as_bytes()).unwrap();
         let mut update = git2::build::TreeUpdateBuilder::new();
         update.upsert(path, blob, git2::FileMode::Blob);
-        let tree = update.create_updated(&repository, &parent.tree().unwrap()).unwrap();
+        let tree = update.create_updated(&repository, &base).unwrap();
         let tree = repository.find_tree(tree).unwrap();
         let bob = git2::Signature::now("Bob", "bob@example.com").unwrap();
-        repository.commit(Some("refs/heads/main"), &bob, &bob, "by hand", &tree, &[&parent]).unwrap();
+        let parents: Vec<&git2::Commit<'_>> = parent.iter().collect();
+        repository.commit(Some("refs/heads/main"), &bob, &bob, "by hand", &tree, &parents).unwrap();
     }
 }
 

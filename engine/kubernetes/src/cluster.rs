@@ -15,6 +15,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoa_runtime::Turns;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::body;
@@ -24,7 +25,9 @@ use crate::error::{CallError, Failure};
 use crate::target::{Api, Target, collection_path, named_path};
 use crate::transport;
 use crate::under_way::{Asked, UnderWay};
+use crate::verdict::Verdict;
 use crate::watch::Watches;
+use crate::webhooks::Webhooks;
 
 /// The field manager of everything that is applied.
 pub(crate) const FIELD_MANAGER: &str = "stoa";
@@ -70,6 +73,10 @@ pub(crate) struct Cluster {
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
     away: Mutex<Option<Away>>,
+    /// Webhooks that fail.
+    webhooks: Webhooks,
+    /// Lets one workload be explained at a time.
+    pub(crate) diagnoses: Semaphore,
     under_way: UnderWay,
     /// Objects that are waited for until they are gone.
     pub(crate) going: UnderWay,
@@ -97,8 +104,9 @@ impl Cluster {
         let catalog = Catalog::new(Arc::clone(&connection.discovery), Arc::clone(&connection.changed));
         let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
-        let (under_way, going) = Default::default();
-        Self { name, url, turns, watches, connection, catalog, unready, away, under_way, going }
+        let (webhooks, under_way, going) = Default::default();
+        let diagnoses = Semaphore::new(1);
+        Self { name, url, turns, watches, connection, catalog, unready, away, webhooks, diagnoses, under_way, going }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -149,16 +157,25 @@ impl Cluster {
         let dry_run = if options.dry_run { "&dryRun=All" } else { "" };
         let query =
             format!("{path}?fieldManager={FIELD_MANAGER}&force={}&fieldValidation=Strict{dry_run}", options.force);
-        let body = serde_json::to_vec(object).expect("a JSON map can be written");
+        let body = body::of_apply(object);
         // A PATCH of this type can be repeated: the second finds what the first made.
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
     }
 
     /// Changes an object by a JSON patch, and returns it as it is afterwards.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        let query = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await
+    }
+
+    /// The object as a JSON patch would leave it. Changes nothing.
+    pub(crate) async fn dry_run_patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
+        let query = format!("{path}?fieldManager={FIELD_MANAGER}&dryRun=All");
+        self.send_patch(&query, patch).await
+    }
+
+    async fn send_patch(&self, query: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
         let body = serde_json::to_vec(patch).expect("JSON can be written");
-        decode(&self.call(Method::PATCH, &query, Some(("application/json-patch+json", body))).await?)
+        decode(&self.call(Method::PATCH, query, Some(("application/json-patch+json", body))).await?)
     }
 
     /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing
@@ -251,7 +268,8 @@ impl Cluster {
         };
     }
 
-    /// One call. A server that says when to come again is listened to, for a while.
+    /// One call. A server that says when to come again is listened to, for a while, and a webhook that fails has a while to
+    /// recover.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -276,6 +294,7 @@ impl Cluster {
         let mut attempt = 1;
         let mut was_ready = false;
         let mut was_refused = false;
+        let began = Instant::now();
         self.unless_given_up()?;
         loop {
             let err = match self.call_once(method, path, accept, body).await {
@@ -299,11 +318,14 @@ impl Cluster {
                 continue;
             }
             let pause = match &err {
+                CallError::Status(failure) if Verdict::of_answer(failure) == Verdict::RetryBriefly => {
+                    self.webhooks.pause(failure.webhook().unwrap_or_default(), began)
+                }
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
                 CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => None,
             };
             let Some(pause) = pause else { return Err(err) };
-            tracing::debug!(cluster = self.name, %method, path, ?pause, "the server asks to come again");
+            tracing::debug!(cluster = self.name, %method, path, ?pause, "repeating a call");
             tokio::time::sleep(pause).await;
             attempt += 1;
         }

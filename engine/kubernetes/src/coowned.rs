@@ -12,15 +12,25 @@
 //! What nobody holds stays for ever, too. Of a Secret that was applied with `stringData` that is all that the server put into
 //! its `data`, and is ours alone to remove, whatever it is.
 //!
-//! Follows `csaupgrade` of k8s.io/client-go in how a manager's fields are changed.
+//! The annotation in which `kubectl apply` keeps the last manifest says which fields a later `kubectl apply` removes. It goes
+//! with the first field that is released from the manager that wrote it, since that manifest does not describe the object any
+//! more.
+//!
+//! Follows `csaupgrade` of k8s.io/client-go in how a manager's fields are changed. Elsewhere: `released` says what becomes of
+//! the object when it is applied then.
 
 use serde_json::{Map, Value, json};
 use stoa_engine::masks::is_masked;
 use stoa_engine::object::{is_secret, secret_as_stored};
-use stoa_engine::path::{FieldPath, Segment, scalar_text};
+use stoa_engine::path::FieldPath;
 use stoa_engine::{DigestKeys, Ignored, StateResource};
 
 use crate::cluster::FIELD_MANAGER;
+use crate::field_step::Step;
+
+/// The annotation of `kubectl apply`, and the sets of fields around it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const ANNOTATIONS: &str = "/f:metadata/f:annotations";
 
 /// What may be dropped from an object: what was applied of it, and what is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +92,12 @@ pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Opti
         if let Some(fields) = manager.get_mut("fieldsV1").and_then(Value::as_object_mut) {
             let path = FieldPath::default();
             let at = At { dropped, path, live: &untouched, prior: &prior, wanted: Some(&wanted) };
-            unite(&mut released, release(fields, &at, Some(&mut object)));
+            let of_manager = release(fields, &at, Some(&mut object));
+            if !of_manager.is_empty() && remove_last_applied(manager) {
+                let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+                annotations.into_iter().for_each(|annotations| drop(annotations.remove(LAST_APPLIED)));
+            }
+            unite(&mut released, of_manager);
         }
     }
     if released.is_empty() {
@@ -93,6 +108,12 @@ pub(crate) fn given_up(live: &Map<String, Value>, dropped: &Dropped<'_>) -> Opti
     managers.retain(|manager| manager["fieldsV1"].as_object().is_none_or(|fields| !fields.is_empty()));
     let Value::Object(object) = object else { return None };
     Some(GivenUp { object, managers })
+}
+
+/// Takes the annotation of `kubectl apply` from a manager; whether the manager had it.
+fn remove_last_applied(manager: &mut Value) -> bool {
+    let annotations = manager["fieldsV1"].pointer_mut(ANNOTATIONS).and_then(Value::as_object_mut);
+    annotations.is_some_and(|annotations| annotations.remove(&format!("f:{LAST_APPLIED}")).is_some())
 }
 
 /// The keys of a Secret that were applied and that nobody holds, as a manager would hold them; nothing where there are none. A
@@ -114,10 +135,16 @@ fn unheld(live: &Map<String, Value>, prior: &Value, managers: &[Value]) -> Map<S
 
 /// What to patch an object with, by JSON patch, so that others hold these fields no more; refused when it was changed since.
 pub(crate) fn patch(live: &Map<String, Value>, given_up: &GivenUp) -> Value {
-    json!([
-        {"op": "replace", "path": "/metadata/managedFields", "value": given_up.managers},
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
-    ])
+    let mut patch = vec![
+        json!({"op": "replace", "path": "/metadata/managedFields", "value": given_up.managers}),
+        json!({"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]}),
+    ];
+    let has_last_applied = |object: &Map<String, Value>| object["metadata"]["annotations"].get(LAST_APPLIED).is_some();
+    if has_last_applied(live) && !has_last_applied(&given_up.object) {
+        let path = format!("/metadata/annotations/{}", LAST_APPLIED.replace('/', "~1"));
+        patch.push(json!({"op": "remove", "path": path}));
+    }
+    patch.into()
 }
 
 /// Gives fields to our own manager.
@@ -146,7 +173,7 @@ fn unite(fields: &mut Map<String, Value>, more: Map<String, Value>) {
 }
 
 /// Whether a manager is ourselves, who apply the object itself.
-fn is_ours(manager: &Value) -> bool {
+pub(crate) fn is_ours(manager: &Value) -> bool {
     manager["manager"] == FIELD_MANAGER && manager["operation"] == "Apply" && is_of_object(manager)
 }
 
@@ -214,91 +241,6 @@ fn release(fields: &mut Map<String, Value>, at: &At<'_>, mut object: Option<&mut
         }
     }
     released
-}
-
-/// A step in `fieldsV1`.
-enum Step<'k> {
-    /// A member of a map.
-    Field(&'k str),
-    /// The item of a list whose fields have these values.
-    Item(Map<String, Value>),
-    /// This item of a list of values, each of which is there once.
-    Value(Value),
-}
-
-impl<'k> Step<'k> {
-    /// Items by their number are none: nothing says of them what they were.
-    fn parse(key: &'k str) -> Option<Self> {
-        match key.split_once(':')? {
-            ("f", name) => Some(Self::Field(name)),
-            ("k", keys) => serde_json::from_str(keys).ok().map(Self::Item),
-            ("v", value) => serde_json::from_str(value).ok().map(Self::Value),
-            _ => None,
-        }
-    }
-
-    /// The path that it leads to, as a resource names fields. An item of several keys is told by its first, which may be
-    /// another item's, too, and a value by its list, since its place there is not the same everywhere.
-    fn after(&self, path: &FieldPath) -> Option<FieldPath> {
-        Some(match self {
-            Self::Field(name) => path.key(name),
-            Self::Item(keys) => {
-                let (key, value) = keys.iter().find_map(|(key, value)| Some((key, scalar_text(value)?)))?;
-                path.join(Segment::Item { key: key.clone(), value })
-            }
-            Self::Value(_) => path.clone(),
-        })
-    }
-
-    fn position(&self, items: &[Value]) -> Option<usize> {
-        // A key that an object leaves out has a default, such as a port's protocol.
-        let agrees = |item: &Value| match self {
-            Self::Field(_) => false,
-            Self::Item(keys) => {
-                keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value))
-                    && keys.keys().any(|name| item.get(name).is_some())
-            }
-            Self::Value(value) => item == value,
-        };
-        let mut found = (0..items.len()).filter(|at| agrees(&items[*at]));
-        // Of two nobody knows which is meant.
-        found.next().filter(|_| found.next().is_none())
-    }
-
-    fn in_value<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        match self {
-            Self::Field(name) => value.get(name),
-            Self::Item(_) | Self::Value(_) => value.as_array().and_then(|items| items.get(self.position(items)?)),
-        }
-    }
-
-    fn in_value_mut<'v>(&self, value: &'v mut Value) -> Option<&'v mut Value> {
-        match self {
-            Self::Field(name) => value.get_mut(name),
-            Self::Item(_) | Self::Value(_) => {
-                let items = value.as_array_mut()?;
-                let at = self.position(items)?;
-                items.get_mut(at)
-            }
-        }
-    }
-
-    fn remove_from(&self, value: &mut Value) {
-        match self {
-            Self::Field(name) => {
-                if let Some(map) = value.as_object_mut() {
-                    map.remove(*name);
-                }
-            }
-            Self::Item(_) | Self::Value(_) => {
-                if let Some(items) = value.as_array_mut()
-                    && let Some(at) = self.position(items)
-                {
-                    items.remove(at);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -387,6 +329,27 @@ mod tests {
                 {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
             ])
         );
+    }
+
+    #[test]
+    fn annotation_of_client_side_apply_goes_with_the_first_field_that_is_released() {
+        let mut fields = variables(&["A", "B"]);
+        fields["f:metadata"] =
+            json!({"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}});
+        let client_side = held("kubectl-client-side-apply", "Update", &fields);
+        let mut live = deployment(container(&[("A", "1"), ("B", "2")]), json!([client_side]));
+        live["metadata"]["annotations"] = json!({LAST_APPLIED: "{}", "a": "b"});
+        let (both, one) = (map(spec(container(&[("A", "1"), ("B", "2")]))), map(spec(container(&[("A", "1")]))));
+        assert_eq!(given_up(&live, &both, &both), None, "nothing is released");
+        let released = given_up(&live, &both, &one).unwrap();
+        assert_eq!(released.object["metadata"]["annotations"], json!({"a": "b"}));
+        assert_eq!(released.managers[0]["fieldsV1"]["f:metadata"], json!({"f:annotations": {".": {}}}));
+        let path = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+        assert_eq!(patch(&live, &released)[2], json!({"op": "remove", "path": path}));
+        // Another manager has nothing to do with it.
+        live["metadata"]["managedFields"] = json!([held("kubectl-edit", "Update", &variables(&["A", "B"]))]);
+        let released = given_up(&live, &both, &one).unwrap();
+        assert_eq!(released.object["metadata"]["annotations"], live["metadata"]["annotations"]);
     }
 
     #[test]

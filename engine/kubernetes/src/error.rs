@@ -1,6 +1,6 @@
 //! Turns what a kube-apiserver answers into [`RuntimeError`], and keeps secrets out of it.
 //!
-//! Elsewhere: what is told where it does not answer is in `transport`.
+//! Elsewhere: `verdict` says which answers are final, and `transport` describes a server that does not answer.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use stoa_runtime::RuntimeError;
 
 use crate::body::LARGEST;
 use crate::target::segment_name;
+use crate::verdict::Verdict;
+use crate::webhooks::PATIENCE;
 
 /// Why a call to a kube-apiserver failed.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ impl Failure {
 
     /// The object is not what it was said to be: somebody wrote it since it was looked at.
     pub(crate) fn is_stale(&self) -> bool {
-        self.code == 409 && !self.is_ownership_conflict()
+        self.code == 409 && !self.is_ownership_conflict() && !self.is_unknown_uid()
     }
 
     /// Other field managers own fields that are to be applied.
@@ -101,8 +103,12 @@ impl Failure {
         self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
     }
 
-    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field.
+    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field. What
+    /// is wrong with the status is none of the manifest's, and a new object does not mend it.
     pub(crate) fn may_be_immutable(&self) -> bool {
+        if self.causes().iter().any(is_of_status) {
+            return false;
+        }
         let is_of_field = |cause: &StatusCause| {
             matches!(cause.reason.as_str(), "FieldValueInvalid" | "FieldValueForbidden") && !cause.field.is_empty()
         };
@@ -127,6 +133,11 @@ impl Failure {
         ];
         let is_immutable = |cause: &StatusCause| SAID.iter().any(|said| cause.message.contains(said));
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
+    }
+
+    /// The server, or its admission, takes the object as it would be for wrong: another object may be right.
+    pub(crate) fn is_about_the_object(&self) -> bool {
+        matches!(self.code, 400 | 403 | 422)
     }
 
     /// An object of that name is there already.
@@ -159,6 +170,7 @@ impl Failure {
 
     fn first_field(&self) -> Option<String> {
         let field = self.causes().iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
+        let field = field.or(self.is_unknown_uid().then_some("metadata.uid"));
         field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))
     }
 
@@ -169,9 +181,14 @@ impl Failure {
     }
 
     /// What is applied is none of its kind, such as a Secret whose data is no base64. That is 500, too, and for the same reason.
-    fn is_unconvertible(&self) -> bool {
+    pub(crate) fn is_unconvertible(&self) -> bool {
         self.status.message.starts_with("failed to convert new object")
     }
+}
+
+/// Whether a field of the status is wrong.
+fn is_of_status(cause: &StatusCause) -> bool {
+    cause.field == "status" || cause.field.starts_with("status.")
 }
 
 /// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
@@ -212,8 +229,10 @@ impl CallError {
         }
     }
 
-    /// The engine's error, its message free of the `sensitive` values.
+    /// The engine's error, its message free of the `sensitive` values. [`Cluster`](crate::cluster::Cluster) has repeated the call
+    /// by then as long as a webhook may fail.
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
+        let verdict = Verdict::of(&self);
         match self {
             Self::Unreachable(message) => {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
@@ -226,27 +245,48 @@ impl CallError {
             },
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
-                match failure.code {
-                    409 if failure.is_ownership_conflict() => RuntimeError::Conflict(format!(
-                        "{message}; to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"
-                    )),
-                    400 | 422 | 500 if failure.is_schema_error() => {
-                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: true }
-                    }
-                    500 if failure.is_unconvertible() => {
-                        RuntimeError::Rejected { field: failure.first_field(), message, by_definition: false }
-                    }
-                    // A 409 that is no ownership conflict is somebody writing at the same moment.
-                    408 | 409 | 429 | 500.. => {
-                        RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") }
-                    }
-                    _ => RuntimeError::Rejected {
+                let message = failure.advice().map_or(message.clone(), |advice| format!("{message}; {advice}"));
+                match verdict {
+                    Verdict::Refuse if failure.is_ownership_conflict() => RuntimeError::Conflict(message),
+                    Verdict::Refuse | Verdict::RetryBriefly => RuntimeError::Rejected {
                         field: failure.first_field(),
                         message,
                         by_definition: failure.is_by_definition(),
                     },
+                    Verdict::Retry => RuntimeError::Unread { message: format!("cluster {cluster}: {message}") },
+                    Verdict::Unknown => RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") },
                 }
             }
+        }
+    }
+}
+
+impl Failure {
+    /// What people can do about an answer whose words do not say it.
+    fn advice(&self) -> Option<String> {
+        const STORED: &str = "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
+             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
+             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out";
+        const TOO_LARGE: &str =
+            "the cluster stores no object of this size (etcd's limit is 1.5 MiB): make it smaller or split it";
+        if self.causes().iter().any(|cause| cause.field.starts_with("status.storedVersions")) {
+            Some(STORED.to_owned())
+        } else if self.is_ownership_conflict() {
+            Some(format!("to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"))
+        } else if self.is_too_large() {
+            Some(TOO_LARGE.to_owned())
+        } else if self.is_unfit_patch() {
+            Some(
+                "the patch is of a mutating webhook: mend the webhook, or change or remove its configuration"
+                    .to_owned(),
+            )
+        } else if self.is_unknown_uid() {
+            Some("remove metadata.uid from the manifest".to_owned())
+        } else if Verdict::of_answer(self) == Verdict::RetryBriefly {
+            let time = PATIENCE.as_secs();
+            Some(format!("the webhook has failed for {time} s: mend its server, or change or remove its configuration"))
+        } else {
+            None
         }
     }
 }
@@ -309,6 +349,23 @@ mod tests {
             matches!(&err, RuntimeError::Rejected { field: Some(f), message, .. } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn stored_version_is_refused_with_what_to_do_and_nothing_is_replaced() {
+        let message = "CustomResourceDefinition \"wells.stored.example.com\" is invalid: status.storedVersions[0]: Invalid \
+                       value: \"v1alpha1\": missing from spec.versions";
+        let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "Invalid value", "field": field});
+        let failure = |field: &str| {
+            let status = json!({"kind": "Status", "message": message, "details": {"causes": [cause(field)]}});
+            Failure::new(422, None, status.to_string().as_bytes())
+        };
+        let refused = failure("status.storedVersions[0]");
+        assert!(!refused.may_be_immutable() && !failure("status.phase").may_be_immutable());
+        assert!(failure("spec.statusField").may_be_immutable());
+        let told = CallError::Status(refused).into_runtime("main", &Sensitive::default()).to_string();
+        assert!(told.starts_with(&format!("{message}; ")) && told.contains("status.storedVersions ("), "{told}");
+        assert!(!told.contains("recreate"), "{told}");
     }
 
     #[test]

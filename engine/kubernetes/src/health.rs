@@ -1,21 +1,32 @@
-//! Waits for the health of an object, by following it.
+//! Waits for the health of an object, by following it. `diagnosis` explains meanwhile why a workload is not ready.
+//!
+//! A Job that Kubernetes deletes after it has finished is followed to its end, since nobody can see later that it finished: for
+//! a minute ([`TO_THE_END`]), or for as long as its resource says that it may take.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
+use stoa_engine::timeout::timeout;
 use stoa_engine::{Problem, Resource, Sensitive};
 use stoa_runtime::{Health, HealthReport, RuntimeError};
+use tokio::time::Instant;
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
+use crate::diagnosis::{self, Diagnosis};
 use crate::discovery::Discovered;
 use crate::error::CallError;
 use crate::kinds;
 use crate::kstatus;
 use crate::policy::HealthPolicy;
 use crate::target::Target;
-use crate::watch::Followed;
+use crate::watch::{Followed, State};
+
+/// How long a Job that runs is followed to its end, where its resource does not say how long it may take.
+const TO_THE_END: Duration = Duration::from_secs(60);
 
 pub(crate) async fn wait_healthy(
     runtime: &KubernetesRuntime,
@@ -53,22 +64,113 @@ pub(crate) async fn wait_healthy(
         report(Health::Current, &message);
         return Ok(Health::Current);
     }
+    let said = Said { report, last: Mutex::default() };
     let mut followed = Followed::new(cluster, &target, &api, first);
-    let mut last = None;
-    loop {
-        let (health, message) = match followed.next().await.map_err(explain)? {
-            Some(object) => match policy {
-                Some(policy) => policy.health(&target.gvk, &object).await,
-                None => kstatus::health(&target.gvk, &object),
-            },
-            None => (Health::Failed, "it was deleted meanwhile".to_owned()),
-        };
-        if last.as_ref() != Some(&(health, message.clone())) {
-            report(health, &message);
-            last = Some((health, message));
+    let diagnosis = Diagnosis::of(cluster, &target);
+    let settled = async {
+        // Until when a Job that runs is followed to its end.
+        let mut until: Option<Instant> = None;
+        loop {
+            let next = match until {
+                Some(until) => match tokio::time::timeout_at(until, followed.next()).await {
+                    Ok(next) => next,
+                    Err(_) => {
+                        report(Health::Current, "it runs, and was not seen to finish");
+                        return Ok(Health::Current);
+                    }
+                },
+                None => followed.next().await,
+            };
+            let state = next.map_err(explain)?;
+            let (mut health, mut message) = match (&state, policy) {
+                (Some(object), Some(policy)) => policy.health(&target.gvk, object).await,
+                (Some(object), None) => kstatus::health(&target.gvk, object),
+                (None, _) => (Health::Failed, "it was deleted meanwhile".to_owned()),
+            };
+            match &state {
+                Some(job) if kstatus::ends_by_itself(&target.gvk, job) && kstatus::has_finished(job) => {
+                    runtime.note_finished(&desired.id);
+                }
+                Some(job)
+                    if policy.is_none() && health == Health::Current && kstatus::runs_to_its_end(&target.gvk, job) =>
+                {
+                    (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
+                    let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
+                    until = until.or((!is_said).then(|| Instant::now() + TO_THE_END));
+                }
+                Some(_) | None => {}
+            }
+            let why = match (health, &state, &diagnosis) {
+                (Health::Failed, Some(object), Some(diagnosis)) => {
+                    tokio::time::timeout(LAST_LOOK, diagnosis.read(object)).await.ok().flatten()
+                }
+                _ => None,
+            };
+            said.change(|last| {
+                (last.health, last.message, last.object) = (Some(health), message, state);
+                last.why = why.unwrap_or_else(|| std::mem::take(&mut last.why));
+            });
+            if matches!(health, Health::Current | Health::Failed) {
+                return Ok(health);
+            }
         }
-        if matches!(health, Health::Current | Health::Failed) {
-            return Ok(health);
+    };
+    match &diagnosis {
+        Some(diagnosis) => tokio::select! {
+            ended = settled => ended,
+            never = said.keep_explaining(diagnosis) => match never {},
+        },
+        None => settled.await,
+    }
+}
+
+/// How long the explanation of a failure may take.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
+/// What was reported of an object, so that nothing is reported twice.
+struct Said<'a> {
+    report: &'a HealthReport<'a>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    health: Option<Health>,
+    message: String,
+    /// Why it is not ready; empty when nobody says.
+    why: String,
+    object: State,
+    reported: Option<(Health, String)>,
+}
+
+impl Said<'_> {
+    /// Takes in a change, and reports what follows from it.
+    fn change(&self, change: impl FnOnce(&mut Last)) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut last);
+        let Some(health) = last.health else { return };
+        let is_explained = !last.why.is_empty() && !health.is_settled();
+        let message = if is_explained { format!("{}; {}", last.message, last.why) } else { last.message.clone() };
+        let now = Some((health, message));
+        if last.reported != now {
+            if let Some((health, message)) = &now {
+                (self.report)(*health, message);
+            }
+            last.reported = now;
+        }
+    }
+
+    /// Reads again and again why the object is not ready.
+    async fn keep_explaining(&self, diagnosis: &Diagnosis<'_>) -> Infallible {
+        tokio::time::sleep(diagnosis::FIRST).await;
+        loop {
+            let object = self.last.lock().unwrap_or_else(PoisonError::into_inner).object.clone();
+            if let Some(object) = object
+                && let Some(why) = diagnosis.read(&object).await
+            {
+                self.change(|last| last.why = why);
+            }
+            tokio::time::sleep(diagnosis::AGAIN).await;
         }
     }
 }
@@ -118,8 +220,6 @@ fn pending_class<'c>(target: &Target, claim: &'c Map<String, Value>) -> Option<&
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use http::{Request, Response};
     use http_body_util::Full;
     use hyper::body::Bytes;
@@ -128,6 +228,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use stoa_runtime::Runtime as _;
+
     use crate::connections::Connection;
     use crate::testing::widget;
 
@@ -180,5 +282,75 @@ mod tests {
         assert!(is_current_at_once(&target, None) && is_current_at_once(&target, object.as_object()));
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         assert!(!is_current_at_once(&target, object.as_object()));
+    }
+    #[tokio::test]
+    async fn job_that_was_deleted_because_it_finished_is_current() {
+        let job = |version: &str, conditions: Value, rest: Value| {
+            let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": version},
+                "spec": {"ttlSecondsAfterFinished": 0}, "status": {"startTime": "x", "conditions": conditions}});
+            job["metadata"].as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            job
+        };
+        let check = async |ended: Value| {
+            let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+            let events = [
+                json!({"type": "MODIFIED", "object": job("2", json!([]), json!({}))}),
+                json!({"type": "MODIFIED", "object": job("3", ended.clone(), json!({}))}),
+                json!({"type": "DELETED", "object": job("4", ended, going)}),
+            ];
+            // Whoever waits hears of the last of them alone.
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                if is_watch {
+                    let query = request.uri().query().unwrap();
+                    assert!(query.contains("resourceVersion=1&") && query.contains("metadata.name%3Da"), "{query}");
+                }
+                let body = if is_watch { lines.clone() } else { resources.to_string() };
+                let response = Response::builder().status(200).body(Full::new(Bytes::from(body))).unwrap();
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let connection = Connection::new("https://example.com".to_owned(), Client::new(service, "default"));
+            let cluster = Arc::new(Cluster::new("main".to_owned(), connection));
+            let runtime = KubernetesRuntime::of(vec![cluster], stoa_engine::Owner::default());
+            let applied = job("1", json!([]), json!({})).as_object().unwrap().clone();
+            let desired = Resource { attributes: applied.clone(), ..widget("shop", "a") };
+            runtime.remember(&desired.id, &applied);
+            let health = wait_healthy(&runtime, &desired, &|_, _| {}).await.unwrap();
+            (health, runtime.has_finished(&desired.id))
+        };
+        assert_eq!(check(json!([{"type": "Complete", "status": "True"}])).await, (Health::Current, true));
+        assert_eq!(check(json!([{"type": "Failed", "status": "True"}])).await, (Health::Failed, false));
+        assert_eq!(check(json!([])).await, (Health::Failed, false), "somebody deleted it");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn job_that_runs_is_followed_to_its_end_for_a_minute() {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+            "spec": {"ttlSecondsAfterFinished": 600}, "status": {"startTime": "x", "active": 1}});
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                return std::future::pending().await;
+            }
+            let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+            let body = Full::new(Bytes::from(resources.to_string()));
+            Ok::<_, Infallible>(Response::builder().status(200).body(body).unwrap())
+        });
+        let connection = Connection::new("https://example.com".to_owned(), Client::new(service, "default"));
+        let cluster = Arc::new(Cluster::new("main".to_owned(), connection));
+        let runtime = KubernetesRuntime::of(vec![cluster], stoa_engine::Owner::default());
+        let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
+        let begun = Instant::now();
+        let wait = async |desired: &Resource| {
+            runtime.remember(&desired.id, &desired.attributes);
+            tokio::time::timeout(Duration::from_secs(300), wait_healthy(&runtime, desired, &|_, _| {})).await
+        };
+        assert_eq!(wait(&desired).await.unwrap().unwrap(), Health::Current);
+        assert_eq!((begun.elapsed(), runtime.has_finished(&desired.id)), (TO_THE_END, false));
+        // It may take longer where its resource says so.
+        let extensions = Map::from_iter([("stoa.dev/timeout".to_owned(), "10m".into())]);
+        wait(&Resource { extensions, ..desired }).await.unwrap_err();
     }
 }

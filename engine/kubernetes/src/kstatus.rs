@@ -1,11 +1,12 @@
 //! What an object's own fields say about its health.
 //!
-//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with five
+//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with six
 //! differences: a pod that cannot be scheduled stays InProgress, since a cluster may grow and no
 //! clock is read here; an APIService follows its `Available` condition; a Service of type
 //! LoadBalancer has to have an address, to which references of others lead; a pod that has
-//! failed is Failed, since nothing will come of it; and a condition that says which generation it
-//! is of says nothing of a later one.
+//! failed is Failed, since nothing will come of it; a condition that says which generation it
+//! is of says nothing of a later one; and a Job with `ttlSecondsAfterFinished` that has finished is not Terminating, since Kubernetes
+//! deletes it for that.
 
 use serde_json::{Map, Value};
 use stoa_runtime::Health;
@@ -42,6 +43,10 @@ pub(crate) fn is_current_at_once(gvk: &Gvk) -> bool {
 /// The health of an object as a server reported it.
 pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
     let o = View(object);
+    if ends_by_itself(gvk, object) && has_ended(object) {
+        // Kubernetes may be deleting it for that.
+        return job(&o);
+    }
     if let Some(verdict) = generic(&o) {
         return verdict;
     }
@@ -272,6 +277,27 @@ fn replica_set(o: &View<'_>) -> Verdict {
         return in_progress(&format!("{} replicas have yet to end", replicas - wanted));
     }
     current(&format!("{replicas} replicas are available"))
+}
+
+/// Whether an object is a Job that Kubernetes deletes after it has ended.
+pub(crate) fn ends_by_itself(gvk: &Gvk, object: &Map<String, Value>) -> bool {
+    gvk.is("batch", "Job") && View(object).int(&["spec", "ttlSecondsAfterFinished"]).is_some()
+}
+
+/// Whether an object is a Job that runs and is deleted once it has ended. One that is suspended does not run.
+pub(crate) fn runs_to_its_end(gvk: &Gvk, object: &Map<String, Value>) -> bool {
+    let is_suspended = || View(object).condition("Suspended").is_some_and(|condition| condition.is("True"));
+    ends_by_itself(gvk, object) && !has_ended(object) && !is_suspended()
+}
+
+/// Whether a Job has finished, or failed.
+pub(crate) fn has_ended(job: &Map<String, Value>) -> bool {
+    has_finished(job) || View(job).condition("Failed").is_some_and(|condition| condition.is("True"))
+}
+
+/// Whether a Job has finished without failing.
+pub(crate) fn has_finished(job: &Map<String, Value>) -> bool {
+    View(job).condition("Complete").is_some_and(|condition| condition.is("True"))
 }
 
 /// A job counts as Current once it runs; it is Failed when it gives up.

@@ -14,8 +14,10 @@ mod connect;
 mod connections;
 mod coowned;
 mod deletion;
+mod diagnosis;
 mod discovery;
 mod error;
+mod field_step;
 mod health;
 mod held;
 mod kinds;
@@ -25,6 +27,7 @@ mod namespaces;
 mod object;
 mod policy;
 mod read;
+mod released;
 mod replace;
 mod served;
 #[cfg(test)]
@@ -34,10 +37,12 @@ mod target;
 mod testing;
 mod transport;
 mod under_way;
+mod verdict;
 mod watch;
+mod webhooks;
 mod write;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -71,6 +76,8 @@ pub struct KubernetesRuntime {
     owner: Owner,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
+    /// Jobs that were seen to finish, and that Kubernetes deletes then.
+    finished: Mutex<HashSet<ResourceId>>,
     namespaces: Namespaces,
     /// For objects whose resources do not say when they are healthy.
     policies: KindPolicies,
@@ -116,8 +123,8 @@ impl KubernetesRuntime {
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
         let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())))
             .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
-        let (applied, namespaces, policies, unlisted) = Default::default();
-        Self { clusters, names, owner, applied, namespaces, policies, unlisted }
+        let (applied, finished, namespaces, policies, unlisted) = Default::default();
+        Self { clusters, names, owner, applied, finished, namespaces, policies, unlisted }
     }
 
     /// Goes by these health policies for objects whose resources have none of their own.
@@ -198,6 +205,10 @@ impl KubernetesRuntime {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), live.clone());
     }
 
+    fn note_finished(&self, id: &ResourceId) {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+    }
+
     fn take_remembered(&self, id: &ResourceId) -> Option<Map<String, Value>> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
@@ -244,6 +255,10 @@ impl Runtime for KubernetesRuntime {
         read::schemas(self, desired).await
     }
 
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        read::cluster_scoped(self, desired).await
+    }
+
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         read::look_for(self, calls).await
     }
@@ -277,6 +292,10 @@ impl Runtime for KubernetesRuntime {
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         health::wait_healthy(self, desired, report).await
+    }
+
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     /// Every change is made when it is asked for; nothing is left to write.

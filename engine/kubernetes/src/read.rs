@@ -2,7 +2,7 @@
 //!
 //! Start at [`group`]: it says which collections are asked, and how.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
+use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{self, Known};
 use crate::target::{Api, Gvk, Target, collection_path, named_path};
@@ -219,6 +220,33 @@ pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) 
                 Err(err) => return Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             };
             Ok::<_, RuntimeError>(ids.into_iter().filter_map(|id| Some((id, schema.clone()?))).collect())
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The kinds of these resources that their clusters serve without namespaces, each asked once.
+pub(crate) async fn cluster_scoped(
+    runtime: &KubernetesRuntime,
+    desired: &[&Resource],
+) -> Result<Vec<(String, String)>, RuntimeError> {
+    let mut kinds: BTreeSet<(usize, Gvk)> = BTreeSet::new();
+    for resource in desired {
+        let (cluster, target) = runtime.desired_target(resource)?;
+        kinds.insert((cluster, target.gvk));
+    }
+    let found: Vec<Option<(String, String)>> = stream::iter(kinds)
+        .map(async |(index, gvk)| {
+            let cluster = runtime.cluster(index);
+            match cluster.discover(&gvk).await {
+                Ok(Discovered::Served(api)) => Ok((!api.namespaced).then_some((gvk.group, gvk.kind))),
+                Ok(Discovered::NoKind | Discovered::NoVersion) => Ok(None),
+                // A cluster that does not answer says nothing of its kinds either.
+                Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => Ok(None),
+                Err(err) => Err(err.into_runtime(&cluster.name, &Sensitive::default())),
+            }
         })
         .buffer_unordered(PARALLEL)
         .try_collect()

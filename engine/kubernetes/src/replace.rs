@@ -1,19 +1,32 @@
 //! Tells what cannot be changed in place from what is wrong, and whether it may be made anew.
 //!
-//! Start at [`decide`]. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
+//! Start at [`decide`]. An error advises to make an object anew only where nothing but the object, and what its controller
+//! makes again, would be deleted. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
 //! object that is there, and would be taken if it were not, cannot be changed in place.
 
 use stoa_engine::spec::RECREATE;
 use stoa_runtime::{Preview, RuntimeError};
 
 use crate::error::{CallError, Failure};
+use crate::target::Gvk;
+
+/// What is deleted with an object of a kind and does not come back when the object is made anew; `None` of all other kinds.
+pub(crate) fn deleted_with(gvk: &Gvk) -> Option<&'static str> {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("every object of the kind that it defines"),
+        ("", "Namespace") => Some("everything in it"),
+        ("", "PersistentVolumeClaim") => Some("its volume with all data"),
+        _ => None,
+    }
+}
 
 /// What is to be done where a server refuses a change and said, of the same object as a new one, that it would be `created`
-/// or why not. It is replaced where that `is_allowed`.
+/// or why not. It is replaced where that `is_allowed`. `deleted_with` says what else its deletion deletes.
 pub(crate) fn decide(
     refused: Failure,
     created: Result<(), CallError>,
     is_allowed: bool,
+    deleted_with: Option<&str>,
     explain: &dyn Fn(CallError) -> RuntimeError,
 ) -> Result<Preview, RuntimeError> {
     let is_immutable = refused.is_immutable();
@@ -40,10 +53,16 @@ pub(crate) fn decide(
     // No definition lets that change which would let it be made as it is.
     let by_definition = by_definition && against.is_some() && !is_immutable;
     let message = match against {
-        None => format!(
-            "{message}; to delete the object and make it anew, with what is in it, set {RECREATE}: \"true\" in the resource's \
-             extensions or annotations"
-        ),
+        None => match deleted_with {
+            Some(others) => format!(
+                "{message}; it would have to be deleted and created again, and its deletion deletes {others}: undo this \
+                 change, or make an object of another name"
+            ),
+            None => format!(
+                "{message}; to delete the object and create it again, set {RECREATE}: \"true\" in the resource's extensions \
+                 or annotations"
+            ),
+        },
         Some(err) if is_immutable => format!("{message}; it would not be made anew either: {err}"),
         Some(_) => message,
     };
@@ -70,7 +89,7 @@ mod tests {
             let created = created
                 .map_or(Ok(()), |(code, message)| Err(CallError::Status(failure(code, "FieldValueInvalid", message))));
             let explain = |err: CallError| err.into_runtime("main", &Sensitive::default());
-            match decide(failure(422, "FieldValueInvalid", refused), created, is_allowed, &explain) {
+            match decide(failure(422, "FieldValueInvalid", refused), created, is_allowed, None, &explain) {
                 Ok(preview) => format!("{preview:?}"),
                 Err(err) => err.to_string(),
             }
@@ -84,6 +103,23 @@ mod tests {
             assert!(refused.starts_with(&format!("it is refused: {said}; to delete ")), "{refused}");
             assert!(refused.contains("stoa.dev/recreate: \"true\""), "{refused}");
             assert_eq!(allowed, "Replaced(None)");
+        }
+    }
+
+    #[test]
+    fn recreation_is_not_advised_where_it_deletes_other_objects() {
+        let explain = |err: CallError| err.into_runtime("main", &Sensitive::default());
+        for (group, kind, is_advised) in [
+            ("apiextensions.k8s.io", "CustomResourceDefinition", false),
+            ("", "Namespace", false),
+            ("", "PersistentVolumeClaim", false),
+            ("apps", "Deployment", true),
+        ] {
+            let gvk = Gvk { group: group.to_owned(), version: "v1".to_owned(), kind: kind.to_owned() };
+            let refused = failure(422, "FieldValueInvalid", "field is immutable");
+            let err = decide(refused, Ok(()), false, deleted_with(&gvk), &explain).unwrap_err().to_string();
+            assert!(err.starts_with("it is refused: field is immutable; "), "{err}");
+            assert_eq!(err.contains(RECREATE), is_advised, "{err}");
         }
     }
 

@@ -21,6 +21,7 @@ use crate::testing::{Server, runtime_of, widget};
 mod appearing;
 mod away;
 mod defined;
+mod final_answers;
 mod given;
 mod given_up;
 mod going;

@@ -39,6 +39,8 @@ struct Kept {
     asked: Vec<String>,
     /// What is not answered.
     held: Option<String>,
+    /// What is answered late: a part of its path and query, and how late.
+    slow: Option<(String, Duration)>,
     /// Where it is, if its name does not tell.
     place: Option<String>,
     /// The namespace of objects that name none, if not `default`.
@@ -53,8 +55,8 @@ struct Kept {
     without_server: Option<u16>,
     /// A field at the top of objects that is left out of the next that are applied, so many times.
     pruned: Option<(String, usize)>,
-    /// Verbs and paths, or parts of them, that are answered with this code.
-    refused: Vec<(String, u16)>,
+    /// Verbs and paths, or parts of them, that are answered with this code and message.
+    refused: Vec<(String, u16, String)>,
     /// A namespace that is being deleted.
     terminating: Option<String>,
     /// A namespace that is not there.
@@ -107,6 +109,9 @@ impl Server {
                 while server.holds(&request) {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
+                if let Some(time) = server.takes(&request) {
+                    tokio::time::sleep(time).await;
+                }
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
                 server.answer(&called, &Request::from_parts(parts, body))
@@ -131,6 +136,16 @@ impl Server {
 
     fn holds(&self, request: &Request<Body>) -> bool {
         self.kept().held.as_ref().is_some_and(|part| request.uri().to_string().contains(part))
+    }
+
+    fn takes(&self, request: &Request<Body>) -> Option<Duration> {
+        let kept = self.kept();
+        kept.slow.as_ref().filter(|(part, _)| request.uri().to_string().contains(part)).map(|(_, time)| *time)
+    }
+
+    /// Answers what has this in its path and query so late, from now on.
+    pub(crate) fn slow_down(&self, part: &str, time: Duration) {
+        self.kept().slow = Some((part.to_owned(), time));
     }
 
     /// Answers nothing that has this in its path and query, from now on; with `None`, everything again.
@@ -232,7 +247,12 @@ impl Server {
 
     /// Answers what has this in its verb, a space, its path and query with a code, from now on.
     pub(crate) fn refuse(&self, part: &str, code: u16) {
-        self.kept().refused.push((part.to_owned(), code));
+        self.refuse_with(part, code, "no");
+    }
+
+    /// The same with a message.
+    pub(crate) fn refuse_with(&self, part: &str, code: u16, message: &str) {
+        self.kept().refused.push((part.to_owned(), code, message.to_owned()));
     }
 
     /// Answers everything as it would by itself.
@@ -299,15 +319,19 @@ impl Server {
 
 /// A runtime with these clusters.
 pub(crate) fn runtime_of(servers: &[(&str, &Server)]) -> KubernetesRuntime {
-    let owner = Owner {
+    let connections = Connections::default();
+    let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name, &connections))).collect();
+    KubernetesRuntime::of(clusters, owner())
+}
+
+/// The deployment of all tests.
+pub(crate) fn owner() -> Owner {
+    Owner {
         organization: "shop".to_owned(),
         stack: "web".to_owned(),
         workspace: "dev".to_owned(),
         stack_uid: "uid".to_owned(),
-    };
-    let connections = Connections::default();
-    let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name, &connections))).collect();
-    KubernetesRuntime::of(clusters, owner)
+    }
 }
 
 /// The name that a field selector selects as it is in a query: one requirement, of which what ends values is escaped.
@@ -332,7 +356,14 @@ fn document(code: u16, document: &Value) -> Answer {
 }
 
 fn failure(code: u16, details: Value) -> Answer {
-    document(code, &json!({"kind": "Status", "status": "Failure", "message": "no", "code": code, "details": details}))
+    refusal(code, "no", details)
+}
+
+fn refusal(code: u16, message: &str, details: Value) -> Answer {
+    document(
+        code,
+        &json!({"kind": "Status", "status": "Failure", "message": message, "code": code, "details": details}),
+    )
 }
 
 impl Kept {
@@ -413,8 +444,8 @@ impl Kept {
         let told = only.as_ref().map(|name| format!(" only {name}")).unwrap_or_default();
         self.asked.push(format!("{verb} {rest}{told}"));
         let asked = format!("{verb} {text}");
-        if let Some((_, code)) = self.refused.iter().find(|(part, _)| asked.contains(part.as_str())) {
-            return failure(*code, json!({}));
+        if let Some((_, code, message)) = self.refused.iter().find(|(part, ..)| asked.contains(part.as_str())) {
+            return refusal(*code, message, json!({}));
         }
         match (verb, name) {
             ("PREVIEW" | "APPLY", Some(_)) if self.lacking.as_deref() == Some(namespace) => {
@@ -462,8 +493,10 @@ impl Kept {
     /// A namespace: each is there, and may be on its way out.
     fn namespace(&mut self, name: &str) -> Answer {
         self.asked.push(format!("GET namespace {name}"));
-        if let Some((_, code)) = self.refused.iter().find(|(part, _)| *part == format!("GET namespace {name}")) {
-            return failure(*code, json!({}));
+        if let Some((_, code, message)) =
+            self.refused.iter().find(|(part, ..)| *part == format!("GET namespace {name}"))
+        {
+            return refusal(*code, message, json!({}));
         }
         let is_going = self.terminating.as_deref() == Some(name);
         let time = is_going.then_some("2026-01-01T00:00:00Z");

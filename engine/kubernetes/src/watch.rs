@@ -25,8 +25,10 @@ use tokio::time::Instant;
 use crate::body;
 use crate::cluster::{Cluster, Readiness};
 use crate::error::{CallError, Failure};
+use crate::kstatus;
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::transport;
+use crate::verdict::Verdict;
 
 /// How long one watch lasts before it is renewed.
 const WATCH: Duration = Duration::from_secs(290);
@@ -69,7 +71,9 @@ impl<'a> Followed<'a> {
         first: Option<Map<String, Value>>,
     ) -> Self {
         let collection = collection_path(&target.gvk, api, target.namespace_in(api, cluster.default_namespace()));
-        let alone = cluster.watches.is_refused(&collection).then(|| target.name.clone());
+        // What is deleted by itself is watched from its own version on: it may be gone before a watch of others is joined.
+        let ends = first.as_ref().is_some_and(|object| kstatus::ends_by_itself(&target.gvk, object));
+        let alone = (ends || cluster.watches.is_refused(&collection)).then(|| target.name.clone());
         Self {
             cluster,
             path: cluster.path(target, api),
@@ -83,7 +87,7 @@ impl<'a> Followed<'a> {
     }
 
     /// The state that it was followed from, and then each that it comes to have; of several in between perhaps only the
-    /// last. May be called again after its future was dropped.
+    /// last. A Job that Kubernetes deletes because it has finished ends as it was then. May be called again after its future was dropped.
     ///
     /// # Errors
     ///
@@ -357,10 +361,8 @@ impl From<CallError> for Ended {
     fn from(error: CallError) -> Self {
         match &error {
             CallError::Status(failure) if failure.code == 410 => Self::Behind,
-            CallError::Status(failure) if !matches!(failure.code, 408 | 429 | 500..) => Self::Failed(error),
-            CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => {
-                Self::Away(error)
-            }
+            _ if Verdict::of(&error) == Verdict::Refuse => Self::Failed(error),
+            _ => Self::Away(error),
         }
     }
 }
@@ -509,7 +511,13 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
                     waiting.tell(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
                 }
             }
-            "DELETED" => waiting.tell(&metadata.name, &metadata.resource_version, None),
+            "DELETED" => {
+                let last = || serde_json::from_str::<Map<String, Value>>(event.object.get()).ok();
+                let is_end =
+                    |job: &Map<String, Value>| kstatus::ends_by_itself(&scope.gvk, job) && kstatus::has_ended(job);
+                let last = scope.gvk.is("batch", "Job").then(last).flatten().filter(is_end);
+                waiting.tell(&metadata.name, &metadata.resource_version, last.map(Arc::new));
+            }
             _ => waiting.reach(&metadata.resource_version),
         }
         version = metadata.resource_version;

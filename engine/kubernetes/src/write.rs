@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{self, is_going, secret_as_stored, without_bookkeeping};
+use stoa_engine::object::{self, is_going, secret_as_stored, without_aggregated_rules, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Owner, Sensitive};
+use stoa_engine::{FieldConflict, Ignored, Owner, Schema, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -23,6 +23,7 @@ use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
 use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
+use crate::released;
 use crate::replace;
 use crate::target::{Api, Target};
 
@@ -46,25 +47,43 @@ fn sent(owner: &Owner, attributes: &Map<String, Value>) -> Map<String, Value> {
     stored.unwrap_or(marked)
 }
 
-/// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
+/// Applies an object, and fields of other managers with it where they are to be taken: the answer, and which were.
 async fn apply_taking(
     cluster: &Cluster,
     path: &str,
     wanted: &Map<String, Value>,
     request: &ApplyRequest<'_>,
     dry_run: bool,
-) -> Result<(Map<String, Value>, Vec<FieldConflict>), CallError> {
+) -> (Result<Map<String, Value>, CallError>, Vec<FieldConflict>) {
     let conflicts = match cluster.apply(path, wanted, ApplyOptions { dry_run, force: false }).await {
-        Ok(object) => return Ok((object, Vec::new())),
         Err(CallError::Status(failure))
             if failure.is_ownership_conflict() && request.takes(&failure.field_conflicts()) =>
         {
             failure.field_conflicts()
         }
-        Err(err) => return Err(err),
+        answer => return (answer, Vec::new()),
     };
-    let object = cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await?;
-    Ok((object, conflicts))
+    (cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await, conflicts)
+}
+
+/// Asks what an Apply would make of an object from which it releases fields first; `None` where it releases nothing.
+async fn dry_run_released(
+    cluster: &Cluster,
+    (target, path): (&Target, &str),
+    wanted: &Map<String, Value>,
+    request: &ApplyRequest<'_>,
+    ignored: &Ignored,
+) -> Result<Option<Map<String, Value>>, CallError> {
+    let Some(live) = cluster.get(path).await? else { return Ok(None) };
+    let Some(given_up) = of_others(&live, request, ignored) else { return Ok(None) };
+    let result = match Schema::built_in(wanted) {
+        Some(schema) => released::applied(schema, &given_up, wanted),
+        None => {
+            let schema = cluster.schema(&target.gvk).await?.unwrap_or_default();
+            released::applied(&schema, &given_up, wanted)
+        }
+    };
+    cluster.dry_run_patch(path, &released::patch(&live, &result)).await.map(Some)
 }
 
 /// Has an object looked at whose namespace is not there yet: whether its kind has such fields, and they are of their types.
@@ -125,11 +144,33 @@ pub(crate) async fn preview(
     if !ignored.is_empty() {
         // What was read says nothing of who has which field.
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
-        attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
+        attributes = to_apply(attributes, live.as_ref(), &ignored);
     }
     let wanted = sent(&runtime.owner, &attributes);
-    match apply_taking(cluster, &path, &wanted, request, true).await {
-        Ok((object, conflicts)) => {
+    // A manifest that names a version is stale for good. Else another client wrote the object at the same moment.
+    let is_own = names_version(&wanted);
+    let is_raced = |answer: &Result<_, CallError>| match answer {
+        Err(CallError::Status(failure)) => failure.is_stale() && !is_own,
+        _ => false,
+    };
+    let (mut answer, mut conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    for _ in 1..LOOKS {
+        if !is_raced(&answer) {
+            break;
+        }
+        tokio::time::sleep(SETTLE).await;
+        (answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
+    }
+    // It may be refused for fields that an Apply releases before it applies.
+    if matches!(&answer, Err(CallError::Status(failure)) if failure.is_about_the_object()) && request.prior.is_some() {
+        match dry_run_released(cluster, (&target, path.as_str()), &wanted, request, &ignored).await {
+            Ok(Some(object)) => answer = Ok(object),
+            Ok(None) => {}
+            Err(err) => answer = Err(err),
+        }
+    }
+    match answer {
+        Ok(object) => {
             let object = match of_others(&object, request, &ignored) {
                 Some(given_up) => given_up.object,
                 None => object,
@@ -138,11 +179,12 @@ pub(crate) async fn preview(
             Ok(if conflicts.is_empty() { Preview::Changed(object) } else { Preview::Contested(object, conflicts) })
         }
         Err(CallError::Status(failure)) if failure.may_be_immutable() && request.prior.is_some() => {
-            let mut anew = sent(&runtime.owner, &request.desired.attributes);
+            let mut anew = sent(&runtime.owner, &to_apply(request.desired.attributes.clone(), None, &ignored));
             expect(&mut anew, None);
             let created = cluster.check_creation(&cluster.collection(&target, &api), &anew).await;
             let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
-            replace::decide(failure, created, request.desired.is_set(RECREATE), &explain)
+            let deleted_with = replace::deleted_with(&target.gvk);
+            replace::decide(failure, created, request.desired.is_set(RECREATE), deleted_with, &explain)
         }
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
             Box::pin(preview(runtime, request, is_new)).await
@@ -157,6 +199,14 @@ pub(crate) async fn preview(
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
+        }
+        Err(CallError::Status(failure)) if failure.is_stale() && is_own => {
+            let message = sensitive.redact(&failure.status.message);
+            Err(RuntimeError::Rejected {
+                message: format!("{message}; remove metadata.resourceVersion from the manifest"),
+                field: Some("metadata.resourceVersion".to_owned()),
+                by_definition: false,
+            })
         }
         Err(err) if request.prior.is_none() => Err(not_taken_over(err, &cluster.name, &sensitive)),
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
@@ -249,29 +299,25 @@ async fn taken(
                 let is_unmanaged = live.as_ref().is_some_and(|live| managers(live).next().is_none());
                 match released(cluster, &path, live, request, &ignored).await {
                     Ok(live) => {
-                        let attributes = request.desired.attributes.clone();
-                        let attributes = match &live {
-                            Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
-                            None => attributes,
-                        };
+                        let attributes = to_apply(request.desired.attributes.clone(), live.as_ref(), &ignored);
                         let mut wanted = sent(owner, &attributes);
                         // Whoever takes it from here on changes its version, and is seen the next time.
                         expect(&mut wanted, live.as_ref());
                         match apply_taking(cluster, &path, &wanted, request, false).await {
                             // It may have left out what it does not know of yet.
-                            Ok((object, _)) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
+                            (Ok(object), _) if cluster.is_new(&target.gvk) && is_pruned(&wanted, &object) => {
                                 *was_taken = true;
                                 tokio::time::sleep(SETTLE).await;
                                 continue;
                             }
                             // Whose fields nobody knew are the first apply's by now, or somebody's who is called
                             // before-first-apply, and who would keep what is to go.
-                            Ok((object, _)) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
+                            (Ok(object), _) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
                                 *was_taken = true;
                                 continue;
                             }
-                            Ok((object, _)) => return Ok((api, object)),
-                            Err(err) => err,
+                            (Ok(object), _) => return Ok((api, object)),
+                            (Err(err), _) => err,
                         }
                     }
                     Err(err) => err,
@@ -350,10 +396,27 @@ fn comes_by_itself(target: &Target) -> bool {
     object::comes_by_itself(&target.gvk.group, &target.gvk.kind, &target.name)
 }
 
+/// What is applied of the attributes over what is live: without the fields that others have.
+fn to_apply(
+    attributes: Map<String, Value>,
+    live: Option<&Map<String, Value>>,
+    ignored: &Ignored,
+) -> Map<String, Value> {
+    match live {
+        Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
+        None => without_aggregated_rules(attributes),
+    }
+}
+
 /// The fields that are left to others.
 fn ignored(request: &ApplyRequest<'_>) -> Result<Ignored, RuntimeError> {
     Ignored::of(request.desired)
         .map_err(|problem| RuntimeError::Invalid { message: problem.to_string(), field: Some(problem.field) })
+}
+
+/// Whether the manifest itself names the version of the object that it changes.
+fn names_version(wanted: &Map<String, Value>) -> bool {
+    wanted.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).is_some()
 }
 
 /// Lets the server take an object only in place of what was seen.

@@ -23,7 +23,7 @@ use stoa_engine::{
     Clusters, Contents, DigestKeys, FieldChange, FieldConflict, Held, Owner, Problem, Resource, ResourceId, Schemas,
     Sensitive, StateResource, conflict, problem::reason,
 };
-pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
+pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
 pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
@@ -31,6 +31,10 @@ pub use stoa_shares::Most;
 
 /// What is told of a resource that is not written, and of which no preview is made, while what is there is being deleted.
 pub const GOING: &str = "what is there is being deleted, and has to be gone first";
+
+/// Why a Secret is refused where everything is in the open, and what to use in its place.
+pub const SECRET_IN_THE_OPEN: &str = "a Secret with values in the open is not written to Git; use a SealedSecret (Sealed \
+                                      Secrets) or an ExternalSecret (External Secrets), or encrypt the values with SOPS";
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]
@@ -133,6 +137,18 @@ pub struct LostCall<'a> {
     pub resource: &'a StateResource,
     /// The uid of the run that made it.
     pub run: &'a str,
+}
+
+/// How resources are validated that no cluster sees before they are deployed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Validation {
+    /// What an invalid resource does to a plan.
+    pub level: Level,
+    /// The version of Kubernetes by whose schemas its own kinds are validated, one of
+    /// [`KUBERNETES_VERSIONS`](stoa_engine::validation::KUBERNETES_VERSIONS); empty: they are not.
+    pub kubernetes: String,
+    /// The CustomResourceDefinitions that are deployed and not wanted here.
+    pub definitions: Vec<Map<String, Value>>,
 }
 
 /// What is there after a call whose result nobody knows.
@@ -258,10 +274,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What people should know of a resource that is planned as it is: where nobody is asked who would refuse it.
-    fn warnings(&self, desired: &Resource) -> Vec<String> {
-        let _ = desired;
-        Vec::new()
+    /// How whoever plans validates resources, where the runtime [does not](Self::validates).
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached.
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        Ok(Validation::default())
     }
 
     /// The namespaces that [`preview`](Self::preview) found not to be there, with the names of their clusters.
@@ -293,6 +312,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
         let _ = desired;
         Ok(Schemas::new())
+    }
+
+    /// The kinds of these resources, as groups and kinds, whose objects are in no namespace as the infrastructure says. The
+    /// engine asks where two resources are one object if that is so.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached. A kind that is not there is not among them.
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let _ = desired;
+        Ok(Vec::new())
     }
 
     /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
@@ -360,6 +390,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// future. `report` hears of every change on the way.
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
+    /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
     /// is called for the same run. Called also when some resources failed, but then not of a
     /// runtime that [is deferred](Self::is_deferred): half of a change is not written.
@@ -400,8 +436,8 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
-    /// What is there could not be looked at, or no time was left for a change by then, so that nothing was done; trying again may
-    /// help.
+    /// What is there could not be looked at, no time was left for a change by then, or the infrastructure turned the change away,
+    /// so that nothing was done; trying again may help.
     #[error("{message}")]
     Unread {
         /// What happened.

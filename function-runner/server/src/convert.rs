@@ -5,6 +5,7 @@ use serde_json::Value;
 use stoa_apply::Planned;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
+use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
 use stoa_engine::record::Place;
 use stoa_engine::spec::{FILE, LINE};
@@ -39,14 +40,17 @@ pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     problem
 }
 
-/// The Spec of a request; empty bytes are the empty Spec.
+/// The Spec of a request; empty bytes are the empty Spec. One that an earlier version kept may have what only a server
+/// writes.
 pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     if bytes.is_empty() {
         return Ok(Spec::default());
     }
     check_spec_size(bytes.len())
         .map_err(|err| Failure::new(Code::InvalidArgument, reason::TOO_LARGE, err.to_string()))?;
-    serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))
+    let mut spec = serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))?;
+    normalize(&mut spec);
+    Ok(spec)
 }
 
 /// What digests in the state are made with. An API server of an earlier version has none to give; it tries again until
@@ -88,11 +92,12 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
         if entry.resource.is_empty() {
             continue;
         }
-        let resource: StateResource = serde_json::from_slice(&entry.resource)
+        let mut resource: StateResource = serde_json::from_slice(&entry.resource)
             .map_err(|err| Failure::request(format!("state of {} is no StateResource: {err}", entry.id)))?;
         if resource.id.0 != entry.id {
             return Err(Failure::request(format!("state of {} is of {}", entry.id, resource.id)));
         }
+        resource.finished = entry.finished;
         state.resources.push(resource);
     }
     Ok(state)
@@ -173,6 +178,7 @@ mod tests {
                 retry: true,
                 ..Intent::default()
             }),
+            finished: false,
         }
     }
 
@@ -214,6 +220,15 @@ mod tests {
             retry: true,
         };
         assert_eq!(state.open, [open]);
+    }
+
+    #[test]
+    fn entry_says_whether_its_job_has_finished() {
+        let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
+        for finished in [false, true] {
+            let entry = StateEntry { finished, ..entry("v1:Namespace:a", &recorded, "") };
+            assert_eq!(state(&[entry]).unwrap().resources[0].finished, finished);
+        }
     }
 
     #[test]

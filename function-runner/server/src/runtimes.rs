@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State, UnlistedContents};
+use stoa_engine::validation::NEWEST_KUBERNETES;
+use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State, UnlistedContents, Validation};
 use stoa_git::cache::Folders;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
 use stoa_runtime::{CallLimits, Caller, Runtime};
-use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo};
+use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo, Validated};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
 
 use crate::compliance;
@@ -91,6 +92,12 @@ struct GitOpsSpec {
     repository: String,
     #[serde(default)]
     branch: String,
+    #[serde(default)]
+    create_branch: bool,
+    #[serde(default)]
+    validation: Validation,
+    #[serde(default)]
+    kubernetes_version: Option<String>,
     #[serde(default)]
     directory: String,
     #[serde(default)]
@@ -241,9 +248,12 @@ impl Runtimes {
         if let Err(error) = removed {
             tracing::warn!(%error, "the copy of a repository that has grown too large cannot be removed");
         }
+        let kubernetes = gitops.kubernetes_version.unwrap_or_else(|| NEWEST_KUBERNETES.to_owned());
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
+            create_branch: gitops.create_branch,
+            validation: Validated { level: gitops.validation, kubernetes },
             directory: gitops.directory,
             proposing,
             cache: cache.clone(),
@@ -263,6 +273,8 @@ impl Runtimes {
     ) -> Result<Option<(GitOpsRuntime, Option<compliance::Spec>)>, Failure> {
         let Some(mut gitops) = parse(workspace)?.gitops else { return Ok(None) };
         let compliance = gitops.compliance.take();
+        // Whether clusters have a commit can be said of a branch that does not exist any more.
+        gitops.create_branch = true;
         let owner = Owner { organization: who.organization.to_string(), ..Owner::default() };
         let run = RunInfo { uid: who.run.to_string(), owner, ..RunInfo::default() };
         Ok(Some((self.gitops_runtime(gitops, workspace, None, run)?, compliance)))

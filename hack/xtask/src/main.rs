@@ -14,6 +14,7 @@ mod ports;
 mod process;
 mod quickstart;
 mod run_test;
+mod schemas;
 mod soak;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     /// One program of tests, for Cargo
     #[command(hide = true)]
     RunTest(run_test::RunTest),
+    /// The schemas of Kubernetes' own kinds in engine/schemas/data
+    Schemas,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Test(args) => checks::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::RunTest(args) => run_test::run(&args),
+        Command::Schemas => schemas::generate(),
         Command::CheckCoverage => coverage::check(),
     };
     match result {

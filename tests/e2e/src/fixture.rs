@@ -141,12 +141,30 @@ impl Repository {
 
     /// Writes a file and commits it; returns the commit.
     pub fn commit(&self, path: &str, text: &str) -> String {
+        self.change(&format!("Write {path}"), || {
+            let file = self.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+        })
+    }
+
+    /// Replaces the folder at `path` by a copy of another one and commits it; returns the commit.
+    pub fn replace(&self, path: &str, folder: &Path) -> String {
+        self.change(&format!("Replace {path}"), || {
+            let target = self.path().join(path);
+            if target.exists() {
+                fs::remove_dir_all(&target).unwrap();
+            }
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            run(Command::new("cp").arg("--recursive").arg(folder).arg(&target));
+        })
+    }
+
+    fn change(&self, message: &str, edit: impl FnOnce()) -> String {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = self.path().join(path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, text).unwrap();
+        edit();
         self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--allow-empty", "--message", &format!("Write {path}")]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]);
         self.git(&["rev-parse", "HEAD"]).trim().to_owned()
     }
 
@@ -276,6 +294,18 @@ spec: {{source: {{name: config}}, path: apps}}
     /// Commits the Spec of the stack and creates the Stack when it is new.
     pub fn stack(&self, stack: &str, spec: &str) -> String {
         let commit = self.source.commit(&format!("apps/{stack}/spec.yaml"), spec);
+        self.declare(stack);
+        commit
+    }
+
+    /// Replaces the stack's files by those of a folder, commits, and creates the Stack when it is new; returns the commit.
+    pub fn stack_of_files(&self, stack: &str, folder: &Path) -> String {
+        let commit = self.source.replace(&format!("apps/{stack}"), folder);
+        self.declare(stack);
+        commit
+    }
+
+    fn declare(&self, stack: &str) {
         self.kubectl.apply(&format!(
             "apiVersion: config.stoa.dev/v1alpha1
 kind: Stack
@@ -284,7 +314,6 @@ spec: {{project: {name}, workspaces: [{name}]}}
 ",
             name = self.name
         ));
-        commit
     }
 
     /// Creates a Run, which has to be refused; what kubectl says.

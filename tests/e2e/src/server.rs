@@ -173,7 +173,10 @@ impl Server for Standalone {
     }
 
     fn target(&self, repository: &Path) -> String {
-        format!("  gitops:\n    repository: file://{}\n    branch: main\n", repository.display())
+        format!(
+            "  gitops:\n    repository: file://{}\n    branch: main\n    createBranch: true\n",
+            repository.display()
+        )
     }
 }
 

@@ -45,7 +45,7 @@ impl Kind {
         };
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
         match self {
-            Self::Source => object["spec"] = json!({"remote": "file:///nowhere.git", "pollInterval": "1h"}),
+            Self::Source => object["spec"] = json!({"remote": format!("file:///{name}.git"), "pollInterval": "1h"}),
             Self::Backend => object["spec"] = json!({"type": "Local"}),
             Self::ConfigMap | Self::ClusterRole => {}
         }

@@ -126,7 +126,7 @@ async fn over_ssh_decisions_are_pushed_sources_are_read_and_stacks_are_deployed(
     kubectl.apply(&secret.to_string());
     let url = |repository: &Path| ssh.url(&format!("{}@", SshServer::user()), repository);
     let source = json!({"spec": {"remote": url(organization.source.path()), "secretRef": {"name": "git"}}});
-    let target = json!({"spec": {"gitops": {"repository": url(&organization.deploy),
+    let target = json!({"spec": {"gitops": {"repository": url(&organization.deploy), "createBranch": true,
         "secretRef": {"namespace": name, "name": "git"}}}});
     for (object, patch) in [("source/config", source), (&*format!("workspace/{name}"), target)] {
         kubectl.run(&["patch", object, "--namespace", name, "--type=merge", "--patch", &patch.to_string()]);

@@ -66,7 +66,7 @@ impl Stage {
 
     async fn create(&self, name: &str) -> Answer {
         let source = json!({"apiVersion": "config.stoa.dev/v1alpha1", "kind": "Source", "metadata": {"name": name},
-            "spec": {"remote": "file:///nowhere.git", "pollInterval": "1h"}});
+            "spec": {"remote": format!("file:///{name}.git"), "pollInterval": "1h"}});
         self.ask("POST", self.path("").trim_end_matches('/'), &source).await
     }
 

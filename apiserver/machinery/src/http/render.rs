@@ -202,7 +202,7 @@ pub(crate) struct RenderedList {
     type_prefix: Vec<u8>,
     /// All before the items.
     pub(crate) head: Vec<u8>,
-    /// The objects, in key order.
+    /// The objects, in key order, or in that of the rows of a table.
     pub(crate) items: Vec<Arc<Stored>>,
     /// All after the items.
     pub(crate) tail: &'static str,
@@ -210,12 +210,15 @@ pub(crate) struct RenderedList {
 
 impl RenderedList {
     /// A list in a form.
-    pub(crate) fn new(definition: &Arc<ResourceDefinition>, form: Form, list: List) -> Self {
+    pub(crate) fn new(definition: &Arc<ResourceDefinition>, form: Form, mut list: List) -> Self {
         let mut head = Vec::new();
         let metadata = list_metadata(&list);
         let tail = match form {
             Form::Table(style) => {
                 table::write_head(&mut head, definition, style, &metadata, true);
+                if let Some(order) = definition.row_order {
+                    list.items.sort_by(|a, b| a.namespace().cmp(b.namespace()).then_with(|| order(a.name(), b.name())));
+                }
                 "]}\n"
             }
             Form::Object | Form::Partial(_) | Form::PartialList(_) => {

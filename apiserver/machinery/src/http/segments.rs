@@ -350,6 +350,21 @@ mod tests {
     }
 
     #[test]
+    fn table_rows_follow_the_definition_and_lists_the_keys() {
+        let backwards = Arc::new(ResourceDefinition::clone(&definition()).rows_by_name(|a, b| b.cmp(a)));
+        let names = |form| {
+            let items = vec![stored(1, 1), stored(2, 2)];
+            let list = List { version: Version(9), items, continue_token: None, remaining_item_count: None };
+            let list = RenderedList::new(&backwards, form, list);
+            list.items.iter().map(|item| item.name().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(table("2026-01-01T00:05:00Z")), ["w0002", "w0001"]);
+        for form in [Form::Object, Form::PartialList("v1")] {
+            assert_eq!(names(form), ["w0001", "w0002"], "{form:?}");
+        }
+    }
+
+    #[test]
     fn segments_that_nobody_wants_are_dropped() {
         let segments = Segments::default();
         let mut deflater = Deflater::default();

@@ -123,7 +123,7 @@ async fn probe(services: Services, name: String, backend: Backend) -> Result<(),
 fn reason_of(error: &DocumentError, kind: BackendType) -> &'static str {
     match error {
         DocumentError::Full(_) => reason::BACKEND_FULL,
-        DocumentError::Refused { refusal: Refusal::Credentials, .. } => reason::CREDENTIALS_NOT_FOUND,
+        DocumentError::Refused { refusal: Refusal::Credentials, .. } => reason::REFERENCE_NOT_FOUND,
         DocumentError::Refused { refusal: Refusal::Access, .. } => reason::ACCESS_DENIED,
         DocumentError::Refused { refusal: Refusal::Bucket, .. } => reason::BUCKET_NOT_FOUND,
         DocumentError::Unavailable(_) if kind != BackendType::Local => reason::UNREACHABLE,

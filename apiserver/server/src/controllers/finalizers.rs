@@ -48,10 +48,7 @@ mod tests {
     use stoa_types::{DeletionPolicy, Stack, labels};
 
     use super::*;
-    use crate::{
-        controllers::{runs::tests::World, stacks},
-        runs::runner,
-    };
+    use crate::{controllers::runs::tests::World, runs::runner};
 
     #[tokio::test]
     async fn what_has_got_the_name_of_another_since_stays_as_it_is() {
@@ -67,8 +64,8 @@ mod tests {
         stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
         let another = stacks.get("shop", "web").await.unwrap();
         let_go(&stacks, &read, labels::INFRASTRUCTURE_FINALIZER).await.unwrap();
-        let set = stacks::set_policy(&world.services, &read, DeletionPolicy::Orphan).await;
-        assert_eq!(set.unwrap_err().code(), 404);
+        let orphan = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Orphan);
+        assert_eq!(update_same(&stacks, &read, orphan).await.unwrap_err().code(), 404);
         assert_eq!(stacks.get("shop", "web").await.unwrap(), another);
     }
 }

@@ -1,7 +1,7 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, [`asks`] asks those who may not answer, [`needed`] knows what is not to be removed yet,
+//! objects belong to which others, [`asks`] asks those who may not answer, [`folders`] asks sources for folders, [`needed`] knows what is not to be removed yet,
 //! [`pauses`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
 
 pub(crate) mod asks;
@@ -9,6 +9,7 @@ pub(crate) mod backends;
 pub(crate) mod compliance;
 pub(crate) mod events;
 mod finalizers;
+mod folders;
 pub(crate) mod garbage_collector;
 mod groups;
 mod members;
@@ -41,6 +42,7 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(sources::run(services.clone(), end.clone()));
     tasks.spawn(pull_requests::run(services.clone(), end.clone()));
     tasks.spawn(retention::run(services.clone(), end.clone()));
+    tasks.spawn(retention::deleted::run(services.clone(), end.clone()));
     tasks.spawn(garbage::run(services.clone(), end.clone()));
     tasks.spawn(workspaces::run(services.clone(), end.clone()));
     tasks.spawn(backends::run(services.clone(), end.clone()));

@@ -4,10 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
-use stoa_machinery::{
-    ApiError,
-    registry::{ListOptions, is_undecodable},
-};
+use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{DeletionPolicy, Organization, Run, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +20,11 @@ use super::{
 use crate::{
     cluster::NamespaceInfo,
     events::Kind,
-    kinds::{check::set_condition, live},
+    kinds::{
+        check::set_condition,
+        deletion::{Owner, Policies},
+        live,
+    },
     runs::Services,
 };
 
@@ -131,56 +132,39 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     if !organization.finalizers().iter().any(|f| f == labels::NAMESPACE_FINALIZER) {
         return Ok(None);
     }
-    let (began, policy) = (Instant::now(), organization.spec.deletion_policy);
+    let began = Instant::now();
     // All of an organization's stacks are looked through, each time.
     let later = |bounds| Ok(Some(queue::wait_after_look(began.elapsed(), bounds)));
-    // One that is refused keeps no other waiting.
-    let mut failed = FirstError::default();
-    if policy != DeletionPolicy::Refuse {
-        // Also those of which nothing seems to be live: what a run makes it tells when it is done.
-        let stacks = services.lookup.api::<Stack>()?;
-        let all = stacks.store().list(Some(&name), &ListOptions::default()).await?.items;
-        for stored in &all {
-            if stacks::has_policy(stored, policy) {
-                continue;
-            }
-            let found = match stacks.get_opt(&name, stored.name()).await {
-                // Nobody can write it, and what it says is left to its namespace.
-                Err(error) if is_undecodable(&error) => continue,
-                found => failed.note(found),
-            };
-            if let Some(Some(stack)) = found {
-                failed.note(stacks::set_policy(services, &stack, policy).await);
-            }
-        }
-    }
     let live = live::live_of(&services.lookup, &name, &ListOptions::default()).await?;
     if !live.is_empty() {
-        match policy {
-            DeletionPolicy::Orphan => {}
-            DeletionPolicy::Destroy => {
-                let destruction = Destruction::of(services, &name, &ListOptions::default()).await?;
-                for of in &live {
-                    failed.note(destruction.begin(services, &of.stack).await);
-                }
-                failed.told()?;
-                note(services, organization, None, reason::TERMINATING, WAITS).await?;
-                return later(DESTROYING);
+        let mut policies = Policies::of_organization(organization);
+        policies.read_projects(&services.lookup, live.iter().map(|of| &of.stack)).await?;
+        let owner = Owner { kind: "organization", name: &name, policy: policies.organization().policy };
+        let kept = owner.kept_by(&live, &policies);
+        let is_destroyed = |stack: &Stack| policies.stack(stack).policy == DeletionPolicy::Destroy;
+        let is_kept = |stack: &Stack| kept.iter().any(|kept| kept.uid() == stack.uid());
+        let destroyed = || live.iter().map(|of| &of.stack).filter(|stack| is_destroyed(stack) && !is_kept(stack));
+        if destroyed().next().is_some() {
+            let destruction = Destruction::of(services, &name, &ListOptions::default()).await?;
+            // A stack that cannot be destroyed now does not delay the others.
+            let mut failed = FirstError::default();
+            for stack in destroyed() {
+                failed.note(destruction.begin(services, stack).await);
             }
-            DeletionPolicy::Refuse => {
-                for of in &live {
-                    failed.note(stacks::set_policy(services, &of.stack, policy).await);
-                }
-                failed.told()?;
-                // They were deployed after the deletion was admitted.
-                let message = format!("{WAITS}: their infrastructure is live and its deletionPolicy is Refuse");
-                note(services, organization, None, reason::TERMINATING, &message).await?;
-                services.recorder.record(organization, Kind::Warning, reason::TERMINATING, message);
-                return later(DESTROYING);
-            }
+            failed.told()?;
+        }
+        if !kept.is_empty() {
+            // They were deployed after the deletion was admitted.
+            let message = format!("{WAITS}: {}", owner.message(&kept, &policies));
+            note(services, organization, None, reason::TERMINATING, &message).await?;
+            services.recorder.record(organization, Kind::Warning, reason::TERMINATING, message);
+            return later(DESTROYING);
+        }
+        if destroyed().next().is_some() {
+            note(services, organization, None, reason::TERMINATING, WAITS).await?;
+            return later(DESTROYING);
         }
     }
-    failed.told()?;
     if let Some(namespace) = services.cluster.namespace(&name).await?
         && namespace.organization_uid == organization.uid()
     {
@@ -198,68 +182,107 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
 mod tests {
     use serde_json::json;
     use stoa_machinery::registry::DeleteOptions;
-    use stoa_types::{common::condition, delivery::RunPhase};
+    use stoa_types::{
+        common::condition,
+        delivery::{Operation, RunPhase},
+    };
 
     use super::*;
     use crate::{controllers::runs::tests::World, kinds::testing::deploying};
 
-    /// A world in which an organization with this policy goes, and its stacks have another: the first run of one is under way,
-    /// and nothing of the other is live.
-    async fn going(policy: DeletionPolicy) -> World {
+    /// A world in which an organization with this policy is being deleted, and its stacks set none: the first run of one is
+    /// under way, and nothing of the other is live.
+    async fn terminating(policy: DeletionPolicy) -> World {
         let world = World::with_secrets().await;
-        let other = if policy == DeletionPolicy::Orphan { DeletionPolicy::Destroy } else { DeletionPolicy::Orphan };
         world.create_in("", "Organization", "shop", json!({"deletionPolicy": policy})).await;
         let organizations = world.registry.api::<Organization>();
         let organization = organizations.get("", "shop").await.unwrap();
         world.services.cluster.create_namespace(&organization).await.unwrap();
-        world.create("Stack", "api", json!({"project": "web", "deletionPolicy": other})).await;
-        let stacks = world.registry.api::<Stack>();
-        stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = other).await.unwrap();
+        world.create("Stack", "api", json!({"project": "web"})).await;
         world.create("Run", "first", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
         let set = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Generating;
         world.registry.api::<Run>().update_status_with("shop", "first", set).await.unwrap();
         let begin = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]));
-        stacks.update_status_with("shop", "web", begin).await.unwrap();
+        world.registry.api::<Stack>().update_status_with("shop", "web", begin).await.unwrap();
         organizations.delete("", "shop", &DeleteOptions::default()).await.unwrap();
         world
     }
 
-    async fn policies(world: &World) -> Vec<DeletionPolicy> {
+    async fn deploy(world: &World, stack: &str) {
+        let set = deploying(json!([{"workspace": "dev", "resources": 1}]));
+        world.registry.api::<Stack>().update_status_with("shop", stack, set).await.unwrap();
+    }
+
+    async fn destroyed(world: &World) -> Vec<String> {
+        let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
+        let destroys = runs.into_iter().filter(|run| run.spec.operation == Operation::Destroy);
+        destroys.map(|run| run.spec.stack).collect()
+    }
+
+    async fn ready_message(world: &World) -> String {
+        let organization = world.registry.api::<Organization>().get("", "shop").await.unwrap();
+        let conditions = organization.status.unwrap().conditions;
+        let ready = condition(&conditions, reason::READY).unwrap();
+        assert_eq!((&*ready.status, &*ready.reason), ("False", reason::TERMINATING));
+        ready.message.clone()
+    }
+
+    async fn policies(world: &World) -> Vec<Option<DeletionPolicy>> {
         let stacks = world.registry.api::<Stack>().list(Some("shop"), "").await.unwrap();
         stacks.iter().map(|stack| stack.spec.deletion_policy).collect()
     }
 
+    async fn is_namespace_terminating(world: &World) -> bool {
+        world.services.cluster.namespace("shop").await.unwrap().unwrap().terminating
+    }
+
     #[tokio::test]
-    async fn stacks_go_as_their_organization_says_and_are_waited_for_where_a_run_makes_what_is_to_be_destroyed() {
+    async fn stacks_without_a_policy_follow_their_organization() {
         for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
-            let world = going(policy).await;
+            let world = terminating(policy).await;
             let key = (String::new(), "shop".to_owned());
             let later = look(world.services.clone(), Pauses::default(), key).await.unwrap();
             assert!(later.is_some(), "it is still there");
-            assert_eq!(policies(&world).await, [policy; 2]);
-            let namespace = world.services.cluster.namespace("shop").await.unwrap().unwrap();
-            assert_eq!(namespace.terminating, policy == DeletionPolicy::Orphan, "{policy:?}");
-            let organization = world.registry.api::<Organization>().get("", "shop").await.unwrap();
-            let conditions = organization.status.unwrap().conditions;
-            let ready = condition(&conditions, reason::READY).unwrap();
-            let message = if namespace.terminating { "namespace shop is being deleted" } else { WAITS };
-            let expected = ("False", reason::TERMINATING, message);
-            assert_eq!((&*ready.status, &*ready.reason, &*ready.message), expected, "{policy:?}");
+            assert_eq!(policies(&world).await, [None; 2], "no policy is written");
+            let is_orphaned = policy == DeletionPolicy::Orphan;
+            assert_eq!(is_namespace_terminating(&world).await, is_orphaned, "{policy:?}");
+            let message = if is_orphaned { "namespace shop is being deleted" } else { WAITS };
+            assert_eq!(ready_message(&world).await, message, "{policy:?}");
         }
     }
 
     #[tokio::test]
-    async fn organization_that_goes_is_left_alone_for_a_while_after_a_look() {
-        let (world, pauses) = (going(DeletionPolicy::Destroy).await, Pauses::default());
+    async fn refuse_of_a_stack_keeps_an_organization_that_destroys() {
+        for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
+            let world = terminating(policy).await;
+            let refuse = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Refuse);
+            world.registry.api::<Stack>().update_with("shop", "web", refuse).await.unwrap();
+            deploy(&world, "web").await;
+            deploy(&world, "api").await;
+            let key = (String::new(), "shop".to_owned());
+            look(world.services.clone(), Pauses::default(), key).await.unwrap();
+            assert_eq!(policies(&world).await, [None, Some(DeletionPolicy::Refuse)], "no policy is written");
+            assert!(!is_namespace_terminating(&world).await, "{policy:?}");
+            let expected: &[&str] = if policy == DeletionPolicy::Destroy { &["api"] } else { &[] };
+            assert_eq!(destroyed(&world).await, expected, "{policy:?}");
+            let message = ready_message(&world).await;
+            assert!(message.contains("1 live stack with deletionPolicy Refuse (web)"), "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn organization_pauses_between_looks_at_its_stacks() {
+        let (world, pauses) = (terminating(DeletionPolicy::Destroy).await, Pauses::default());
+        deploy(&world, "api").await;
         let look = async || {
             let key = (String::new(), "shop".to_owned());
             look(world.services.clone(), pauses.clone(), key).await.unwrap();
-            policies(&world).await
+            destroyed(&world).await
         };
         pauses.set("shop", LOOK);
-        assert_eq!(look().await, [DeletionPolicy::Orphan; 2]);
+        assert!(look().await.is_empty());
         pauses.forget("shop");
-        assert_eq!(look().await, [DeletionPolicy::Destroy; 2]);
+        assert_eq!(look().await, ["api"]);
         assert!(pauses.until("shop").is_some());
     }
 }

@@ -1,26 +1,31 @@
 //! Project: counts its stacks, looks for its Source, and takes its stacks along when it goes.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
-use stoa_types::{DeletionPolicy, Project, Source, Stack, labels};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asks::Poke,
     finalizers::let_go,
+    folders::{Folder, Folders, Seen},
     groups::{GATHER, Groups, Member},
     queue::{self, FirstError, ObjectKey, Trigger},
-    stacks,
 };
 use crate::{
     cluster,
-    kinds::{live, project, stack, trigger},
-    runs::Services,
+    events::Kind,
+    kinds::{
+        deletion::{Owner, Policies},
+        live, project, stack, trigger,
+    },
+    runs::{Services, readiness},
 };
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
@@ -42,35 +47,61 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let by_project = Groups::default();
     let stacks = by_project
         .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
+    let (poke, poked) = Poke::triggering();
+    let folders = Folders::new(poke);
     let triggers = vec![
+        poked,
         Trigger::on(&projects, |p| vec![queue::key_of(p)]),
         Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),
         Trigger::on(&sources, move |s: &Source| {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];
-    queue::drive(services.queues.of("projects"), triggers, end, |key| look(services.clone(), by_project.clone(), key))
-        .await;
+    queue::drive(services.queues.of("projects"), triggers, end, |key| {
+        look(services.clone(), by_project.clone(), folders.clone(), key)
+    })
+    .await;
 }
 
 async fn look(
     services: Services,
     stacks: Groups<ObjectKey>,
+    folders: Arc<Folders>,
     (namespace, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let projects = services.lookup.api::<Project>()?;
-    let Some(project) = projects.get_opt(&namespace, &name).await? else { return Ok(None) };
-    if project.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &project).await;
-    }
-    let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(GATHER)) };
+    let key = (namespace.clone(), name.clone());
+    let found = projects.get_opt(&namespace, &name).await?;
+    let Some(project) = found.as_ref().filter(|project| project.metadata.deletion_timestamp.is_none()) else {
+        folders.forget(&key);
+        return match found {
+            Some(project) => remove(&services, &project).await,
+            None => Ok(None),
+        };
+    };
+    let Some(stacks) = stacks.count(&key) else { return Ok(Some(GATHER)) };
+    let seen = look_for_folder(&services, &folders, &key, project);
     projects
         .update_status_with(&namespace, &name, |p: &mut Project| {
-            p.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            let status = p.status.get_or_insert_default();
+            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            seen.note(&mut status.missing_folder);
             project::observe(&services.lookup, p);
         })
         .await?;
-    Ok(None)
+    Ok(seen.again())
+}
+
+/// Looks for the folder of a project, once its source was looked at. The whole source is there in any case.
+fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, project: &Project) -> Seen {
+    let (source, path) = (&project.spec.source.name, &project.spec.path);
+    if path.is_empty() {
+        return Seen::Found;
+    }
+    match readiness::latest(&services.lookup, &key.0, source) {
+        Some(commit) => folders.look(services, key, Folder { source: source.clone(), commit, path: path.clone() }),
+        None => Seen::Unknown,
+    }
 }
 
 async fn remove(services: &Services, project: &Project) -> Result<Option<Duration>, ApiError> {
@@ -85,31 +116,25 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     let context = trigger::on_behalf_of("projects", deleted_by.into_iter().collect());
     // Each stack keeps who it was, whatever becomes of the project.
     let api = services.lookup.api::<Stack>()?.with_context(context);
-    // In a namespace that is being deleted each goes as its own policy says: nobody was asked for leave to have it otherwise.
-    let is_emptied = !own.is_empty() && cluster::is_emptied(&*services.cluster, &namespace).await?;
-    let policy = project.spec.deletion_policy;
+    let policies = Policies::of_project(&services.lookup, project).await?;
+    let mut owner = Owner { kind: "project", name: &name, policy: policies.project(&name).policy };
+    if !own.is_empty() && cluster::is_emptied(&*services.cluster, &namespace).await? {
+        // In a namespace that is being deleted the Refuse of a project keeps no stack that says otherwise.
+        owner.policy = DeletionPolicy::Orphan;
+    }
     // One that is refused keeps no other waiting.
-    let mut failed = FirstError::default();
-    for stored in &own {
-        // Also one that is going already, and of which nothing seems to be live: what a run makes it tells when it is done.
-        let may_follow = !is_emptied && (policy != DeletionPolicy::Refuse || !stored.is_deleting());
-        let may_follow = may_follow && !stacks::has_policy(stored, policy);
-        if stored.is_deleting() && !may_follow {
-            continue;
-        }
+    let (mut failed, mut kept) = (FirstError::default(), Vec::new());
+    // Most are being deleted already.
+    for stored in own.iter().filter(|stored| !stored.is_deleting()) {
         // Read anew only where it is written: there may be thousands.
         let Some(Some(stack)) = failed.note(api.get_opt(&namespace, stored.name()).await) else { continue };
-        let follows = if may_follow && policy == DeletionPolicy::Refuse {
+        if owner.keeps(&stack, &policies) {
+            // It was deployed after the deletion was admitted.
             let Some(used) = failed.note(live::used_by(&services.lookup, &stack).await) else { continue };
-            !used.is_empty()
-        } else {
-            may_follow
-        };
-        if follows && failed.note(stacks::set_policy(services, &stack, policy).await).is_none() {
-            continue;
-        }
-        if stored.is_deleting() {
-            continue;
+            if !used.is_empty() {
+                kept.push(stack);
+                continue;
+            }
         }
         let preconditions = Preconditions { uid: stack.uid(), ..Preconditions::default() };
         let same = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
@@ -118,6 +143,10 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
             Err(error) if matches!(error.code(), 404 | 409) => {}
             deleted => drop(failed.note(deleted)),
         }
+    }
+    if !kept.is_empty() {
+        let message = owner.message(&kept.iter().collect::<Vec<_>>(), &policies);
+        services.recorder.record(project, Kind::Warning, reason::TERMINATING, message);
     }
     failed.told()?;
     if !own.is_empty() {
@@ -131,7 +160,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
 mod tests {
     use k8s_openapi::api::core::v1::Namespace;
     use serde_json::json;
-    use stoa_types::{common::condition, reason};
+    use stoa_types::common::condition;
 
     use super::*;
     use crate::{
@@ -163,61 +192,55 @@ mod tests {
             assert!(sources.get_opt("shop", "config").await.unwrap().is_some());
             assert_eq!(told().await, expected);
         }
-        sources.delete("shop", "config", &DeleteOptions::default()).await.unwrap();
+        world.lose("/registry/config.stoa.dev/sources/shop/config").await;
         assert!(sources.get_opt("shop", "config").await.unwrap().is_none());
         assert_eq!(told().await, "False ReferenceNotFound: source \"config\" does not exist");
     }
 
+    /// Sets the policies of a project and of its one stack, which is live, deletes the project, and looks at it once.
+    async fn delete(world: &World, of_project: Option<DeletionPolicy>, of_stack: Option<DeletionPolicy>) -> Stack {
+        let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+        stacks.update_with("shop", "web", |s: &mut Stack| s.spec.deletion_policy = of_stack).await.unwrap();
+        projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = of_project).await.unwrap();
+        projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
+        // A run that was under way deployed it after the deletion was admitted.
+        let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
+        stacks.update_status_with("shop", "web", deploy).await.unwrap();
+        let project = projects.get("shop", "web").await.unwrap();
+        assert!(remove(&world.services, &project).await.unwrap().is_some(), "its stack is still there");
+        stacks.get("shop", "web").await.unwrap()
+    }
+
     #[tokio::test]
-    async fn live_stack_follows_its_project_but_in_a_namespace_that_is_deleted() {
-        for (of_project, of_stack, is_namespaces_end) in [
-            (DeletionPolicy::Orphan, DeletionPolicy::Refuse, false),
-            (DeletionPolicy::Refuse, DeletionPolicy::Orphan, true),
-            (DeletionPolicy::Destroy, DeletionPolicy::Orphan, true),
+    async fn stack_keeps_its_policy_when_its_project_is_deleted() {
+        use DeletionPolicy::{Destroy, Orphan, Refuse};
+        for (of_project, of_stack, is_deleted) in [
+            (Some(Orphan), None, true),
+            (Some(Destroy), None, true),
+            (Some(Destroy), Some(Orphan), true),
+            (Some(Orphan), Some(Destroy), true),
+            (Some(Destroy), Some(Refuse), false),
+            (Some(Orphan), Some(Refuse), false),
+            (Some(Refuse), None, false),
+            (None, None, false),
+            (Some(Refuse), Some(Destroy), false),
         ] {
             let world = World::with_secrets().await;
             world.create_in("", "Namespace", "shop", json!({})).await;
-            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
-            let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
-            stacks.update_status_with("shop", "web", deploy).await.unwrap();
-            stacks.update_with("shop", "web", |stack: &mut Stack| stack.spec.deletion_policy = of_stack).await.unwrap();
-            let set = |project: &mut Project| project.spec.deletion_policy = of_project;
-            projects.update_with("shop", "web", set).await.unwrap();
-            if is_namespaces_end {
-                world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
-            }
-            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
-            let project = projects.get("shop", "web").await.unwrap();
-            assert!(remove(&world.services, &project).await.unwrap().is_some(), "its stack is still there");
-            let stack = stacks.get("shop", "web").await.unwrap();
-            assert_eq!(stack.spec.deletion_policy, DeletionPolicy::Orphan);
-            assert!(stack.metadata.deletion_timestamp.is_some());
+            let stack = delete(&world, of_project, of_stack).await;
+            assert_eq!(stack.spec.deletion_policy, of_stack, "no policy is written");
+            let deleted = stack.metadata.deletion_timestamp.is_some();
+            assert_eq!(deleted, is_deleted, "{of_project:?} {of_stack:?}");
         }
     }
 
     #[tokio::test]
-    async fn stacks_have_the_policy_of_the_project_that_takes_them_along_whatever_their_status_says_yet() {
-        for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
-            let world = World::with_secrets().await;
-            world.create_in("", "Namespace", "shop", json!({})).await;
-            world.create("Stack", "api", json!({"project": "web"})).await;
-            let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
-            // One is going already, and what the first run of the other makes it has not told.
-            stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
-            let begin =
-                deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "first"}]));
-            stacks.update_status_with("shop", "api", begin).await.unwrap();
-            projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = policy).await.unwrap();
-            projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
-            let key = ("shop".to_owned(), "web".to_owned());
-            let later = look(world.services.clone(), Groups::default(), key).await.unwrap();
-            assert!(later.is_some(), "they are still there");
-            for name in ["web", "api"] {
-                let stack = stacks.get("shop", name).await.unwrap();
-                assert!(stack.metadata.deletion_timestamp.is_some(), "{name} is not taken along");
-                assert_eq!(stack.spec.deletion_policy, policy, "{name}");
-            }
-        }
+    async fn refuse_of_a_project_keeps_no_stack_in_a_deleted_namespace() {
+        let world = World::with_secrets().await;
+        world.create_in("", "Namespace", "shop", json!({})).await;
+        world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
+        let stack = delete(&world, Some(DeletionPolicy::Refuse), Some(DeletionPolicy::Orphan)).await;
+        assert!(stack.metadata.deletion_timestamp.is_some());
     }
 
     #[tokio::test]
@@ -230,7 +253,7 @@ mod tests {
             world.create("Stack", &format!("web-{number}"), json!({"project": "web"})).await;
         }
         let projects = world.registry.api::<Project>();
-        let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;
+        let orphan = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Orphan);
         projects.update_with("shop", "web", orphan).await.unwrap();
         projects.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
         let project = projects.get("shop", "web").await.unwrap();

@@ -7,6 +7,8 @@
 //! would make them again. Nor do looks for drift, of which there are a few at a time, each for its time: they would take the places
 //! of what people did, and be made again where there is room for fewer. The documents of what went are removed by `garbage`.
 
+pub(crate) mod deleted;
+
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,

@@ -324,6 +324,10 @@ async fn resolve(
     match response {
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
+        // The message names the repository and the ref.
+        Err(status) if !source.spec.reference.is_empty() && runner::lacks_version(&status) => {
+            Err(failed(Halt::failed(reason::REF_NOT_FOUND, format!("spec.ref: {}", status.message()))))
+        }
         Err(status) => {
             let broke = Some(runner::broken_calls(&status)).filter(|calls| *calls > 0 || runner::is_unheard(&status));
             Err(Unseen { broke, ..failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)) })

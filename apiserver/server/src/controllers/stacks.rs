@@ -1,10 +1,12 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
 //!
-//! Elsewhere: what it takes to have it destroyed is in `destruction`.
+//! Elsewhere: how deployed commits compare with the desired one is in `commits`, what it takes to have a stack destroyed in
+//! `destruction`.
 
+mod commits;
 mod destruction;
 
-use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -13,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{
     ApiError,
-    registry::{Api, ListOptions, Stored},
+    registry::{Api, ListOptions},
 };
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
@@ -23,10 +25,13 @@ use stoa_types::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
+    asks::Poke,
     finalizers::{let_go, update_same},
+    folders::{Folder, Folders, Seen},
     groups::{Groups, Member},
     needed::UNDER_WAY,
     queue::{self, ObjectKey, Trigger},
@@ -34,13 +39,15 @@ use super::{
 use crate::{
     events::Kind,
     kinds::{
+        check::allows_move,
+        deletion,
         lookup::{Kind as ServedKind, Lookup},
         run_parts::{OfRunSpec, OfRunStatus},
         stack::is_deployed,
     },
     runs::{
         Services, awaits_approval, awaits_merge,
-        readiness::{self, OfSourceStatus},
+        readiness::{self, OfProjectSpec, OfSourceStatus},
         state, status,
         target::is_internal,
     },
@@ -79,16 +86,17 @@ struct DeployedTo {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(stacks), Ok(runs), Ok(sources), Ok(workspaces)) = (
+    let (Ok(stacks), Ok(runs), Ok(sources), Ok(projects), Ok(workspaces)) = (
         services.lookup.api::<Stack>(),
         services.lookup.api::<Run>(),
         services.lookup.api::<Source>(),
+        services.lookup.api::<Project>(),
         services.lookup.api::<Workspace>(),
     ) else {
         return;
     };
     let by_reference = Groups::default();
-    let (of_source, of_workspace) = (by_reference.clone(), by_reference.clone());
+    let (of_source, of_project, of_workspace) = (by_reference.clone(), by_reference.clone(), by_reference.clone());
     let changed = by_reference.follow(&stacks, |s: &Member<References, Deployed>| {
         let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
         let deployed = s.status.iter().flat_map(|status| &status.deployments).map(|of| &of.workspace);
@@ -96,7 +104,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();
+    let (poke, poked) = Poke::triggering();
+    let asked = Asked::new(poke);
     let triggers = vec![
+        poked,
         of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
@@ -105,13 +116,17 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
+        // They have their folders in that of their project.
+        Trigger::on_change(&projects, move |p: &Member<OfProjectSpec, IgnoredAny>| {
+            of_project.members(&Reference::Project(p.key()))
+        }),
         // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone. What
         // could not be destroyed may be when it leads elsewhere.
         Trigger::on_change(&workspaces, move |w: &Member<serde_json::Value, IgnoredAny>| {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
-    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), asked.clone(), key)).await;
 }
 
 /// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
@@ -133,20 +148,64 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
     })
 }
 
-async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
-    let stacks = services.lookup.api::<Stack>()?;
-    let Some(stack) = stacks.get_opt(&namespace, &name).await? else { return Ok(None) };
-    if stack.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &stack).await;
+/// The questions about stacks that are under way, and what is known of the answers.
+#[derive(Debug)]
+struct Asked {
+    folders: Arc<Folders>,
+    commits: Commits,
+}
+
+impl Asked {
+    /// Has a stack looked at by `poke` once an answer is there.
+    fn new(poke: Poke) -> Arc<Self> {
+        Arc::new(Self { folders: Folders::new(poke.clone()), commits: Commits::new(poke) })
     }
+
+    fn forget(&self, key: &ObjectKey) {
+        self.folders.forget(key);
+        self.commits.forget(key);
+    }
+}
+
+async fn look(services: Services, asked: Arc<Asked>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let stacks = services.lookup.api::<Stack>()?;
+    let (namespace, name) = &key;
+    let found = stacks.get_opt(namespace, name).await?;
+    let Some(stack) = found.as_ref().filter(|stack| stack.metadata.deletion_timestamp.is_none()) else {
+        asked.forget(&key);
+        return match found {
+            Some(stack) => remove(&services, &stack).await,
+            None => Ok(None),
+        };
+    };
+    let seen = look_for_folder(&services, &asked.folders, &key, stack);
+    let observe = |s: &mut Stack| {
+        seen.note(&mut s.status.get_or_insert_default().missing_folder);
+        readiness::observe(&services.lookup, s);
+    };
     let mut observed = stack.clone();
-    readiness::observe(&services.lookup, &mut observed);
+    observe(&mut observed);
     // Most looks find what the write itself has noted.
     if observed.status != stack.status {
-        let observe = |s: &mut Stack| readiness::observe(&services.lookup, s);
-        stacks.update_status_with(&namespace, &name, observe).await?;
+        stacks.update_status_with(namespace, name, observe).await?;
     }
-    look_for_drift(&services, &stack).await
+    let compared = commits::compare(&services, &asked.commits, &observed).await?;
+    let drift = look_for_drift(&services, stack).await?;
+    Ok(drift.into_iter().chain(seen.again()).chain(compared).min())
+}
+
+/// Looks for the folder of a stack that was deployed nowhere yet, or that is to be moved: a run of any other has found it.
+fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stack: &Stack) -> Seen {
+    let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
+    let folder = || {
+        let (source, path) = readiness::folder(&services.lookup, stack)?;
+        Some(Folder { source, commit: readiness::head(&services.lookup, stack)?, path })
+    };
+    match (!is_deployed || allows_move(stack)).then(folder).flatten() {
+        Some(folder) => folders.look(services, key, folder),
+        None => Seen::Unknown,
+    }
 }
 
 /// Starts a Refresh wherever the stack is deployed and was not looked at for its `driftInterval`; how long until the
@@ -228,7 +287,8 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     }
     let began = Instant::now();
     let later = || Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
-    match stack.spec.deletion_policy {
+    let effective = deletion::of_stack(&services.lookup, stack).await?;
+    match effective.policy {
         DeletionPolicy::Destroy => {
             if destroy(services, stack).await? {
                 return later();
@@ -237,12 +297,10 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
         DeletionPolicy::Refuse => {
             if is_deployed(stack) || !recorded_in(services, stack).await?.is_empty() {
                 // It was deployed after its deletion was admitted.
-                services.recorder.record(
-                    stack,
-                    Kind::Warning,
-                    reason::TERMINATING,
-                    "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is Refuse",
+                let message = format!(
+                    "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is {effective}"
                 );
+                services.recorder.record(stack, Kind::Warning, reason::TERMINATING, message);
                 return later();
             }
         }
@@ -252,7 +310,7 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     for run in active_runs(services, stack).await? {
         is_busy = true;
         // Merged after its run has ended, what it proposes would be deployed and nobody would know of it.
-        if awaits_merge(&run) && stack.spec.deletion_policy != DeletionPolicy::Orphan {
+        if awaits_merge(&run) && effective.policy != DeletionPolicy::Orphan {
             let pull = status(&run).pull_request.map(|pull| pull.number).unwrap_or_default();
             let run = run.name_any();
             let message = format!("the stack waits until pull request {pull} of run {run} is merged or closed");
@@ -306,33 +364,6 @@ async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, Api
     services.lookup.api::<Run>()?.list_of(stack.namespace().as_deref(), &options, is_active).await
 }
 
-/// What of a stack says what becomes of its infrastructure.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfPolicy {
-    #[serde(default)]
-    deletion_policy: DeletionPolicy,
-}
-
-/// Whether a stack that was listed has this policy.
-pub(super) fn has_policy(stored: &Stored, policy: DeletionPolicy) -> bool {
-    let read = stored.decode_part::<Member<OfPolicy, IgnoredAny>>();
-    read.is_ok_and(|stack| stack.spec.deletion_policy == policy)
-}
-
-/// Makes a stack follow the policy of what takes it along.
-///
-/// # Errors
-///
-/// When the stack cannot be written.
-pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: DeletionPolicy) -> Result<(), ApiError> {
-    if stack.spec.deletion_policy == policy {
-        return Ok(());
-    }
-    update_same(&services.lookup.api::<Stack>()?, stack, |s| s.spec.deletion_policy = policy).await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
@@ -348,7 +379,7 @@ mod tests {
         let world = World::with_runner(runner::unreachable()).await;
         let stacks = world.registry.api::<Stack>();
         world.create("Run", "change", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
-        let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+        let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
         stacks.update_with("shop", "web", destroy).await.unwrap();
         deploy(&world, 1).await;
         stacks.delete("shop", "web", &DeleteOptions::default()).await.unwrap();
@@ -385,7 +416,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
         let world = going().await;
-        let look = async || look(world.services.clone(), ("shop".to_owned(), "web".to_owned())).await.unwrap();
+        let asked = Asked::new(Poke::default());
+        let key = || ("shop".to_owned(), "web".to_owned());
+        let look = async || look(world.services.clone(), asked.clone(), key()).await.unwrap();
         let destroyed_in =
             async || -> BTreeSet<String> { destroys(&world).await.into_iter().map(|run| run.spec.workspace).collect() };
         let wait = look().await.unwrap();

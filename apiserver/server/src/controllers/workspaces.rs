@@ -1,4 +1,4 @@
-//! Workspace: counts the stacks that are deployed to it and looks for its Backend and its Secrets.
+//! Workspace: counts the stacks that are deployed to it and looks for its Backend, its Secrets, its repository and branch.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Backend, Stack, Workspace, config::Deployment};
+use stoa_types::{Backend, Stack, Workspace, config::Deployment, platform::GitOpsTarget, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,10 +20,10 @@ use crate::{
         stack::live_among,
         workspace::{
             self,
-            secrets::{self, Secrets},
+            secrets::{self, Referents},
         },
     },
-    runs::Services,
+    runs::{Halt, Services, runner, target},
 };
 
 /// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
@@ -45,12 +45,12 @@ struct Look {
     uid: Option<String>,
     generation: Option<i64>,
     at: Instant,
-    found: Secrets,
+    found: Referents,
 }
 
 impl Looks {
     /// What was found of this workspace as it is, unless it is time to look again, and how long until then.
-    fn get(&self, workspace: &Workspace) -> Option<(Secrets, Duration)> {
+    fn get(&self, workspace: &Workspace) -> Option<(Referents, Duration)> {
         let looks = self.0.lock();
         let look = looks.get(&workspace.name_any())?;
         let is_of_it = look.uid == workspace.uid() && look.generation == workspace.metadata.generation;
@@ -58,7 +58,7 @@ impl Looks {
         (is_of_it && !left.is_zero()).then(|| (look.found.clone(), left))
     }
 
-    fn insert(&self, workspace: &Workspace, found: Secrets) {
+    fn insert(&self, workspace: &Workspace, found: Referents) {
         let (uid, generation) = (workspace.uid(), workspace.metadata.generation);
         let look = Look { uid, generation, at: Instant::now(), found };
         self.0.lock().insert(workspace.name_any(), look);
@@ -70,8 +70,8 @@ impl Looks {
 }
 
 /// How long that counts which was found.
-fn term(found: &Secrets) -> Duration {
-    if matches!(found, Secrets::Found) { LOOK } else { SOON }
+fn term(found: &Referents) -> Duration {
+    if matches!(found, Referents::Found) { LOOK } else { SOON }
 }
 
 /// What of a stack says where it is live.
@@ -128,12 +128,16 @@ async fn look(
             tracing::warn!(why, workspace = name, "it is not known whether the Secrets of a workspace are there");
             match workspace::known_secrets(&workspace, Some(&workspace)) {
                 // What was found counts as long as nobody says otherwise.
-                known @ (Secrets::Found | Secrets::Missing(_)) if !unread.is_refused => known,
-                Secrets::Found | Secrets::Missing(_) | Secrets::Unread(_) | Secrets::Unseen => {
-                    Secrets::Unread(unread.why)
-                }
+                known @ (Referents::Found | Referents::Missing(_)) if !unread.is_refused => known,
+                _ => Referents::Unread(unread.why),
             }
         });
+        let found = match (found, &workspace.spec.gitops) {
+            (Referents::Found, Some(gitops)) if workspace.spec.kubernetes.is_none() => {
+                repository(&services, &workspace, gitops).await
+            }
+            (found, _) => found,
+        };
         looks.insert(&workspace, found.clone());
         let again = term(&found);
         (found, again)
@@ -150,6 +154,65 @@ async fn look(
     Ok(secrets::are_named(&workspace.spec).then_some(again))
 }
 
+/// Looks for the repository of a workspace, and its branch. What was found counts as long as the repository does not answer.
+async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsTarget) -> Referents {
+    let known = || match workspace::known_secrets(workspace, Some(workspace)) {
+        known @ (Referents::Found | Referents::Unusable(..)) => Some(known),
+        _ => None,
+    };
+    let credentials = match &gitops.secret_ref {
+        None => Ok(HashMap::new()),
+        Some(reference) => target::referenced_secret(services, "", reference).await,
+    };
+    let credentials = match credentials {
+        Ok(credentials) => credentials,
+        Err(halt) => return known().unwrap_or_else(|| Referents::Unreachable(told(halt))),
+    };
+    let source = stoa_proto::Source {
+        provider: "Git".to_owned(),
+        remote: gitops.repository.clone(),
+        credentials,
+        organization: String::new(),
+    };
+    let request = stoa_proto::LookRequest { source: Some(source), r#ref: gitops.branch.clone(), versions: Vec::new() };
+    let Ok(answer) = tokio::time::timeout(PATIENCE, services.runner.look(request)).await else {
+        let why = format!("the repository did not answer within {PATIENCE:?}");
+        return known().unwrap_or(Referents::Unreachable(why));
+    };
+    let status = match answer {
+        Ok(_) => return Referents::Found,
+        Err(status) if runner::lacks_version(&status) && gitops.create_branch => return Referents::Found,
+        Err(status) => status,
+    };
+    if runner::lacks_version(&status) {
+        let message = format!(
+            "the repository has no branch {:?}; create the branch, or set spec.gitops.createBranch: true",
+            gitops.branch
+        );
+        return Referents::Unusable(reason::BRANCH_NOT_FOUND.to_owned(), message);
+    }
+    match runner::halt(&status, reason::REPOSITORY_NOT_FOUND) {
+        Halt::Failed { message, .. } | Halt::Refused { message, .. } => {
+            Referents::Unusable(reason::REPOSITORY_NOT_FOUND.to_owned(), message)
+        }
+        halt => known().unwrap_or_else(|| Referents::Unreachable(told(halt))),
+    }
+}
+
+/// What keeps a repository from being reached, in a sentence.
+fn told(halt: Halt) -> String {
+    match halt {
+        Halt::Failed { message, .. }
+        | Halt::Refused { message, .. }
+        | Halt::Retry(message)
+        | Halt::SourceUnreachable(message)
+        | Halt::Abandoned(message) => message,
+        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            "the look was cancelled".to_owned()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -159,14 +222,17 @@ mod tests {
         core::v1::{Event, Secret},
         rbac::v1::RoleBinding,
     };
+    use prost::Message as _;
     use serde_json::json;
-    use stoa_types::{Organization, common::condition, reason};
+    use stoa_proto::{LookRequest, LookResponse, Problem};
+    use stoa_types::{Organization, common::condition};
 
     use super::*;
     use crate::{
         cluster::{Cluster, NamespaceInfo},
         controllers::runs::tests::World,
         kinds::check::set_condition,
+        runs::runner::testing::{Answer, Answers},
     };
 
     /// A cluster that refuses the Secrets of some namespaces, and does not answer about those of others.
@@ -303,7 +369,7 @@ mod tests {
         let looks = Looks::default();
         let left = |of: &Workspace| looks.get(of).map(|(_, left)| left);
         assert_eq!(left(&workspace), None);
-        looks.insert(&workspace, Secrets::Found);
+        looks.insert(&workspace, Referents::Found);
         tokio::time::advance(SOON).await;
         assert_eq!(left(&workspace), Some(LOOK - SOON));
         let mut another = workspace.clone();
@@ -314,11 +380,11 @@ mod tests {
         assert_eq!(left(&changed), None);
         tokio::time::advance(LOOK - SOON).await;
         assert_eq!(left(&workspace), None);
-        looks.insert(&workspace, Secrets::Missing("it is gone".to_owned()));
+        looks.insert(&workspace, Referents::Missing("it is gone".to_owned()));
         assert_eq!(left(&workspace), Some(SOON));
         tokio::time::advance(SOON).await;
         assert_eq!(left(&workspace), None, "it may be there by now");
-        looks.insert(&workspace, Secrets::Found);
+        looks.insert(&workspace, Referents::Found);
         looks.remove("edge");
         assert_eq!(left(&workspace), None);
     }
@@ -335,13 +401,13 @@ mod tests {
         let end = CancellationToken::new();
         let driven = tokio::spawn(run(world.services.clone(), end.clone()));
         let until = async |expected: &str| until(&world, "edge", expected).await;
-        let missing = "False SecretNotFound: secret shop/edge does not exist";
+        let missing = "False ReferenceNotFound: secret shop/edge does not exist";
         until(missing).await;
         let describe = |workspace: &mut Workspace| workspace.spec.description = Some("At the edge".to_owned());
         let described = workspaces.update_with("", "edge", describe).await.unwrap();
         let conditions = described.status.unwrap_or_default().conditions;
         let kept = condition(&conditions, reason::READY).unwrap();
-        assert_eq!(kept.reason, reason::SECRET_NOT_FOUND, "a write that is of something else keeps what was found");
+        assert_eq!(kept.reason, reason::REFERENCE_NOT_FOUND, "a write that is of something else keeps what was found");
         let rename = |to: &'static str| {
             move |workspace: &mut Workspace| {
                 let clusters = workspace.spec.kubernetes.iter_mut().flat_map(|kubernetes| &mut kubernetes.clusters);
@@ -359,10 +425,66 @@ mod tests {
         until(missing).await;
         let secrets = world.registry.api::<Secret>();
         secrets.create(&secret("other")).await.unwrap();
-        until("False SecretNotFound: secret shop/edge has no key \"kubeconfig\"").await;
+        until("False ReferenceNotFound: secret shop/edge has no key \"kubeconfig\"").await;
         let put = |it: &mut Secret| it.data = secret("kubeconfig").data;
         secrets.update_with("shop", "edge", put).await.unwrap();
         until("True Available: the backend is ready").await;
+        end.cancel();
+        driven.await.unwrap();
+    }
+
+    /// A server of repositories, with what it says of the one that it is asked for.
+    #[derive(Clone, Debug, Default)]
+    struct Repositories(Arc<Mutex<Option<tonic::Status>>>);
+
+    impl Repositories {
+        fn lack(&self, what: &str, message: &str) {
+            let problem = Problem { reason: what.to_owned(), message: message.to_owned(), ..Problem::default() };
+            let details = problem.encode_to_vec().into();
+            *self.0.lock() = Some(tonic::Status::with_details(tonic::Code::NotFound, message, details));
+        }
+    }
+
+    #[tonic::async_trait]
+    impl Answers for Repositories {
+        async fn look(&self, request: tonic::Request<LookRequest>) -> Answer<LookResponse> {
+            let request = request.into_inner();
+            let remote = request.source.unwrap_or_default().remote;
+            assert_eq!((remote.as_str(), request.r#ref.as_str()), ("https://git.example.com/deploy.git", "live"));
+            match self.0.lock().clone() {
+                Some(status) => Err(status),
+                None => Ok(tonic::Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() })),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn workspace_is_not_ready_without_its_repository_and_branch() {
+        let repositories = Repositories::default();
+        let world = World::with_runner(runner::at(repositories.clone().serve())).await;
+        with_backend(&world).await;
+        let workspace = async |name: &str, create_branch: bool| {
+            let gitops = json!({"repository": "https://git.example.com/deploy.git", "branch": "live",
+                "createBranch": create_branch});
+            world.create("Workspace", name, json!({"backend": {"name": "default"}, "gitops": gitops})).await;
+        };
+        repositories.lack(reason::VERSION_NOT_FOUND, "there is no ref live");
+        workspace("a", false).await;
+        workspace("b", true).await;
+        assert!(told(&world, "a").await.starts_with("Unknown Progressing: "));
+        let end = CancellationToken::new();
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        let lacking = "False BranchNotFound: the repository has no branch \"live\"; create the branch, or set \
+                       spec.gitops.createBranch: true";
+        until(&world, "a", lacking).await;
+        until(&world, "b", "True Available: the backend is ready").await;
+        repositories.lack("SourceNotFound", "repository https://git.example.com/deploy.git does not exist");
+        workspace("c", true).await;
+        let missing = "False RepositoryNotFound: repository https://git.example.com/deploy.git does not exist";
+        until(&world, "c", missing).await;
+        *repositories.0.lock() = None;
+        workspace("d", false).await;
+        until(&world, "d", "True Available: the backend is ready").await;
         end.cancel();
         driven.await.unwrap();
     }

@@ -22,7 +22,7 @@ use super::{
     place::{Authored, Identity, Place, VERSION},
     report::{REFUSED, Reports},
 };
-use crate::events::Recorder;
+use crate::{destroyed, events::Recorder};
 
 /// How long others may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -198,6 +198,9 @@ impl ControlIngest {
 impl Ingest for ControlIngest {
     async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError> {
         let PushedFile { path, content, before, commit } = file;
+        if is_of_no_object(path) {
+            return Ok(());
+        }
         let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
         let kind = place.identity.kind;
         let configuration = file::read(&self.served(kind).decoder, &place, content)
@@ -221,6 +224,9 @@ impl Ingest for ControlIngest {
     }
 
     async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError> {
+        if is_of_no_object(path) {
+            return Ok(());
+        }
         let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
         let identity = &place.identity;
         let store = &self.served(identity.kind).store;
@@ -240,14 +246,25 @@ impl Ingest for ControlIngest {
     }
 
     async fn invalid(&self, path: &str, reason: &str, commit: &CommitInfo) -> Result<(), IngestError> {
+        if is_of_no_object(path) {
+            return Ok(());
+        }
         let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
         self.reports.invalid(&place, reason, &commit.id).await.map_err(unavailable)
     }
 
     async fn valid_again(&self, path: &str) -> Result<(), IngestError> {
+        if is_of_no_object(path) {
+            return Ok(());
+        }
         let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
         self.reports.valid_again(&place).await.map_err(unavailable)
     }
+}
+
+/// Whether a file is a record of Stoa's own, which a push does not change.
+fn is_of_no_object(path: &str) -> bool {
+    destroyed::Names::of_path(path).is_some()
 }
 
 /// The object, if it exists.

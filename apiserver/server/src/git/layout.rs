@@ -16,6 +16,7 @@ use super::{
     file::said,
     place::{Authored, Identity, Place},
 };
+use crate::destroyed::{self, Destroyed};
 
 /// The user as whom pushed files are written, and whom an administrator grants what pushes may do.
 pub(super) const USER: &str = "stoa:git:control";
@@ -34,14 +35,20 @@ pub(super) struct ControlLayout;
 
 impl Layout for ControlLayout {
     fn key(&self, path: &str) -> Option<Key> {
-        Some(Place::of_path(path)?.identity.key())
+        match destroyed::Names::of_path(path) {
+            Some(names) => Some(names.key()),
+            None => Some(Place::of_path(path)?.identity.key()),
+        }
     }
 
     fn may_have_files(&self, folder: &str) -> bool {
-        Place::may_be_under(folder)
+        Place::may_be_under(folder) || destroyed::may_be_under(folder)
     }
 
     fn location(&self, key: &Key, value: &[u8]) -> Location {
+        if let Some(names) = destroyed::Names::of_key(key) {
+            return Location::At(names.path());
+        }
         // Most records are of other kinds, so the key is looked at before the value is read.
         let Some(identity) = Identity::of_key(key) else { return Location::Nowhere };
         let head = serde_json::from_slice::<Head>(value).ok();
@@ -63,6 +70,9 @@ impl Layout for ControlLayout {
     }
 
     fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
+        if destroyed::Names::of_key(key).is_some() {
+            return Ok(Box::new(Recorded(serde_json::from_slice(value)?)));
+        }
         let identity = Identity::of_key(key).ok_or("objects of this kind are not in Git")?;
         match identity.kind {
             Authored::Organization => file::<config::OrganizationSpec>(identity.kind, value),
@@ -87,6 +97,11 @@ impl Layout for ControlLayout {
     }
 
     fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String {
+        if let (Some(names), Some(now)) = (destroyed::Names::of_key(&record.key), now)
+            && let Ok(destroyed) = serde_json::from_value::<Destroyed>(now.clone())
+        {
+            return destroyed.subject(&names.organization);
+        }
         let what = match Identity::of_key(&record.key) {
             Some(identity) => format!("{} {identity}", identity.kind.singular()),
             None => record.key.to_string(),
@@ -199,6 +214,19 @@ impl<S: Serialize> Document for File<S> {
 
     fn json(&self) -> Result<Value, LayoutError> {
         Ok(serde_json::to_value(self)?)
+    }
+}
+
+/// The record of a destroyed deployment, which stands for no object.
+struct Recorded(Destroyed);
+
+impl Document for Recorded {
+    fn yaml(&self) -> Result<String, LayoutError> {
+        Ok(serde_saphyr::to_string(&self.0)?)
+    }
+
+    fn json(&self) -> Result<Value, LayoutError> {
+        Ok(serde_json::to_value(&self.0)?)
     }
 }
 

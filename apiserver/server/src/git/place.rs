@@ -9,6 +9,8 @@
 //! platform/backends/<name>.yaml
 //! platform/notificationsinks/<name>.yaml
 //! ```
+//!
+//! Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`crate::destroyed`].
 
 use serde_json::Value;
 use stoa_machinery::{ResourceDefinition, log::Key};

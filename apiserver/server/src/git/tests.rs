@@ -1,5 +1,6 @@
 //! The real strategies and controllers over a log in memory, the real `git` on the other side.
 
+mod destroyed;
 mod fence;
 mod fixture;
 mod moved;
@@ -88,7 +89,6 @@ async fn api_writes_are_commits_by_whoever_made_them() {
       name: shop
     spec:
       description: Web shop
-      deletionPolicy: Refuse
     ");
 }
 
@@ -376,6 +376,7 @@ async fn removed_file_deletes_with_finalizers_honoured() {
     sources.update_with("shop", "config", keep).await.expect("written");
     let clone = fixture.clone_control().await;
     clone.remove(STACK);
+    clone.remove(PROJECT);
     clone.remove(SOURCE);
     let pushed = fixture.push(&clone, "no more").await;
 

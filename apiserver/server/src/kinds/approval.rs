@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, RequestContext, request::UserInfo, status::FieldError};
 use stoa_types::{
     Run,
-    delivery::{Approval, Decision, Requester, RunPhase, RunStatus},
+    delivery::{Approval, Decision, PlanStatus, Requester, RunPhase, RunStatus},
     reason,
 };
 
@@ -20,7 +20,10 @@ use super::{
     run::identity,
     trigger::CAUSED_BY,
 };
-use crate::runs::{status, wants_end};
+use crate::{
+    plan_summary,
+    runs::{status, wants_end},
+};
 
 pub(super) const GROUP: &str = "delivery.stoa.dev";
 const FIELD: &str = "status.approval";
@@ -32,7 +35,7 @@ pub(super) const LONGEST: usize = 1024;
 pub(super) fn prepare(context: &RequestContext, new: &mut Run, old: &Run) {
     let before = old.status.as_ref().and_then(|status| status.approval.as_ref());
     let generation = new.metadata.generation;
-    let Some(RunStatus { approval: Some(approval), conditions, .. }) = &mut new.status else { return };
+    let Some(RunStatus { approval: Some(approval), conditions, plan, .. }) = &mut new.status else { return };
     if let Some(before) = before.filter(|before| says_the_same(before, approval)) {
         approval.clone_from(before);
         return;
@@ -43,7 +46,8 @@ pub(super) fn prepare(context: &RequestContext, new: &mut Run, old: &Run) {
         Decision::Approved => (true, reason::APPROVED),
         Decision::Rejected => (false, reason::REJECTED),
     };
-    set_condition(conditions, reason::APPROVED, is_approved, why, sentence(approval), generation);
+    let message = sentence(approval, plan.as_ref());
+    set_condition(conditions, reason::APPROVED, is_approved, why, message, generation);
 }
 
 /// Whether two approvals say the same, as far as clients say it.
@@ -52,12 +56,14 @@ fn says_the_same(one: &Approval, other: &Approval) -> bool {
     said(one) == said(other)
 }
 
-/// What was decided, by whom, and why: `bob approved plan sha256:…: looks good`.
-pub(crate) fn sentence(approval: &Approval) -> String {
+/// The decision, who took it, about which plan and why: `bob approved plan sha256:… (+12 ~3 -0): looks good`.
+pub(crate) fn sentence(approval: &Approval, plan: Option<&PlanStatus>) -> String {
     let who = approval.approver.as_ref().map_or("somebody", |approver| approver.username.as_str());
     let what = verb(approval.decision);
     let why = if approval.message.is_empty() { String::new() } else { format!(": {}", approval.message) };
-    format!("{who} {what} plan {}{why}", approval.plan_digest)
+    let plan = plan.filter(|plan| plan.digest == approval.plan_digest);
+    let short = plan.map(|plan| format!(" ({})", plan_summary::short(&plan.summary))).unwrap_or_default();
+    format!("{who} {what} plan {}{short}{why}", approval.plan_digest)
 }
 
 pub(super) fn verb(decision: Decision) -> &'static str {
@@ -99,7 +105,7 @@ fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), 
     let conflict = |why: String| ApiError::conflict(GROUP, "runs", &name, why);
     let invalid = |error| ApiError::invalid(GROUP, "Run", &name, &[error]);
     if let Some(before) = &was.approval {
-        return Err(conflict(format!("{}, and that stays so", sentence(before))));
+        return Err(conflict(format!("{}, and that stays so", sentence(before, was.plan.as_ref()))));
     }
     if was.phase != RunPhase::AwaitingApproval {
         return Err(conflict(format!("the run does not wait for approval; its phase is {:?}", was.phase)));

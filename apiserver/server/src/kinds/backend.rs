@@ -12,16 +12,15 @@ use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
-    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    Backend, SecretReference, Workspace, labels,
+    Backend, SecretReference, labels,
     platform::{BackendType, BucketAddressing, S3Backend},
 };
 
-use super::{check, lookup::Lookup, ready, stack};
+use super::{check, lookup::Lookup, ready, references};
 use crate::{
     cluster::Cluster,
     runs::backends::{ACCESS_KEY, SECRET_KEY},
@@ -129,12 +128,15 @@ impl Strategy for BackendStrategy {
 }
 
 impl BackendStrategy {
+    /// Refuses to delete a backend that workspaces refer to.
     async fn refuse_while_used(&self, name: &str) -> Result<(), ApiError> {
-        let of_backend =
-            ListOptions { field_selector: Some(format!("spec.backend.name={name}")), ..ListOptions::default() };
-        let workspaces = self.lookup.api::<Workspace>()?.list_with(None, &of_backend).await?;
-        let of_backend: Vec<String> = workspaces.iter().map(|workspace| workspace.name_any()).collect();
-        stack::refuse_while_used(&self.lookup, ("backends", name), &of_backend).await
+        match references::workspaces_of_backend(&self.lookup, name).await? {
+            None => Ok(()),
+            Some(users) => {
+                let why = format!("it is the backend of {users}; delete what refers to it first");
+                Err(ApiError::conflict("platform.stoa.dev", "backends", name, why))
+            }
+        }
     }
 }
 

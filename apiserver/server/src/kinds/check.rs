@@ -4,7 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, content, registry::ORPHAN_DEPENDENTS, status::FieldError};
-use stoa_types::{Condition, DeletionPolicy, DurationString, SecretReference, Subject, common::SecretKeyReference};
+use stoa_types::{
+    Condition, DeletionPolicy, DurationString, SecretReference, Subject, common::SecretKeyReference, labels,
+};
 
 use super::trigger::CAUSED_BY;
 
@@ -211,6 +213,21 @@ pub(crate) fn secret_key(path: &str, reference: &SecretKeyReference, errors: &mu
             errors.push(FieldError::required(format!("{path}.{field}"), ""));
         }
     }
+}
+
+/// Whether an object says that the folder of what is live may be another.
+pub(crate) fn allows_move<K: kube::Resource>(object: &K) -> bool {
+    let mut annotations = object.meta().annotations.iter().flatten();
+    annotations.any(|(name, value)| name == labels::ALLOW_MOVE && value == "true")
+}
+
+/// The error about a field that decides about the folder of what is live.
+pub(crate) fn not_moved(path: &str, new: &str) -> FieldError {
+    let message = format!(
+        "a live stack keeps its folder: if another one is meant, set the annotation {}: \"true\" with the same change",
+        labels::ALLOW_MOVE
+    );
+    FieldError::invalid(path, new, message)
 }
 
 /// Refuses a change of a field that may not change.

@@ -11,6 +11,7 @@ pub(crate) mod backend;
 pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod core;
+pub(crate) mod deletion;
 pub(crate) mod import;
 pub(crate) mod live;
 pub(crate) mod lookup;
@@ -20,6 +21,7 @@ pub(crate) mod previewed;
 pub(crate) mod project;
 mod ready;
 pub(crate) mod records;
+pub(crate) mod references;
 pub(crate) mod release;
 pub(crate) mod resource;
 pub(crate) mod run;
@@ -55,7 +57,7 @@ pub(crate) fn register(
             stack::definition(subresources),
             stack::StackStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
-        .register(source::definition(), source::SourceStrategy { lookup: lookup.clone() })
+        .register(source::definition(), source::SourceStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
         .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
         .register(notification_sink::definition(subresources), notification_sink::NotificationSinkStrategy)

@@ -15,6 +15,7 @@ use stoa_types::{DeletionPolicy, Organization, Subject, labels};
 
 use super::{
     check,
+    deletion::{self, Owner, Policies},
     live::{self, Live},
     lookup::{self, Lookup},
     ready,
@@ -47,15 +48,12 @@ pub(crate) struct OrganizationStrategy {
 }
 
 impl OrganizationStrategy {
-    /// The stacks of an organization of which anything is still live, or may be by now.
-    async fn live(&self, organization: &Organization) -> Result<Vec<Live>, ApiError> {
-        live::live_of(&self.lookup, &organization.name_any(), &ListOptions::default()).await
-    }
-
-    /// Requires what it takes to destroy all stacks of an organization.
-    async fn require_destroy(&self, context: &RequestContext, organization: &Organization) -> Result<(), ApiError> {
-        let live = self.live(organization).await?;
-        live::require_destroy_all(&self.lookup, context, &organization.name_any(), &live).await
+    /// The stacks of an organization of which anything is still live, or may be by now, and the policies that they go by.
+    async fn live(&self, organization: &Organization) -> Result<(Vec<Live>, Policies), ApiError> {
+        let live = live::live_of(&self.lookup, &organization.name_any(), &ListOptions::default()).await?;
+        let mut policies = Policies::of_organization(organization);
+        policies.read_projects(&self.lookup, live.iter().map(|of| &of.stack)).await?;
+        Ok((live, policies))
     }
 }
 
@@ -73,7 +71,7 @@ impl Strategy for OrganizationStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Organization) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
-        check::warn_of_destruction(context, object, object.spec.deletion_policy);
+        check::warn_of_destruction(context, object, object.spec.deletion_policy.unwrap_or_default());
     }
 
     fn validate(&self, object: &Organization) -> Vec<FieldError> {
@@ -126,32 +124,23 @@ impl Strategy for OrganizationStrategy {
                 }
                 Ok(())
             }
-            Admission::Delete(object) => match object.spec.deletion_policy {
-                DeletionPolicy::Orphan => Ok(()),
-                DeletionPolicy::Destroy => self.require_destroy(context, object).await,
-                DeletionPolicy::Refuse => match self.live(object).await?.first() {
-                    None => Ok(()),
-                    Some(live) => Err(ApiError::forbidden(
-                        "config.stoa.dev",
-                        "organizations",
-                        &object.name_any(),
-                        format!(
-                            "stack {:?} still has live infrastructure, or a run that makes it, and the organization's deletionPolicy is Refuse",
-                            live.stack.name_any()
-                        ),
-                    )),
-                },
-            },
+            Admission::Delete(object) => {
+                let (name, (live, policies)) = (object.name_any(), self.live(object).await?);
+                let policy = policies.organization().policy;
+                let owner = Owner { kind: "organization", name: &name, policy };
+                owner.require_deletion(&self.lookup, context, &name, live, &policies).await
+            }
             Admission::Update { new, old, subresource } => {
                 let of = |organization: &Organization| organization.status.clone().map(|status| status.deleted_by);
                 if !subresource.is_empty() && of(new).unwrap_or_default() != of(old).unwrap_or_default() {
                     let (name, part) = (new.name_any(), "status.deletedBy is");
                     check::part_written_by_server(context, "config.stoa.dev", "organizations", &name, part)?;
                 }
-                // The policy counts when the stacks are deleted, which may be long after somebody was let delete the organization.
-                let destroys = |of: &Organization| of.spec.deletion_policy == DeletionPolicy::Destroy;
+                let destroys = |of: &Organization| of.spec.deletion_policy == Some(DeletionPolicy::Destroy);
                 if destroys(new) && !destroys(old) {
-                    self.require_destroy(context, new).await?;
+                    let (live, of_new) = self.live(new).await?;
+                    let of_old = of_new.clone().with_organization(old);
+                    deletion::require_change(&self.lookup, context, &new.name_any(), live, (&of_new, &of_old)).await?;
                 }
                 require_bind_of_new(context, new, Some(old)).await
             }

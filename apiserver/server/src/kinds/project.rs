@@ -15,9 +15,15 @@ use stoa_types::{
     Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason,
 };
 
-use super::{access, changes, check, live, lookup::Lookup, ready, stack, trigger};
+use super::{
+    access, changes, check,
+    deletion::{self, Owner, Policies},
+    lookup::Lookup,
+    ready, stack, trigger,
+};
 use crate::{
     cluster::{self, Cluster},
+    runs::readiness,
     subresources::Subresources,
 };
 
@@ -27,7 +33,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
             Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
-            ready::status("Whether the Source exists and can be read."),
+            ready::status("Whether the Source exists, can be read, and has the folder."),
             Column::age(),
             Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
             ready::reason(),
@@ -37,22 +43,34 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
-/// Brings a project's condition `Ready` to whether there is its Source and that can be read, as the watch cache has it; whatever
-/// changes there comes to the controller of projects.
+/// Brings a project's condition `Ready` to whether there is its Source, that can be read, and it has the folder, as the watch
+/// cache has it; whatever changes there comes to the controller of projects.
 pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
     let source = &project.spec.source.name;
     let found: Option<OfSource> = lookup.cached_part::<Source, _>(&project.namespace().unwrap_or_default(), source);
-    let looked = found.map(|found| {
-        let conditions = found.status.unwrap_or_default().conditions;
-        condition(&conditions, reason::READY).cloned()
-    });
-    let (ready, why, message) = match looked {
-        None => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), format!("source {source:?} does not exist")),
-        Some(None) => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
-        Some(Some(of)) if of.status == "True" => {
-            ("True", reason::AVAILABLE.to_owned(), "the source can be read".to_owned())
-        }
-        Some(Some(of)) => ("False", of.reason, format!("source {source:?} is not ready")),
+    let namespace = project.namespace().unwrap_or_default();
+    let template = project.spec.template.iter().map(|template| &template.source.name);
+    let lacks = |name: &&String| !lookup.is_cached::<Source>(&namespace, name);
+    let missing: Vec<String> = [source]
+        .into_iter()
+        .chain(template.filter(|name| *name != source))
+        .filter(lacks)
+        .map(|name| format!("source {name:?} does not exist"))
+        .collect();
+    let status = found.and_then(|found| found.status).unwrap_or_default();
+    let lacked = project.status.as_ref().and_then(|status| status.missing_folder.as_ref());
+    let lacked = lacked.filter(|lacked| lacked.path == project.spec.path);
+    let (ready, why, message) = match condition(&status.conditions, reason::READY) {
+        _ if !missing.is_empty() => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), missing.join("; ")),
+        None => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
+        Some(of) if of.status != "True" => ("False", of.reason.clone(), format!("source {source:?} is not ready")),
+        Some(_) => match lacked {
+            Some(lacked) => {
+                let message = readiness::no_folder(source, &lacked.path, &lacked.commit);
+                ("False", reason::PATH_NOT_FOUND.to_owned(), message)
+            }
+            None => ("True", reason::AVAILABLE.to_owned(), "the source can be read".to_owned()),
+        },
     };
     let generation = project.metadata.generation;
     let status = project.status.get_or_insert_default();
@@ -78,27 +96,18 @@ pub(crate) struct ProjectStrategy {
 }
 
 impl ProjectStrategy {
-    /// Requires what it takes to destroy all stacks of a project.
-    async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
-        let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
-        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
-        live::require_destroy_all(&self.lookup, context, &namespace, &live).await
-    }
-
-    /// Refuses to delete a project while one of its stacks is live.
-    async fn refuse_while_deployed(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        match stack::live_of_project(&self.lookup, namespace, name).await?.first() {
-            None => Ok(()),
-            Some(live) => Err(ApiError::forbidden(
-                "config.stoa.dev",
-                "projects",
-                name,
-                format!(
-                    "stack {:?} still has live infrastructure, or a run that makes it, and the project's deletionPolicy is Refuse",
-                    live.stack.name_any()
-                ),
-            )),
+    /// Refuses another folder for a project whose live stacks have theirs in it, unless the project says that it is meant.
+    async fn refuse_move(&self, new: &Project) -> Result<(), ApiError> {
+        if check::allows_move(new) {
+            return Ok(());
         }
+        let (namespace, name) = (new.namespace().unwrap_or_default(), new.name_any());
+        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
+        if live.iter().all(|of| !of.stack.spec.path.is_empty()) {
+            return Ok(());
+        }
+        let error = check::not_moved("spec.path", &new.spec.path);
+        Err(ApiError::invalid("config.stoa.dev", "Project", &name, &[error]))
     }
 }
 
@@ -142,7 +151,7 @@ impl Strategy for ProjectStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Project) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
-        check::warn_of_destruction(context, object, object.spec.deletion_policy);
+        check::warn_of_destruction(context, object, deletion::cached_of_project(&self.lookup, object));
     }
 
     fn validate(&self, object: &Project) -> Vec<FieldError> {
@@ -180,11 +189,16 @@ impl Strategy for ProjectStrategy {
                 }
                 if new.spec.path != old.spec.path {
                     trigger::require_of_project(&self.lookup, context, new).await?;
+                    self.refuse_move(new).await?;
                 }
-                // The policy counts when the stacks are deleted, which may be long after somebody was let delete the project.
-                let destroys = |project: &Project| project.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) {
-                    self.require_destroy(context, new).await?;
+                if new.spec.deletion_policy != old.spec.deletion_policy {
+                    let namespace = new.namespace().unwrap_or_default();
+                    let of_new = Policies::of_project(&self.lookup, new).await?;
+                    if of_new.project(&new.name_any()).policy == DeletionPolicy::Destroy {
+                        let live = stack::live_of_project(&self.lookup, &namespace, &new.name_any()).await?;
+                        let of_old = of_new.clone().with_project(old);
+                        deletion::require_change(&self.lookup, context, &namespace, live, (&of_new, &of_old)).await?;
+                    }
                 }
                 return Ok(());
             }
@@ -204,12 +218,11 @@ impl Strategy for ProjectStrategy {
             let owners = &object.spec.owners;
             access::require_delete(context, &*self.cluster, (&namespace, &name), owners).await?;
         }
-        // In a namespace that is being deleted each stack goes as its own policy says.
-        let decided = match object.spec.deletion_policy {
-            DeletionPolicy::Orphan => Ok(()),
-            DeletionPolicy::Destroy => self.require_destroy(context, object).await,
-            DeletionPolicy::Refuse => self.refuse_while_deployed(&namespace, &name).await,
-        };
+        let policies = Policies::of_project(&self.lookup, object).await?;
+        let live = stack::live_of_project(&self.lookup, &namespace, &name).await?;
+        let owner = Owner { kind: "project", name: &name, policy: policies.project(&name).policy };
+        // In a namespace that is being deleted each stack is asked for itself.
+        let decided = owner.require_deletion(&self.lookup, context, &namespace, live, &policies).await;
         cluster::unless_emptied(&*self.cluster, &namespace, decided).await
     }
 }

@@ -1,5 +1,7 @@
 //! Release: written by Stoa alone, never changed.
 
+use std::cmp::Ordering;
+
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_machinery::{
@@ -37,8 +39,21 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
             SelectableField { name: "spec.workspace", path: &["spec", "workspace"] },
             SelectableField { name: "spec.run", path: &["spec", "run"] },
-        ]);
+        ])
+        .rows_by_name(by_number);
     subresources.of_releases().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+/// Orders names by the number at their end, `web.dev.2` before `web.dev.10`.
+fn by_number(a: &str, b: &str) -> Ordering {
+    let parts = |name: &str| {
+        let (deployment, number) = name.rsplit_once('.')?;
+        Some((deployment.to_owned(), number.parse::<u64>().ok()?))
+    };
+    match (parts(a), parts(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        _ => a.cmp(b),
+    }
 }
 
 /// The name of a Release: `<stack>.<workspace>.<number>`.
@@ -97,5 +112,17 @@ impl Strategy for ReleaseStrategy {
                 self.records.check_delete(context, "releases", old, stack).await
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_follow_the_number_of_the_release() {
+        let mut names = ["web.dev.10", "web.dev.2", "web.prod.1", "db.dev.3", "web.dev.1"];
+        names.sort_by(|a, b| by_number(a, b));
+        assert_eq!(names, ["db.dev.3", "web.dev.1", "web.dev.2", "web.dev.10", "web.prod.1"]);
     }
 }

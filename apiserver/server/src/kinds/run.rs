@@ -17,12 +17,12 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Release, Run, Stack, Workspace,
-    delivery::{Operation, Requester, RunSpec, RunStatus},
+    delivery::{Operation, PlanSummary, Requester, RunSpec, RunStatus},
     labels,
 };
 
 use super::{approval, check, import, lookup, lookup::Lookup, previewed, release, stack::live_workspaces, workspace};
-use crate::{runs::state, subresources::Subresources};
+use crate::{plan_summary, runs::state, subresources::Subresources};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -39,6 +39,11 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
             Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
             Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
+            Column::new(
+                "Plan",
+                Cell::Compute(plan),
+                "How many resources the plan creates (+), updates (~) and deletes (-); besides, replaces (±), adopts (>), imports (=) and forgets (.).",
+            ),
             Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done, and whether it waits for something that is out of reach."),
             Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made.").kind("integer"),
             Column::age(),
@@ -65,6 +70,12 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
         ])
         .part(Part { name: APPROVAL, path: &["status", "approval"] });
     subresources.of_runs().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+fn plan(object: &Object) -> Value {
+    let summary = object.get_path(&["status", "plan", "summary"]).cloned();
+    let summary: Option<PlanSummary> = summary.and_then(|summary| serde_json::from_value(summary).ok());
+    summary.map_or(Value::Null, |summary| plan_summary::short(&summary).into())
 }
 
 fn progress(object: &Object) -> Value {
@@ -94,83 +105,98 @@ pub(crate) struct RunStrategy {
 
 impl RunStrategy {
     async fn admit_create(&self, context: &RequestContext, run: &Run) -> Result<(), ApiError> {
-        match refusal(&self.lookup, context, run).await? {
-            None => Ok(()),
-            Some(error) => Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), &[error])),
+        let errors = refusals(&self.lookup, context, run).await?;
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), &errors)),
         }
     }
 }
 
-/// What of a run's spec cannot be as things are, for somebody who may start it.
+/// All that cannot be in the spec of a run as things are, for somebody who may start it.
 ///
 /// # Errors
 ///
 /// 403 that names what they may not do, and whatever keeps the other objects from being read.
-pub(super) async fn refusal(
+pub(super) async fn refusals(
     lookup: &Lookup,
     context: &RequestContext,
     run: &Run,
-) -> Result<Option<FieldError>, ApiError> {
+) -> Result<Vec<FieldError>, ApiError> {
     let namespace = run.namespace().unwrap_or_default();
     let operation = run.spec.operation.permission();
     // Permission is asked for first, so that who may not start runs learns nothing of stacks.
     lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &run.spec.stack).await?;
+    let mut errors = Vec::new();
     let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
-        return Ok(Some(FieldError::not_found("spec.stack", &run.spec.stack)));
+        errors.push(FieldError::not_found("spec.stack", &run.spec.stack));
+        let name = &run.spec.workspace;
+        if !name.is_empty() && workspace::require_use(lookup, context, name).await?.is_none() {
+            errors.push(FieldError::not_found("spec.workspace", name));
+        }
+        return Ok(errors);
     };
     let is_going = stack.metadata.deletion_timestamp.is_some();
     if is_going && run.spec.planned() != Operation::Destroy {
-        return Ok(Some(FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted")));
+        return Ok(vec![FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted")]);
     }
     let name = match target_workspace(run, &stack) {
         Ok(name) => name,
-        Err(error) => return Ok(Some(error)),
+        Err(error) => return Ok(vec![error]),
     };
-    let Some(workspace) = workspace::require_use(lookup, context, &name).await? else {
-        return Ok(Some(FieldError::not_found("spec.workspace", &name)));
-    };
+    match workspace::require_use(lookup, context, &name).await? {
+        None => errors.push(FieldError::not_found("spec.workspace", &name)),
+        Some(workspace) => errors.extend(forgets_present(run, &workspace)),
+    }
     let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
-    if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
-        let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
-        return Ok(Some(FieldError::invalid("spec.workspace", &name, stack_is_for)));
-    }
-    if let Some(error) = forgets_present(run, &workspace) {
-        return Ok(Some(error));
-    }
-    if let Some(error) = retries_settled(lookup, run, &stack, &name).await? {
-        return Ok(Some(error));
-    }
-    if run.spec.planned() == Operation::Rollback
-        && let Some(number) = run.spec.release
+    if errors.is_empty() && !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed)
     {
-        let release = release::name(&run.spec.stack, &name, number);
-        let found = lookup.api::<Release>()?.get_opt(&namespace, &release).await?;
-        let is_going = found.as_ref().is_some_and(|release| release.metadata.deletion_timestamp.is_some());
-        let going = || is_going.then(|| format!("release {release} is being deleted"));
-        if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack).or_else(going) {
-            return Ok(Some(FieldError::invalid("spec.release", number, obstacle)));
-        }
+        let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
+        errors.push(FieldError::invalid("spec.workspace", &name, stack_is_for));
     }
-    if let Some(plan) = &run.spec.plan {
-        let Some(preview) = lookup.api::<Run>()?.get_opt(&namespace, plan).await? else {
-            return Ok(Some(FieldError::not_found("spec.plan", plan)));
-        };
-        if preview.metadata.deletion_timestamp.is_some() {
-            return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
-        }
-        // What the run keeps of it was taken from the watch cache.
-        let kept = run.status.as_ref().and_then(|status| status.preview_uid.as_ref());
-        if kept.is_some() && kept != preview.metadata.uid.as_ref() {
-            let message = format!("this server has not heard yet that another run has the name {plan}");
-            return Err(ApiError::service_unavailable(message).with_retry_after(1));
-        }
-        if let Some(import) = &run.spec.import
-            && preview.spec.planned() == Operation::Import
-            && !import::is_same(import, &preview.spec.import.unwrap_or_default())
-        {
-            let why = format!("is not what {plan} was told to import; leave it out to carry that out");
-            return Ok(Some(FieldError::forbidden("spec.import", why)));
-        }
+    errors.extend(retries_settled(lookup, run, &stack, &name).await?);
+    errors.extend(goes_back_to_none(lookup, run, &stack, &name).await?);
+    errors.extend(carries_out_none(lookup, run).await?);
+    Ok(errors)
+}
+
+/// A release that a run is to go back to, and cannot.
+async fn goes_back_to_none(
+    lookup: &Lookup,
+    run: &Run,
+    stack: &Stack,
+    workspace: &str,
+) -> Result<Option<FieldError>, ApiError> {
+    let Some(number) = run.spec.release.filter(|_| run.spec.planned() == Operation::Rollback) else { return Ok(None) };
+    let release = release::name(&run.spec.stack, workspace, number);
+    let found = lookup.api::<Release>()?.get_opt(&run.namespace().unwrap_or_default(), &release).await?;
+    let is_going = found.as_ref().is_some_and(|release| release.metadata.deletion_timestamp.is_some());
+    let going = || is_going.then(|| format!("release {release} is being deleted"));
+    let obstacle = release::obstacle(found.as_ref(), &release, stack).or_else(going);
+    Ok(obstacle.map(|obstacle| FieldError::invalid("spec.release", number, obstacle)))
+}
+
+/// A Preview whose plan a run is to carry out, and cannot.
+async fn carries_out_none(lookup: &Lookup, run: &Run) -> Result<Option<FieldError>, ApiError> {
+    let Some(plan) = &run.spec.plan else { return Ok(None) };
+    let Some(preview) = lookup.api::<Run>()?.get_opt(&run.namespace().unwrap_or_default(), plan).await? else {
+        return Ok(Some(FieldError::not_found("spec.plan", plan)));
+    };
+    if preview.metadata.deletion_timestamp.is_some() {
+        return Ok(Some(FieldError::invalid("spec.plan", plan, "the run is being deleted")));
+    }
+    // What the run keeps of it was taken from the watch cache.
+    let kept = run.status.as_ref().and_then(|status| status.preview_uid.as_ref());
+    if kept.is_some() && kept != preview.metadata.uid.as_ref() {
+        let message = format!("this server has not heard yet that another run has the name {plan}");
+        return Err(ApiError::service_unavailable(message).with_retry_after(1));
+    }
+    if let Some(import) = &run.spec.import
+        && preview.spec.planned() == Operation::Import
+        && !import::is_same(import, &preview.spec.import.unwrap_or_default())
+    {
+        let why = format!("is not what {plan} was told to import; leave it out to carry that out");
+        return Ok(Some(FieldError::forbidden("spec.import", why)));
     }
     Ok(None)
 }
@@ -414,6 +440,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn plan_column_shows_the_short_form() {
+        let shown = |status: Value| {
+            let Value::Object(object) = json!({"status": status}) else { unreachable!("a map") };
+            plan(&Object(object))
+        };
+        assert_eq!(shown(json!({"plan": {"summary": {"create": 12, "update": 3, "replace": 1}}})), "+12 ~3 -0 ±1");
+        assert_eq!(shown(json!({"plan": {"summary": {"unchanged": 3}}})), "no changes");
+        assert_eq!(shown(json!({"phase": "Planning"})), Value::Null, "no plan is made yet");
+    }
 
     #[test]
     fn progress_says_that_nothing_moves_where_something_is_out_of_reach() {

@@ -1,12 +1,13 @@
 //! Source: where a repository is, and never how to get into it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
+    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -20,8 +21,9 @@ use stoa_types::{
 use super::{
     changes, check,
     lookup::{Lookup, require_host, require_secret},
-    ready, trigger, workspace,
+    ready, references, trigger, workspace,
 };
+use crate::cluster::{self, Cluster};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
@@ -47,9 +49,62 @@ pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
     commit.and_then(|c| c.as_str()).map_or(serde_json::Value::Null, |c| c.chars().take(8).collect::<String>().into())
 }
 
+/// The page of a commit: `<remote>/commit/<commit>`, as Gitea, Forgejo, GitHub and GitLab have it. None where a browser cannot
+/// open the remote, or where its address may hold a credential.
+pub(crate) fn commit_page(source: &SourceSpec, commit: &str) -> Option<String> {
+    let is_web = ["http://", "https://"].iter().any(|scheme| source.remote.starts_with(scheme));
+    let is_open = is_web && !source.remote.contains(['@', '?']);
+    let is_page = is_open && source.provider == SourceProvider::Git && !commit.is_empty();
+    let repository = source.remote.trim_end_matches('/');
+    let repository = repository.strip_suffix(".git").unwrap_or(repository);
+    is_page.then(|| format!("{repository}/commit/{commit}"))
+}
+
 #[derive(Debug)]
 pub(crate) struct SourceStrategy {
     pub(crate) lookup: Lookup,
+    pub(crate) cluster: Arc<dyn Cluster>,
+}
+
+impl SourceStrategy {
+    /// Refuses a second source of the same repository in a namespace.
+    async fn refuse_second(&self, source: &Source) -> Result<(), ApiError> {
+        let (namespace, name) = (source.namespace().unwrap_or_default(), source.name_any());
+        let same = |other: Source| {
+            let is_same = other.spec.provider == source.spec.provider
+                && canonical(&other.spec.remote) == canonical(&source.spec.remote)
+                && other.name_any() != name;
+            let made = other.metadata.creation_timestamp.clone().map(|time| time.0);
+            is_same.then(|| (made, other.name_any()))
+        };
+        let sources = self.lookup.api::<Source>()?;
+        let mut same = sources.list_of(Some(&namespace), &ListOptions::default(), same).await?;
+        same.sort();
+        let Some((_, first)) = same.into_iter().next() else { return Ok(()) };
+        let message = format!("source {first:?} has the same repository: refer to that one instead");
+        // The value is left out of the message, because it may hold what should not be shown.
+        let error = FieldError::forbidden("spec.remote", message);
+        Err(ApiError::invalid("config.stoa.dev", "Source", &name, &[error]))
+    }
+
+    /// Refuses to delete a source that projects refer to, unless their namespace is deleted with all that is in it.
+    async fn refuse_while_used(&self, source: &Source) -> Result<(), ApiError> {
+        let (namespace, name) = (source.namespace().unwrap_or_default(), source.name_any());
+        let Some(users) = references::projects_of_source(&self.lookup, &namespace, &name).await? else {
+            return Ok(());
+        };
+        if cluster::is_emptied(&*self.cluster, &namespace).await? {
+            return Ok(());
+        }
+        let why = format!("it is the source of {users}; delete what refers to it first");
+        Err(ApiError::conflict("config.stoa.dev", "sources", &name, why))
+    }
+}
+
+/// The address of a repository without what makes no difference: `/` and `.git` at its end.
+fn canonical(remote: &str) -> &str {
+    let remote = remote.trim_end_matches('/');
+    remote.strip_suffix(".git").unwrap_or(remote).trim_end_matches('/')
 }
 
 /// Where the pull requests of a source's repository are.
@@ -218,7 +273,9 @@ impl Strategy for SourceStrategy {
             Admission::Create(source) => {
                 require_host_of_pulls(context, source).await?;
                 require_secrets(context, source).await?;
-                trigger::require_of_source(&self.lookup, context, source).await
+                trigger::require_of_source(&self.lookup, context, source).await?;
+                // The repository is the record: what it has from before this rule is made again of it.
+                if check::is_pushed(context) { Ok(()) } else { self.refuse_second(source).await }
             }
             Admission::Update { new, old, subresource: "" } => {
                 let leads_elsewhere = leads(new) != leads(old);
@@ -237,7 +294,33 @@ impl Strategy for SourceStrategy {
                             status.setBy and status.changedBy are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
-            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+            Admission::Update { .. } => Ok(()),
+            Admission::Delete(source) => self.refuse_while_used(source).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commit_page_exists_for_remotes_that_a_browser_opens() {
+        let page = |spec: serde_json::Value| commit_page(&serde_json::from_value(spec).unwrap(), "c0ffee");
+        for (remote, expected) in [
+            ("https://git.example.com/shop/config.git", Some("https://git.example.com/shop/config/commit/c0ffee")),
+            ("http://git.example.com/shop/config/", Some("http://git.example.com/shop/config/commit/c0ffee")),
+            ("file:///srv/config.git", None),
+            ("ssh://git@git.example.com/shop/config.git", None),
+            ("git@git.example.com:shop/config.git", None),
+            // An earlier version stored such addresses, and the page is sent to others.
+            ("https://ann:secret@git.example.com/shop/config.git", None),
+            ("https://git.example.com/shop/config.git?token=secret", None),
+        ] {
+            assert_eq!(page(json!({"remote": remote})).as_deref(), expected, "{remote}");
+        }
+        assert_eq!(page(json!({"remote": "https://oci.example.com/config", "provider": "OCI"})), None);
     }
 }

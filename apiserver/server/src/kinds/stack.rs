@@ -21,7 +21,7 @@ use stoa_types::{
 };
 
 use super::{
-    access, check,
+    access, check, deletion,
     live::{self, Live, require_destroy, used_by},
     lookup::Lookup,
     ready,
@@ -184,6 +184,34 @@ impl StackStrategy {
         self.lookup.api::<Project>()?.get_part(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
     }
 
+    /// Refuses another folder for a live stack, unless the stack says that it is meant: the next run removes what the new
+    /// folder lacks.
+    async fn refuse_move(&self, new: &Stack, old: &Stack) -> Result<(), ApiError> {
+        let fields = [
+            ("spec.stackName", &new.spec.stack_name, &old.spec.stack_name),
+            ("spec.path", &new.spec.path, &old.spec.path),
+        ];
+        let moved = fields.into_iter().filter(|(_, new, old)| new != old);
+        let moved: Vec<FieldError> = moved.map(|(path, new, _)| check::not_moved(path, new)).collect();
+        if moved.is_empty() || check::allows_move(new) || used_by(&self.lookup, old).await?.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid("config.stoa.dev", "Stack", &new.name_any(), &moved))
+    }
+
+    /// Requires leave to destroy a live stack that comes to be destroyed by its deletion.
+    async fn require_policy(&self, context: &RequestContext, new: &Stack, old: &Stack) -> Result<(), ApiError> {
+        let destroys = async |stack: &Stack| {
+            let effective = deletion::of_stack(&self.lookup, stack).await?;
+            Ok::<_, ApiError>(effective.policy == DeletionPolicy::Destroy)
+        };
+        if !destroys(new).await? || destroys(old).await? {
+            return Ok(());
+        }
+        let used = used_by(&self.lookup, old).await?;
+        if used.is_empty() { Ok(()) } else { require_destroy(&self.lookup, context, old, &used).await }
+    }
+
     /// A project can restrict who writes its stacks to those who may edit the project.
     async fn require_project_access(
         &self,
@@ -252,7 +280,7 @@ impl Strategy for StackStrategy {
 
     fn prepare_for_deletion(&self, context: &RequestContext, object: &mut Stack) {
         check::note_who(context, &mut object.status.get_or_insert_default().deleted_by);
-        check::warn_of_destruction(context, object, object.spec.deletion_policy);
+        check::warn_of_destruction(context, object, deletion::cached_of_stack(&self.lookup, object));
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -287,6 +315,14 @@ impl Strategy for StackStrategy {
         errors
     }
 
+    fn validate_create(&self, _: &RequestContext, object: &Stack) -> Vec<FieldError> {
+        let (namespace, project) = (object.namespace().unwrap_or_default(), &object.spec.project);
+        // It is decided about by `admit`. Beside other errors it is reported as well, so that one try shows all of them.
+        let is_missing = !project.is_empty() && !self.lookup.is_cached::<Project>(&namespace, project);
+        let error = || FieldError::not_found("spec.project", project);
+        (is_missing && !self.validate(object).is_empty()).then(error).into_iter().collect()
+    }
+
     fn validate_update(&self, new: &Stack, old: &Stack) -> Vec<FieldError> {
         let mut errors = Vec::new();
         check::immutable("spec.project", &new.spec.project, &old.spec.project, &mut errors);
@@ -314,13 +350,10 @@ impl Strategy for StackStrategy {
                 if trigger::is_decided(new, Some(old)) {
                     trigger::require(&self.lookup, context, new).await?;
                 }
-                let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
-                if destroys(new) && !destroys(old) {
-                    let used = used_by(&self.lookup, old).await?;
-                    if !used.is_empty() {
-                        require_destroy(&self.lookup, context, old, &used).await?;
-                    }
+                if new.spec.deletion_policy != old.spec.deletion_policy {
+                    self.require_policy(context, new, old).await?;
                 }
+                self.refuse_move(new, old).await?;
                 if is_written(new, old) {
                     self.require_project_access(context, new, self.project(new).await?).await?;
                 }
@@ -343,19 +376,19 @@ impl Strategy for StackStrategy {
                     let (namespace, project) = (stack.namespace().unwrap_or_default(), &stack.spec.project);
                     access::require_delete(context, &*self.cluster, (&namespace, project), &owners).await?;
                 }
-                let policy = stack.spec.deletion_policy;
-                if policy == DeletionPolicy::Orphan {
+                let effective = deletion::of_stack(&self.lookup, stack).await?;
+                if effective.policy == DeletionPolicy::Orphan {
                     return Ok(());
                 }
                 let used = used_by(&self.lookup, stack).await?;
                 if used.is_empty() {
                     return Ok(());
                 }
-                if policy == DeletionPolicy::Refuse {
+                if effective.policy == DeletionPolicy::Refuse {
                     let what = if is_deployed(stack) { "is still live" } else { "is being made by a run" };
                     let why = format!(
-                        "its infrastructure {what} and its deletionPolicy is Refuse; destroy it first, or set the policy to \
-                         Destroy or Orphan"
+                        "its infrastructure {what} and its deletionPolicy is {effective}; destroy it first, or set the \
+                         policy to Destroy or Orphan"
                     );
                     return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
                 }
@@ -376,21 +409,16 @@ pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) 
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }
 
-/// Refuses to delete what a stack that is live in one of these workspaces, or may be, cannot do without. One that leaves
-/// its infrastructure behind can.
+/// Refuses to delete a workspace that a stack which is live there, or may be, cannot do without. One that leaves its
+/// infrastructure behind can.
 ///
 /// # Errors
 ///
 /// 409 that names the stack.
-pub(crate) async fn refuse_while_used(
-    lookup: &Lookup,
-    of: (&str, &str),
-    workspaces: &[String],
-) -> Result<(), ApiError> {
-    let needs = |stack: &Stack| stack.spec.deletion_policy != DeletionPolicy::Orphan;
-    match user(lookup, workspaces, needs).await? {
+pub(crate) async fn refuse_while_used(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
+    match user(lookup, workspace, Spared::Orphans).await? {
         None => Ok(()),
-        Some(user) => Err(ApiError::conflict("platform.stoa.dev", of.0, of.1, user)),
+        Some(user) => Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, user)),
     }
 }
 
@@ -401,7 +429,7 @@ pub(crate) async fn refuse_while_used(
 ///
 /// 409 that names the fields and the stack.
 pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fields: &[&str]) -> Result<(), ApiError> {
-    match user(lookup, &[workspace.to_owned()], |_| true).await? {
+    match user(lookup, workspace, Spared::None).await? {
         None => Ok(()),
         Some(user) => {
             let why = format!("{}: {user}", fields.join(", "));
@@ -410,24 +438,37 @@ pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fiel
     }
 }
 
-/// A sentence about a stack that is live in one of these workspaces, or may be, and needs them, if there is one.
-async fn user(lookup: &Lookup, workspaces: &[String], needs: fn(&Stack) -> bool) -> Result<Option<String>, ApiError> {
+/// The stacks that do not count as users of a workspace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spared {
+    None,
+    /// Those that leave their infrastructure behind.
+    Orphans,
+}
+
+/// A sentence about a stack that is live in a workspace, or may be, and needs it, if there is one.
+async fn user(lookup: &Lookup, workspace: &str, spared: Spared) -> Result<Option<String>, ApiError> {
     // Where one is live for certain, no other is needed.
     let mut is_certain = false;
     let seems_user = |stack: Stack| {
-        let is_among = |of: &Deployment| workspaces.contains(&of.workspace);
-        if is_certain || !needs(&stack) || !live::seemingly_used(&stack).any(is_among) {
+        let is_there = |of: &Deployment| of.workspace == workspace;
+        let own = stack.spec.deletion_policy;
+        let is_spared = spared == Spared::Orphans && own == Some(DeletionPolicy::Orphan);
+        if is_certain || is_spared || !live::seemingly_used(&stack).any(is_there) {
             return None;
         }
-        is_certain = live_workspaces(&stack).any(|live| workspaces.iter().any(|workspace| workspace == live));
+        let needs = spared == Spared::None || own.is_some();
+        is_certain = needs && live_workspaces(&stack).any(|live| live == workspace);
         Some(stack)
     };
     let seeming = lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), seems_user).await?;
     for stack in &seeming {
+        if spared == Spared::Orphans && deletion::of_stack(lookup, stack).await?.policy == DeletionPolicy::Orphan {
+            continue;
+        }
         let used = used_by(lookup, stack).await?;
-        let Some(of) = used.into_iter().find(|of| workspaces.contains(&of.workspace)) else { continue };
+        let Some(of) = used.into_iter().find(|of| of.workspace == workspace) else { continue };
         let name = format!("{}/{}", stack.namespace().unwrap_or_default(), stack.name_any());
-        let workspace = &of.workspace;
         return Ok(Some(match of.last_run.as_ref().filter(|_| of.resources == 0) {
             Some(run) => {
                 let under_way = format!("run {run} of stack {name} is under way in workspace {workspace}");

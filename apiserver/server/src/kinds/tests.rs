@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stoa_machinery::{
     ApiError, Object, RequestContext,
     auth::{Attributes, Authorizer, Decision},
-    log::MemoryLog,
+    log::{self, MemoryLog},
     registry::{Registry, Target, UpdateSource},
     request::UserInfo,
     strategy::Strategy as _,
@@ -29,6 +29,7 @@ mod imports;
 mod live;
 mod notification_sinks;
 mod organizations;
+mod references;
 mod runs;
 mod workflows;
 mod workspaces;
@@ -81,6 +82,12 @@ impl World {
         let stack = json!({ "project": "web", "workspaces": ["dev"] });
         world.make(config, "Stack", "shop", named("web-dev", stack)).await.unwrap();
         world
+    }
+
+    /// Takes an object out of the log, whatever refers to it.
+    async fn lose(&self, key: &str) {
+        let write = log::Write::new(log::Key::new(key), log::Expect::Any, log::Change::Delete);
+        self.registry.log().append(write).await.unwrap();
     }
 
     async fn make(&self, api_version: &str, kind: &str, namespace: &str, object: Value) -> Result<Object, ApiError> {
@@ -214,7 +221,10 @@ async fn workspace_stays_with_the_backend_that_has_what_it_needs() {
     let stacks = world.registry.api::<Stack>();
     stacks.update_status_with("shop", "web-dev", live(1)).await.unwrap();
     for policy in [DeletionPolicy::Refuse, DeletionPolicy::Orphan] {
-        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = policy).await.unwrap();
+        stacks
+            .update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy))
+            .await
+            .unwrap();
         assert_eq!(workspaces.update_with("", "dev", moved).await.unwrap_err().code(), 409, "{policy:?}");
     }
     stacks.update_status_with("shop", "web-dev", live(0)).await.unwrap();

@@ -31,7 +31,7 @@ use stoa_types::{
 use super::{
     check, lookup,
     lookup::Lookup,
-    run::{identity, refusal, target_workspace},
+    run::{identity, refusals, target_workspace},
     stack::live_workspaces,
 };
 
@@ -87,7 +87,14 @@ pub(crate) fn stack_of<'a>(spec: &'a WorkflowSpec, run: &'a RunStep) -> &'a str 
     if run.stack.is_empty() { &spec.stack } else { &run.stack }
 }
 
-/// The run of a step in a workspace, without a name: of this commit, or of what was asked for where none was found yet.
+/// The step whose plans a step carries out, if it names one.
+pub(crate) fn previewing<'a>(spec: &'a WorkflowSpec, run: &RunStep) -> Option<&'a RunStep> {
+    let name = run.plan_of.as_ref()?;
+    spec.steps.iter().find(|step| step.name == *name)?.run.as_ref()
+}
+
+/// The run of a step in a workspace, without a name: of this commit, or of what was asked for where none was found yet. The
+/// Preview that it carries out, if it does, is for the caller to name.
 pub(crate) fn run_of(workflow: &Workflow, run: &RunStep, workspace: &str, commit: Option<&str>) -> Run {
     let mut made = Run::new("", run_spec(&workflow.spec, run, workspace));
     if let Some(commit) = commit {
@@ -126,6 +133,8 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
 pub(crate) fn deploys(run: &RunStep) -> bool {
     use stoa_types::delivery::Operation::{Apply, Destroy, Import, Preview, Refresh, Rollback};
     match run.operation {
+        // The Preview rendered it.
+        Apply if run.plan_of.is_some() => false,
         Preview | Apply => true,
         Destroy | Rollback | Import | Refresh => false,
     }
@@ -187,11 +196,26 @@ pub(crate) fn effective(workflow: &Workflow) -> WorkflowSpec {
 }
 
 /// Names the workspace of steps that name none, where their stack names one: the stacks may change later, and the workflow
-/// stays what it was asked for.
+/// stays what it was asked for. A step that carries out the plans of another has the stack and workspaces of that one.
 pub(crate) fn fill_workspaces(lookup: &Lookup, namespace: &str, spec: &mut WorkflowSpec) {
+    fill_from_stacks(lookup, namespace, spec);
     let before = spec.clone();
     for run in spec.steps.iter_mut().filter_map(|step: &mut Step| step.run.as_mut()) {
-        if !run.workspaces.is_empty() || !run.waves.is_empty() {
+        let Some(preview) = previewing(&before, run) else { continue };
+        if run.stack.is_empty() {
+            run.stack.clone_from(&preview.stack);
+        }
+        if run.workspaces.is_empty() && run.waves.is_empty() {
+            run.workspaces.clone_from(&preview.workspaces);
+            run.waves.clone_from(&preview.waves);
+        }
+    }
+}
+
+fn fill_from_stacks(lookup: &Lookup, namespace: &str, spec: &mut WorkflowSpec) {
+    let before = spec.clone();
+    for run in spec.steps.iter_mut().filter_map(|step: &mut Step| step.run.as_mut()) {
+        if !run.workspaces.is_empty() || !run.waves.is_empty() || run.plan_of.is_some() {
             continue;
         }
         let stack = lookup.cached::<Stack>(namespace, stack_of(&before, run));
@@ -293,17 +317,16 @@ async fn admit_step(
         targets.push((format!("{path}.workspaces"), String::new()));
     }
     for (at, workspace) in targets {
-        let Some(mut error) = refusal(lookup, context, &run_of(workflow, run, &workspace, None)).await? else {
-            continue;
-        };
-        let is_of_step = !run.stack.is_empty();
-        error.field = match error.field.as_str() {
-            "spec.stack" if !is_of_step => error.field,
-            "spec.workspace" => at,
-            field => field.replacen("spec", path, 1),
-        };
-        if !errors.contains(&error) {
-            errors.push(error);
+        for mut error in refusals(lookup, context, &run_of(workflow, run, &workspace, None)).await? {
+            let is_of_step = !run.stack.is_empty();
+            error.field = match error.field.as_str() {
+                "spec.stack" if !is_of_step => error.field,
+                "spec.workspace" => at.clone(),
+                field => field.replacen("spec", path, 1),
+            };
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_cel::{Declarations, Program};
-use stoa_engine::{health::VARIABLES, object::split_api_version};
+use stoa_engine::{health::VARIABLES, object::split_api_version, validation::KUBERNETES_VERSIONS};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -24,7 +24,7 @@ use stoa_types::{
     reason,
 };
 
-use self::secrets::Secrets;
+use self::secrets::Referents;
 use super::{check, lookup, lookup::Lookup, ready, stack};
 
 /// So many kinds may have a health policy.
@@ -52,10 +52,10 @@ fn target(object: &stoa_machinery::Object) -> serde_json::Value {
     object.get_path(&["spec", "gitops"]).map_or("".into(), |_| "GitOps".into())
 }
 
-/// Brings a workspace's condition `Ready` to whether its Backend is there and ready, as the watch cache has it, and its Secrets
-/// are there, as far as that is known; whatever changes there comes to the controller of workspaces. Of its clusters only the
-/// function-runner knows whether there is a way to them.
-pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secrets) {
+/// Brings a workspace's condition `Ready` to whether its Backend exists and is ready, as the watch cache has it, and its
+/// Secrets, repository and branch exist, as far as that is known. The controller of workspaces finds changes of these. Of
+/// its clusters only the function-runner knows whether they can be reached.
+pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Referents) {
     let backend = &workspace.spec.backend.name;
     let is_ready = |found: Backend| {
         let status = found.status.unwrap_or_default();
@@ -66,14 +66,24 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secr
     // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
     let unknown = if was_unready { "False" } else { "Unknown" };
     let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
-        (None, _) => ("False", reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
-        (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
-        (Some(true), Secrets::Missing(what)) => ("False", reason::SECRET_NOT_FOUND, what.clone()),
-        (Some(true), Secrets::Unread(why)) => (unknown, reason::UNREADABLE_SECRET, why.clone()),
-        (Some(true), Secrets::Unseen) => {
-            (unknown, reason::PROGRESSING, "the Secrets that it names are not looked for yet".to_owned())
+        (None, secrets) => {
+            let mut message = format!("backend {backend:?} does not exist");
+            if let Referents::Missing(what) = secrets {
+                message += secrets::BETWEEN;
+                message += what;
+            }
+            ("False", reason::REFERENCE_NOT_FOUND, message)
         }
-        (Some(true), Secrets::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
+        (Some(_), Referents::Missing(what)) => ("False", reason::REFERENCE_NOT_FOUND, what.clone()),
+        (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
+        (Some(true), Referents::Unread(why)) => (unknown, reason::UNREADABLE_SECRET, why.clone()),
+        (Some(true), Referents::Unusable(why, message)) => ("False", why.as_str(), message.clone()),
+        (Some(true), Referents::Unreachable(why)) => (unknown, reason::SOURCE_UNREACHABLE, why.clone()),
+        (Some(true), Referents::Unseen) => {
+            let what = if workspace.spec.gitops.is_some() { "repository and the Secrets" } else { "Secrets" };
+            (unknown, reason::PROGRESSING, format!("the {what} that it names are not looked for yet"))
+        }
+        (Some(true), Referents::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };
     let mut clusters = workspace.spec.kubernetes.iter().flat_map(|kubernetes| &kubernetes.clusters);
     if ready == "True"
@@ -92,17 +102,21 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Secr
 }
 
 /// What is known of the Secrets that a workspace names without a look: what the controller found before, if they are the same.
-pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Secrets {
+pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Referents {
     if !secrets::are_named(&new.spec) {
-        return Secrets::Found;
+        return Referents::Found;
     }
     let old = old.filter(|old| secrets::are_same(&new.spec, &old.spec));
     let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
     match condition(conditions, reason::READY) {
-        Some(ready) if ready.reason == reason::SECRET_NOT_FOUND => Secrets::Missing(ready.message.clone()),
-        Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Secrets::Unread(ready.message.clone()),
-        Some(ready) if ready.status == "True" => Secrets::Found,
-        _ => Secrets::Unseen,
+        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => secrets::missing_in(&ready.message),
+        Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Referents::Unread(ready.message.clone()),
+        Some(ready) if ready.reason == reason::SOURCE_UNREACHABLE => Referents::Unreachable(ready.message.clone()),
+        Some(ready) if [reason::BRANCH_NOT_FOUND, reason::REPOSITORY_NOT_FOUND].contains(&ready.reason.as_str()) => {
+            Referents::Unusable(ready.reason.clone(), ready.message.clone())
+        }
+        Some(ready) if ready.status == "True" => Referents::Found,
+        _ => Referents::Unseen,
     }
 }
 
@@ -340,7 +354,7 @@ impl Strategy for WorkspaceStrategy {
         match &change {
             Admission::Delete(workspace) => {
                 let name = workspace.name_any();
-                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await?;
+                stack::refuse_while_used(&self.lookup, &name).await?;
             }
             Admission::Update { new, old, subresource: "" } => {
                 let (name, mut fields) = (new.name_any(), led_away(&old.spec, &new.spec));
@@ -396,6 +410,12 @@ impl Strategy for WorkspaceStrategy {
             if gitops.branch.is_empty() {
                 errors.push(FieldError::required("spec.gitops.branch", ""));
             }
+            if let Some(version) = &gitops.kubernetes_version
+                && !KUBERNETES_VERSIONS.contains(&version.as_str())
+            {
+                let path = "spec.gitops.kubernetesVersion";
+                errors.push(FieldError::not_supported(path, version, &KUBERNETES_VERSIONS));
+            }
             match &gitops.pull_request {
                 Some(pulls) => pull_requests(pulls, &gitops.repository, &mut errors),
                 None if gitops.mode == CommitMode::PullRequest => {
@@ -415,6 +435,16 @@ impl Strategy for WorkspaceStrategy {
         for (field, kept) in [("runs", retention.runs), ("releases", retention.releases)] {
             if let Some(kept) = kept.filter(|kept| *kept < 1) {
                 errors.push(FieldError::invalid(format!("spec.retention.{field}"), kept, "must be at least 1"));
+            }
+        }
+        let of_deleted = [
+            ("deletedStackDays", retention.deleted_stack_days),
+            ("deletedStackRecords", retention.deleted_stack_records),
+        ];
+        for (field, limit) in of_deleted {
+            if let Some(limit) = limit.filter(|limit| *limit < 0) {
+                let message = "must be at least 0, which turns it off";
+                errors.push(FieldError::invalid(format!("spec.retention.{field}"), limit, message));
             }
         }
         errors

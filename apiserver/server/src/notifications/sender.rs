@@ -80,10 +80,10 @@ impl Sender {
         let found = self.services.cluster.secret(namespace, name).await;
         let found = found.map_err(|error| {
             tracing::warn!(sink = self.name, %error, "a Secret cannot be read");
-            (reason::CREDENTIALS_NOT_FOUND, format!("{place} cannot be read"))
+            (reason::UNREADABLE_SECRET, format!("{place} cannot be read"))
         })?;
         let text = found.and_then(|mut keys| keys.remove(key));
-        let text = text.ok_or_else(|| (reason::CREDENTIALS_NOT_FOUND, format!("{place} does not exist")))?;
+        let text = text.ok_or_else(|| (reason::REFERENCE_NOT_FOUND, format!("{place} does not exist")))?;
         Keys::parse(&text).map(Arc::new).map_err(|error| (reason::INVALID_KEY, format!("{place}: {error}")))
     }
 }

@@ -5,13 +5,16 @@ use stoa_machinery::{ApiError, registry::is_undecodable};
 use stoa_types::{
     Run, Stack,
     common::condition,
-    config::{Deployment, EarlierRun},
+    config::{Deployment, EarlierRun, EndedRun},
     delivery::{Operation, RunPhase},
     reason,
 };
 
 use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
-use crate::kinds::lookup::Lookup;
+use crate::{kinds::lookup::Lookup, text::cut};
+
+/// The most characters of the message about a run that has ended.
+const MESSAGE: usize = 512;
 
 /// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
 /// while somebody is waited for, which may take weeks.
@@ -98,6 +101,7 @@ pub(super) async fn note(
         {
             if let Some(before) = deployment.before.as_mut().filter(|before| before.run == run.name_any()) {
                 before.phase = phase;
+                deployment.last_end = ended.map(|ended| ended_run(run, phase, ended)).or(deployment.last_end.take());
             }
             return;
         }
@@ -109,7 +113,7 @@ pub(super) async fn note(
         deployment.last_run = Some(run.name_any());
         deployment.phase = Some(phase);
         if phase.is_terminal() {
-            deployment.before = None;
+            end(deployment, run, phase, ended, state.as_ref());
         }
         if let Some(state) = &state {
             deployment.resources = i64::try_from(state.live()).unwrap_or(i64::MAX);
@@ -140,6 +144,25 @@ pub(super) async fn note(
         );
     };
     written(stacks.update_status_with(&stack.namespace().unwrap_or_default(), &stack.name_any(), update).await)
+}
+
+/// Notes that a run has ended, and whether it leaves its deployment as no release says.
+fn end(deployment: &mut Deployment, run: &Run, phase: RunPhase, ended: Option<(&str, &str)>, state: Option<&State>) {
+    let before = deployment.before.take();
+    let uid = run.metadata.uid.as_deref().unwrap_or_default();
+    if phase == RunPhase::Succeeded {
+        deployment.incomplete = None;
+    } else if state.is_some_and(|state| state.may_be_changed_by(uid)) {
+        deployment.incomplete = Some(EarlierRun { run: run.name_any(), phase });
+    } else if deployment.last_end.is_none() {
+        // An earlier version did not say what the run before had changed.
+        deployment.incomplete = before.filter(|before| matches!(before.phase, RunPhase::Failed | RunPhase::Canceled));
+    }
+    deployment.last_end = ended.map(|ended| ended_run(run, phase, ended)).or(deployment.last_end.take());
+}
+
+fn ended_run(run: &Run, phase: RunPhase, (reason, message): (&str, &str)) -> EndedRun {
+    EndedRun { run: run.name_any(), phase, reason: reason.to_owned(), message: cut(message, MESSAGE) }
 }
 
 /// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then. Returns false,

@@ -9,7 +9,7 @@ use stoa_failpoint::reached;
 use stoa_machinery::registry::is_undecodable;
 use stoa_types::{
     Condition, Run, Stack,
-    delivery::{RunPhase, RunStatus},
+    delivery::{Operation, PlanSummary, RunPhase, RunStatus},
     labels, reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use super::{
     state, status,
     target::Target,
 };
-use crate::{events::Kind, kinds::check::set_condition, text::cut};
+use crate::{events::Kind, kinds::check::set_condition, plan_summary, text::cut};
 
 /// How long a run that ends waits for the Backend to take its log.
 const KEEP: Duration = Duration::from_secs(5);
@@ -351,7 +351,8 @@ impl Execution {
     }
 
     async fn end(&mut self, end: End<'_>) -> Result<(), Halt> {
-        let message = with_unheard_of(end.message, &self.unheard_of);
+        let message = with_plan(end.message, &self.run);
+        let message = with_unheard_of(&message, &self.unheard_of);
         let end = End { message: &message, ..end };
         match self.now().await? {
             Now::UnderWay => {}
@@ -469,6 +470,21 @@ impl Execution {
                 None
             }
         }
+    }
+}
+
+/// How a run ended, with the short form of its plan, unless the message has it: that of a Refresh says what drifted, and that of
+/// a run which had nothing to do says so.
+fn with_plan(message: &str, run: &Run) -> String {
+    let is_news = |summary: &PlanSummary| match run.spec.operation {
+        Operation::Preview => true,
+        Operation::Refresh => false,
+        Operation::Apply | Operation::Destroy | Operation::Rollback | Operation::Import => summary.changes() > 0,
+    };
+    let summary = status(run).plan.map(|plan| plan.summary).filter(is_news);
+    match summary.map(|summary| plan_summary::short(&summary)) {
+        Some(short) if !message.contains(&short) => format!("{message} (plan: {short})"),
+        _ => message.to_owned(),
     }
 }
 

@@ -1,15 +1,20 @@
-//! Whether a stack is as it should be, in one condition: `Ready`.
+//! What a stack's conditions say of its deployments: `Ready` whether a release is deployed as a whole, and how it compares with
+//! the desired version, `LastRun` how the last run of each ended, and `Drifted` whether what is live moved away.
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_types::{
     LocalReference, Project, Run, Source, Stack, Workspace,
-    config::{Deployment, ObservedVersion},
+    config::{CommitOrder, Deployment, EarlierRun, EndedRun, ObservedVersion},
     delivery::{Operation, RunPhase},
     reason,
 };
 
+use super::target::path_below;
 use crate::kinds::{check::set_condition, lookup::Lookup};
+
+/// The most runs that a message names.
+const NAMED: usize = 5;
 
 /// Brings a stack's status to what there is: the commit that it would be deployed from, and whether it is ready. What it
 /// refers to is read from the watch cache; whatever changes there comes to the controller of stacks.
@@ -50,6 +55,52 @@ pub(crate) fn source_of(lookup: &Lookup, namespace: &str, project: &str) -> Opti
     Some(project.spec.source.name)
 }
 
+/// The commit that a source's ref pointed to at the last look.
+pub(crate) fn latest(lookup: &Lookup, namespace: &str, source: &str) -> Option<String> {
+    let source: OfSource = lookup.cached_part::<Source, _>(namespace, source)?;
+    source.status?.observed_commit
+}
+
+/// The source of a stack and its path there, as the watch cache has them; nothing where its project does not exist.
+pub(crate) fn folder(lookup: &Lookup, stack: &Stack) -> Option<(String, String)> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
+    Some((project.spec.source.name, path_below(stack, &project.spec.path)))
+}
+
+/// What keeps every run of a stack from succeeding, as far as the watch cache has it: references that do not exist, and a
+/// folder that the source lacks. The reason is that of the first.
+fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let (mut missing, folder) = (Vec::new(), folder(lookup, stack));
+    match &folder {
+        None => missing.push(format!("project {:?} does not exist", stack.spec.project)),
+        Some((source, _)) if !lookup.is_cached::<Source>(&namespace, source) => {
+            missing.push(format!("source {source:?} does not exist"));
+        }
+        Some(_) => {}
+    }
+    let workspaces = stack.spec.workspaces.iter().filter(|name| !lookup.is_cached::<Workspace>("", name));
+    missing.extend(workspaces.map(|name| format!("workspace {name:?} does not exist")));
+    let why = if missing.is_empty() { reason::PATH_NOT_FOUND } else { reason::REFERENCE_NOT_FOUND };
+    let status = stack.status.as_ref();
+    let mut deployments = status.iter().flat_map(|status| &status.deployments);
+    let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
+    if let Some(((source, path), lacked)) = folder.zip(status.and_then(|status| status.missing_folder.as_ref()))
+        && lacked.path == path
+        // A stack that is deployed is not looked for at later commits.
+        && (!is_deployed || status.and_then(|status| status.observed_commit.as_ref()) == Some(&lacked.commit))
+    {
+        missing.push(no_folder(&source, &path, &lacked.commit));
+    }
+    (!missing.is_empty()).then(|| (why, missing.join("; ")))
+}
+
+/// A sentence about a folder that a source lacks.
+pub(crate) fn no_folder(source: &str, path: &str, commit: &str) -> String {
+    format!("source {source:?} has no folder or file {path:?} at commit {}", short(commit))
+}
+
 #[derive(Deserialize)]
 struct OfProject {
     spec: OfProjectSpec,
@@ -59,6 +110,8 @@ struct OfProject {
 #[derive(Deserialize, PartialEq)]
 pub(crate) struct OfProjectSpec {
     pub(crate) source: LocalReference,
+    #[serde(default)]
+    path: String,
 }
 
 /// What of a source says where it is.
@@ -79,17 +132,18 @@ pub(crate) struct OfSourceStatus {
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
 /// success, and what it ended with.
 pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
-    let missing = stack.spec.workspaces.iter().find(|name| !lookup.is_cached::<Workspace>("", name)).cloned();
+    let obstacle = obstacle(lookup, stack);
     let (generation, namespace) = (stack.metadata.generation, stack.namespace().unwrap_or_default());
     let wanted = &stack.spec.workspaces;
     let status = stack.status.get_or_insert_default();
     let observed = status.observed_commit.as_deref();
     let counting: Vec<&Deployment> = status.deployments.iter().filter(|of| counts(lookup, wanted, of)).collect();
-    let (ready, why, mut message) = readiness(&counting, observed, missing.as_deref(), ended);
+    let (ready, why, mut message) = readiness(&counting, observed, obstacle, ended);
     let mut why = why.to_owned();
-    if let Some(failed) = unsuccessful(&counting).filter(|_| matches!(&*why, reason::RUN_FAILED | reason::RUN_CANCELED))
+    if let Some((_, failed)) =
+        unsuccessful(&counting).filter(|_| matches!(&*why, reason::RUN_FAILED | reason::RUN_CANCELED))
     {
-        let known = failed.last_run.as_ref().and_then(|run| operation(lookup, &namespace, run));
+        let known = operation(lookup, &namespace, &failed.run);
         if let Some(operation) = known.filter(|_| why == reason::RUN_FAILED) {
             operation_failed(operation).clone_into(&mut why);
         }
@@ -102,7 +156,30 @@ pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)
             }
         }
     }
+    match last_run(&counting) {
+        Some((succeeded, why, message)) => {
+            set_condition(&mut status.conditions, reason::LAST_RUN, succeeded, &why, message, generation);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != reason::LAST_RUN),
+    }
     set_condition(&mut status.conditions, reason::READY, ready, &why, message, generation);
+}
+
+/// Whether the last run of each deployment succeeded, with the reason and the message of those that did not. Nothing before a
+/// run has ended.
+fn last_run(deployments: &[&Deployment]) -> Option<(bool, String, String)> {
+    let ended = deployments.iter().filter_map(|of| Some((of.workspace.as_str(), of.last_end.as_ref()?)));
+    let (succeeded, failed): (Vec<_>, Vec<_>) = ended.partition(|(_, end)| end.phase == RunPhase::Succeeded);
+    let shown = if failed.is_empty() { &succeeded } else { &failed };
+    let (_, first) = shown.first()?;
+    let sentence = |(workspace, end): &(&str, &EndedRun)| {
+        let EndedRun { run, message, .. } = end;
+        format!("run {run} in workspace {workspace}: {message}")
+    };
+    let sentences: Vec<String> = shown.iter().take(NAMED).map(sentence).collect();
+    let more = shown.len() - sentences.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Some((failed.is_empty(), first.reason.clone(), sentences.join("; ") + &more))
 }
 
 /// What of a run says what it was to do.
@@ -161,26 +238,39 @@ fn counts(lookup: &Lookup, wanted: &[String], of: &Deployment) -> bool {
     of.resources > 0 || !has_ended || (is_wanted() && lookup.is_cached::<Workspace>("", &of.workspace))
 }
 
-/// The deployment, if there is one, whose last run did not succeed.
-fn unsuccessful<'a>(deployments: &[&'a Deployment]) -> Option<&'a Deployment> {
-    deployments.iter().copied().find(|of| matches!(of.phase, Some(RunPhase::Failed | RunPhase::Canceled)))
+/// The deployment, if there is one, that is as no release says, and the run that left it so.
+fn unsuccessful<'a>(deployments: &[&'a Deployment]) -> Option<(&'a Deployment, EarlierRun)> {
+    deployments.iter().copied().find_map(|of| {
+        let phase = of.phase.filter(|phase| phase.is_terminal())?;
+        let is_unsuccessful = matches!(phase, RunPhase::Failed | RunPhase::Canceled);
+        // An earlier version did not say which run had changed something.
+        let last = || EarlierRun { run: of.last_run.clone().unwrap_or_default(), phase };
+        let left = of.incomplete.clone().or_else(|| (is_unsuccessful && of.last_end.is_none()).then(last))?;
+        Some((of, left))
+    })
+}
+
+/// How a deployed commit compares with an observed one, as far as the status has that.
+pub(crate) fn order(of: &Deployment, observed: Option<&str>) -> Option<CommitOrder> {
+    let compared = of.compared.as_ref()?;
+    let is_current = of.commit.as_ref() == Some(&compared.commit) && observed == Some(compared.desired.as_str());
+    is_current.then_some(compared.order)
 }
 
 fn readiness(
     deployments: &[&Deployment],
     observed: Option<&str>,
-    missing: Option<&str>,
+    obstacle: Option<(&'static str, String)>,
     ended: Option<(&str, &str)>,
 ) -> (bool, &'static str, String) {
-    if let Some(workspace) = missing {
-        return (false, reason::REFERENCE_NOT_FOUND, format!("workspace {workspace:?} does not exist"));
+    if let Some((why, message)) = obstacle {
+        return (false, why, message);
     }
-    if let Some(failed) = unsuccessful(deployments) {
-        let run = failed.last_run.as_deref().unwrap_or("");
+    if let Some((failed, EarlierRun { run, phase })) = unsuccessful(deployments) {
         let why = ended.filter(|(ended, _)| *ended == run).map(|(_, message)| format!(": {message}"));
         let why = why.unwrap_or_default();
         let message = format!("run {run} in workspace {} did not succeed{why}", failed.workspace);
-        let is_canceled = failed.phase == Some(RunPhase::Canceled);
+        let is_canceled = phase == RunPhase::Canceled;
         return (false, if is_canceled { reason::RUN_CANCELED } else { reason::RUN_FAILED }, message);
     }
     if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
@@ -206,12 +296,33 @@ fn readiness(
     let mut message = live.iter().map(what).collect::<Vec<_>>().join(", ");
     let is_other = |d: &&&Deployment| d.commit.as_deref().is_some_and(|commit| Some(commit) != observed);
     if let Some((observed, other)) = observed.zip(live.iter().find(is_other)) {
-        let deployed = other.commit.as_deref().map(short).unwrap_or_default();
-        // Which of the two is the newer one is not known: a run may have found a commit that no look has found yet.
-        message +=
-            &format!("; the source was at commit {} at the last look, and {deployed} is deployed", short(observed));
+        let which = if live.len() > 1 { format!("workspace {}", other.workspace) } else { "it".to_owned() };
+        message += &compared(other, observed, &which);
     }
     (true, reason::AVAILABLE, message)
+}
+
+/// How a deployment of another commit than the observed one compares with that. `which` names the deployment.
+fn compared(of: &Deployment, observed: &str, which: &str) -> String {
+    let (deployed, desired) = (of.commit.as_deref().map(short).unwrap_or_default(), short(observed));
+    match order(of, Some(observed)) {
+        Some(CommitOrder::Behind) => {
+            format!(
+                "; {which} is behind: the desired version is at the later commit {desired}, and {deployed} is deployed"
+            )
+        }
+        Some(CommitOrder::Ahead) => {
+            format!(
+                "; {which} is ahead: the desired version is at the earlier commit {desired}, and {deployed} is deployed"
+            )
+        }
+        Some(CommitOrder::Diverged) => format!(
+            "; {which} diverged: the desired version is at commit {desired}, and {deployed} is deployed, which is in another history"
+        ),
+        None => {
+            format!("; the desired version is at commit {desired}, and {deployed} is deployed")
+        }
+    }
 }
 
 /// A commit as people write it.
@@ -222,6 +333,7 @@ fn short(commit: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_types::{common::MissingFolder, config::ComparedCommits};
 
     use super::*;
     use crate::{controllers::runs::tests::World, runs::runner};
@@ -240,20 +352,40 @@ mod tests {
 
     #[test]
     fn condition_says_what_is_deployed_and_what_is_not() {
-        let check = |deployments: &[Deployment], observed, missing, ended| {
+        let check = |deployments: &[Deployment], observed, obstacle: Option<&str>, ended| {
             let deployments: Vec<&Deployment> = deployments.iter().collect();
-            let (ready, why, message) = readiness(&deployments, observed, missing, ended);
+            let obstacle = obstacle.map(|message| (reason::REFERENCE_NOT_FOUND, message.to_owned()));
+            let (ready, why, message) = readiness(&deployments, observed, obstacle, ended);
             (ready, why.to_owned() + ": " + &message)
         };
         let done = [deployment(RunPhase::Succeeded, 2)];
         let expected = "Available: release 3 is deployed in workspace dev";
         assert_eq!(check(&done, None, None, None), (true, expected.to_owned()));
         assert_eq!(check(&done, Some("0123456789"), None, None), (true, expected.to_owned()));
-        let expected =
-            format!("{expected}; the source was at commit abcdefab at the last look, and 01234567 is deployed");
-        assert_eq!(check(&done, Some("abcdefabcd"), None, None), (true, expected));
+        for (compared, said) in [
+            (None, "the desired version is at commit abcdefab, and 01234567 is deployed"),
+            (
+                Some(CommitOrder::Behind),
+                "it is behind: the desired version is at the later commit abcdefab, and 01234567 is deployed",
+            ),
+            (
+                Some(CommitOrder::Ahead),
+                "it is ahead: the desired version is at the earlier commit abcdefab, and 01234567 is deployed",
+            ),
+            (
+                Some(CommitOrder::Diverged),
+                "it diverged: the desired version is at commit abcdefab, and 01234567 is deployed, which is in another history",
+            ),
+        ] {
+            let (commit, desired) = ("0123456789".to_owned(), "abcdefabcd".to_owned());
+            let compared = compared.map(|order| ComparedCommits { commit, desired, order });
+            let other = [Deployment { compared, ..deployment(RunPhase::Succeeded, 2) }];
+            assert_eq!(check(&other, Some("abcdefabcd"), None, None), (true, format!("{expected}; {said}")));
+            let since = format!("{expected}; the desired version is at commit fedcbafe, and 01234567 is deployed");
+            assert_eq!(check(&other, Some("fedcbafedc"), None, None), (true, since), "it was compared with another");
+        }
         let expected = "ReferenceNotFound: workspace \"prod\" does not exist";
-        assert_eq!(check(&done, None, Some("prod"), None), (false, expected.to_owned()));
+        assert_eq!(check(&done, None, Some("workspace \"prod\" does not exist"), None), (false, expected.to_owned()));
         let gone = [deployment(RunPhase::Succeeded, 0)];
         assert_eq!(check(&gone, None, None, None), (false, "NotDeployed: nothing is deployed".to_owned()));
         let going = [deployment(RunPhase::Applying, 2)];
@@ -269,6 +401,78 @@ mod tests {
         let expected = "RunFailed: run web-1 in workspace dev did not succeed";
         assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));
         assert_eq!(check(&failed, None, None, Some(("web-1", "no"))), (false, format!("{expected}: no")));
+    }
+
+    #[test]
+    fn run_that_changed_nothing_leaves_the_stack_ready() {
+        let end = |run: &str, phase, reason: &str, message: &str| {
+            let (run, reason, message) = (run.to_owned(), reason.to_owned(), message.to_owned());
+            Some(EndedRun { run, phase, reason, message })
+        };
+        let rejected = Deployment {
+            last_end: end("web-1", RunPhase::Failed, reason::REJECTED, "bob rejected the plan"),
+            ..deployment(RunPhase::Failed, 2)
+        };
+        let (ready, why, message) = readiness(&[&rejected], None, None, None);
+        assert_eq!((ready, why, &*message), (true, reason::AVAILABLE, "release 3 is deployed in workspace dev"));
+        let said = |deployments: &[&Deployment]| last_run(deployments).unwrap();
+        let message = "run web-1 in workspace dev: bob rejected the plan";
+        assert_eq!(said(&[&rejected]), (false, reason::REJECTED.to_owned(), message.to_owned()));
+
+        let incomplete = Some(EarlierRun { run: "web-0".to_owned(), phase: RunPhase::Failed });
+        let broken = Deployment { incomplete, ..rejected.clone() };
+        let (ready, why, message) = readiness(&[&broken], None, None, None);
+        assert_eq!((ready, why), (false, reason::RUN_FAILED));
+        assert_eq!(message, "run web-0 in workspace dev did not succeed", "an earlier run left it so");
+        let again = Deployment { phase: Some(RunPhase::Applying), ..broken };
+        assert_eq!(readiness(&[&again], None, None, None).1, reason::PROGRESSING);
+
+        let fine = Deployment {
+            workspace: "prod".to_owned(),
+            last_end: end("web-2", RunPhase::Succeeded, reason::SUCCEEDED, "release 3 is deployed"),
+            ..deployment(RunPhase::Succeeded, 2)
+        };
+        assert_eq!(said(&[&fine, &rejected]).2, message_of(&rejected), "those that did not succeed are named");
+        let message = "run web-2 in workspace prod: release 3 is deployed";
+        assert_eq!(said(&[&fine]), (true, reason::SUCCEEDED.to_owned(), message.to_owned()));
+        assert_eq!(last_run(&[&deployment(RunPhase::Applying, 2)]), None, "none has ended yet");
+    }
+
+    fn message_of(of: &Deployment) -> String {
+        last_run(&[of]).unwrap().2
+    }
+
+    #[tokio::test]
+    async fn ready_names_all_that_is_missing() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let lookup = &world.services.lookup;
+        let mut stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let ready = |stack: &mut Stack| {
+            observe(lookup, stack);
+            let conditions = &stack.status.as_ref().unwrap().conditions;
+            let ready = conditions.iter().find(|condition| condition.type_ == reason::READY).unwrap();
+            format!("{}: {}", ready.reason, ready.message)
+        };
+        assert_eq!(ready(&mut stack), "NotDeployed: nothing is deployed");
+        let commit = "a".repeat(40);
+        stack.spec.desired_version.clone_from(&commit);
+        let lacked = MissingFolder { path: "web".to_owned(), commit: commit.clone() };
+        stack.status.get_or_insert_default().missing_folder = Some(lacked);
+        let no_folder = "source \"config\" has no folder or file \"web\" at commit aaaaaaaa";
+        assert_eq!(ready(&mut stack), format!("PathNotFound: {no_folder}"));
+        stack.spec.workspaces = vec!["one".to_owned(), "two".to_owned()];
+        let workspaces = "workspace \"one\" does not exist; workspace \"two\" does not exist";
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}; {no_folder}"));
+        // A run has found the folder at another commit since.
+        stack.spec.desired_version = "b".repeat(40);
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}; {no_folder}"));
+        stack.status.get_or_insert_default().deployments = vec![deployment(RunPhase::Succeeded, 1)];
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: {workspaces}"));
+        world.lose("/registry/config.stoa.dev/sources/shop/config").await;
+        assert!(world.registry.api::<Source>().get_opt("shop", "config").await.unwrap().is_none());
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: source \"config\" does not exist; {workspaces}"));
+        stack.spec.project = "gone".to_owned();
+        assert_eq!(ready(&mut stack), format!("ReferenceNotFound: project \"gone\" does not exist; {workspaces}"));
     }
 
     #[tokio::test]

@@ -236,6 +236,11 @@ impl State {
         self.changes_by(run).count()
     }
 
+    /// Whether this run has changed something, or may have by a call whose end is not known.
+    pub(crate) fn may_be_changed_by(&self, run: &str) -> bool {
+        self.changed_by(run) > 0 || !self.unheard_of(run).is_empty()
+    }
+
     fn changes_by(&self, run: &str) -> impl Iterator<Item = &ResourceId> {
         self.entries().filter_map(move |entry| {
             let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Done)?;
@@ -359,6 +364,16 @@ impl State {
         self.record(log, entries).await
     }
 
+    /// The ids of the resources that are removed, as long as the run lasts that removed them.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = &ResourceId> {
+        self.entries().filter(|entry| !entry.is_there() && entry.intent.is_none()).map(|entry| &entry.id)
+    }
+
+    /// The lease under which it is written.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        self.fence.clone()
+    }
+
     /// Drops what is kept only while a run lasts.
     pub(crate) async fn forget_removed(&mut self, log: &dyn Log, run: &str) -> Result<(), Halt> {
         let removed: Vec<(ResourceId, Version)> = self
@@ -416,6 +431,7 @@ impl State {
                     }),
                     retry: may_be_retried(&e.id, i),
                 }),
+                finished: e.intent.is_none() && e.result.as_ref().is_some_and(|result| result.finished),
             })
             .collect()
     }

@@ -17,7 +17,7 @@ use stoa_types::{
 };
 
 use super::{Halt, Services, status};
-use crate::kinds::lookup;
+use crate::kinds::{lookup, source::commit_page};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -134,6 +134,11 @@ impl Target {
     /// Failed with its name when it does not exist.
     pub(crate) fn source(&self) -> Result<&Source, Halt> {
         self.source.as_ref().ok_or_else(|| not_found("source", &self.project.spec.source.name))
+    }
+
+    /// The page of a commit of the source, for people.
+    pub(crate) fn commit_page(&self, commit: &str) -> Option<String> {
+        commit_page(&self.source.as_ref()?.spec, commit)
     }
 
     /// The source with its credentials.
@@ -272,10 +277,15 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
 
 /// A stack's path in its source.
 pub(crate) fn path(stack: &Stack, project: &Project) -> String {
+    path_below(stack, &project.spec.path)
+}
+
+/// The same, by the path of its project.
+pub(crate) fn path_below(stack: &Stack, project: &str) -> String {
     if !stack.spec.path.is_empty() {
         return stack.spec.path.clone();
     }
-    let base = project.spec.path.trim_end_matches('/');
+    let base = project.trim_end_matches('/');
     if base.is_empty() { stack.spec.stack_name.clone() } else { format!("{base}/{}", stack.spec.stack_name) }
 }
 
@@ -316,7 +326,8 @@ fn not_found(noun: &str, name: &str) -> Halt {
     Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
 }
 
-async fn referenced_secret(
+/// The values of a Secret, which is in this namespace unless the reference names another.
+pub(crate) async fn referenced_secret(
     services: &Services,
     namespace: &str,
     reference: &SecretReference,

@@ -164,7 +164,7 @@ impl Subresources {
                 name: "diff",
                 verbs: &["get"],
                 kind: (DELIVERY, VERSION, "ReleaseDiff"),
-                description: "What changed from another release to this one, by default from the one before.",
+                description: "What changed from another release to this one, by default from the one before; also from one of another stack of its project, or of another workspace.",
                 produces: release_diff::PRODUCES,
                 handler: Arc::new(release_diff::ReleaseDiff { subresources: self.clone() }),
             },

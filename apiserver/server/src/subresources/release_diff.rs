@@ -1,7 +1,7 @@
-//! `releases/diff`: what changed from another release of the same stack to this one.
+//! `releases/diff`: what changed from another release to this one, of the same stack or of another one of its project.
 //!
 //! Their recorded states are compared. Values that are sensitive are compared by what stands for them in the states, and
-//! shown as everywhere; those of another workspace are not compared.
+//! shown as everywhere; those of another stack or workspace are not compared.
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -16,7 +16,7 @@ use stoa_machinery::{
     registry::ListOptions,
     status::FieldError,
 };
-use stoa_types::{Release, reason};
+use stoa_types::{Release, labels, reason};
 
 use super::{
     Subresources, failure,
@@ -26,7 +26,7 @@ use super::{
     release_documents::{self, Document},
 };
 use crate::{
-    kinds::lookup,
+    kinds::{lookup, release},
     rooms,
     runs::{Halt, Services},
 };
@@ -101,7 +101,7 @@ impl SubresourceHandler for ReleaseDiff {
             Some(before) => before.read_into(room).await.map(|(before, room)| (Some(before), room))?,
             None => (None, room),
         };
-        let is_of_another = other.as_ref().is_some_and(|other| other.spec.workspace != release.spec.workspace);
+        let is_of_another = other.as_ref().is_some_and(|other| !is_same_deployment(&release, other));
         let (from, to) = (other.as_ref().map(which), which(&release));
         let compare = move || {
             let after = decoded(&after, &to.name)?;
@@ -149,8 +149,8 @@ impl With {
 
     /// # Errors
     ///
-    /// 404 when there is none, 422 when it is of another stack than `release`, 403 when it is of another workspace and may
-    /// not be read.
+    /// 404 when there is none, 422 when it is of another project than `release`, 403 when it is of another stack or workspace
+    /// and the requester may not read it.
     async fn find(
         &self,
         services: &Services,
@@ -159,31 +159,39 @@ impl With {
     ) -> Result<Release, ApiError> {
         let spec = &release.spec;
         let name = match self {
-            Self::Revision(number) => format!("{}.{}.{number}", spec.stack, spec.workspace),
+            Self::Revision(number) => release::name(&spec.stack, &spec.workspace, *number),
             Self::Name(name) => name.clone(),
         };
         let releases = services.lookup.api::<Release>()?;
         let namespace = release.namespace().unwrap_or_default();
+        // Permission for one deployment says nothing of another. It is asked for first: otherwise the answer says which
+        // releases exist.
+        let is_own_name = name.strip_prefix(&format!("{}.{}.", spec.stack, spec.workspace));
+        if is_own_name.is_none_or(|number| number.parse::<u64>().is_err()) {
+            lookup::require(context, "get", "delivery.stoa.dev", "releases", "diff", &namespace, &name).await?;
+        }
         let other = releases.get(&namespace, &name).await?;
         if let Some(why) = incomparable(release, &other) {
             let error = FieldError::invalid("with", &name, why);
             return Err(ApiError::invalid("delivery.stoa.dev", "Release", &release.name_any(), &[error]));
         }
-        // Who was let in for one deployment has been asked about that alone.
-        if other.spec.workspace != spec.workspace {
-            lookup::require(context, "get", "delivery.stoa.dev", "releases", "diff", &namespace, &name).await?;
-        }
         Ok(other)
     }
 }
 
-/// Why two releases are not compared, if they are not.
+/// Why two releases are not compared, if they are not: those of a project's stacks are.
 fn incomparable(release: &Release, other: &Release) -> Option<String> {
-    let (this, that) = (&release.spec, &other.spec);
-    if this.stack != that.stack {
-        return Some(format!("it is of stack {}, and {} is of stack {}", that.stack, release.name_any(), this.stack));
-    }
-    (this.stack_uid != that.stack_uid).then(|| "it is of another stack that had the same name".to_owned())
+    let project = |of: &Release| of.labels().get(labels::PROJECT).cloned().unwrap_or_default();
+    let (this, that) = (project(release), project(other));
+    let is_same_stack = release.spec.stack_uid == other.spec.stack_uid;
+    (this != that && !is_same_stack)
+        .then(|| format!("it is of project {that:?}, and {} is of project {this:?}", release.name_any()))
+}
+
+/// Whether two releases are of one stack in one workspace.
+fn is_same_deployment(release: &Release, other: &Release) -> bool {
+    let of = |release: &Release| (release.spec.stack_uid.clone(), release.spec.workspace.clone());
+    of(release) == of(other)
 }
 
 /// The release before this one; nothing for the first.
@@ -233,9 +241,16 @@ fn text(diff: &Diff) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
+    use stoa_machinery::{
+        auth::{Attributes, Authorizer, Decision},
+        request::UserInfo,
+    };
 
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
 
     fn release(stack: &str, uid: &str, workspace: &str, revision: i64) -> Release {
         let spec = json!({"stack": stack, "stackUID": uid, "workspace": workspace, "revision": revision, "run": "r",
@@ -255,13 +270,69 @@ mod tests {
         }
     }
 
+    fn of_project(project: &str, mut release: Release) -> Release {
+        release.labels_mut().insert(labels::PROJECT.to_owned(), project.to_owned());
+        release.metadata.namespace = Some("shop".to_owned());
+        release
+    }
+
     #[test]
-    fn only_releases_of_one_stack_are_compared() {
-        let this = release("web", "u1", "dev", 2);
-        assert_eq!(incomparable(&this, &release("web", "u1", "dev", 7)), None);
-        assert_eq!(incomparable(&this, &release("web", "u1", "prod", 1)), None);
-        let why = |other| incomparable(&this, &other).unwrap();
-        assert_eq!(why(release("db", "u3", "dev", 1)), "it is of stack db, and web.dev.2 is of stack web");
-        assert_eq!(why(release("web", "u0", "dev", 1)), "it is of another stack that had the same name");
+    fn releases_of_one_project_are_compared() {
+        let this = of_project("shop", release("web-stage", "u1", "stage", 2));
+        for other in [
+            of_project("shop", release("web-stage", "u1", "stage", 7)),
+            of_project("shop", release("web-stage", "u1", "prod", 1)),
+            of_project("shop", release("web-prod", "u2", "prod", 1)),
+            of_project("shop", release("web-stage", "u0", "stage", 1)),
+            // Somebody took its label away.
+            release("web-stage", "u1", "stage", 3),
+        ] {
+            assert_eq!(incomparable(&this, &other), None, "{}", other.name_any());
+        }
+        let other = of_project("erp", release("db", "u3", "stage", 1));
+        let why = "it is of project \"erp\", and web-stage.stage.2 is of project \"shop\"";
+        assert_eq!(incomparable(&this, &other).as_deref(), Some(why));
+        assert!(is_same_deployment(&this, &release("web-stage", "u1", "stage", 1)));
+        assert!(!is_same_deployment(&this, &release("web-stage", "u1", "prod", 1)), "its digests have other keys");
+        assert!(!is_same_deployment(&this, &release("web-stage", "u0", "stage", 1)), "its digests have other keys");
+    }
+
+    /// Allows nothing but the diff of releases in stage.
+    #[derive(Debug)]
+    struct Stage;
+
+    #[async_trait]
+    impl Authorizer for Stage {
+        async fn authorize(&self, _: &UserInfo, of: &Attributes) -> Result<Decision, ApiError> {
+            let is_asked =
+                (of.verb.as_str(), of.resource.as_str(), of.subresource.as_str()) == ("get", "releases", "diff");
+            let is_allowed = is_asked && of.namespace == "shop" && of.name.contains(".stage.");
+            Ok(if is_allowed { Decision::Allow(String::new()) } else { Decision::Deny("not there".to_owned()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn release_of_another_deployment_needs_permission_first() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let this = of_project("shop", release("web-stage", "u1", "stage", 2));
+        let others = [
+            release("web-stage", "u1", "stage", 1),
+            release("api-stage", "u2", "stage", 1),
+            release("web-prod", "u3", "prod", 1),
+        ];
+        for other in others.into_iter().map(|other| of_project("shop", other)).chain([this.clone()]) {
+            world.registry.api::<Release>().create(&other).await.unwrap();
+        }
+        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+        let context = RequestContext::new(user, Arc::new(Stage));
+        let find = async |with: &str| {
+            let found = With::parse(with).unwrap().find(&world.services, &context, &this).await;
+            found.map(|found| found.name_any()).map_err(|error| error.code())
+        };
+        assert_eq!(find("1").await, Ok("web-stage.stage.1".to_owned()));
+        assert_eq!(find("web-stage.stage.9").await, Err(404));
+        assert_eq!(find("api-stage.stage.1").await, Ok("api-stage.stage.1".to_owned()));
+        assert_eq!(find("web-prod.prod.1").await, Err(403));
+        assert_eq!(find("web-prod.prod.9").await, Err(403), "nobody learns which releases there are");
     }
 }

@@ -51,7 +51,7 @@ impl Bed {
         roots.add(CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap()).unwrap();
         let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let connector = TlsConnector::from(Arc::new(client));
-        let hook = json!({"remote": "file:///config.git", "webhook": {"secretRef": {"name": "hook"}}});
+        let hook = json!({"remote": "file:///hooked.git", "webhook": {"secretRef": {"name": "hook"}}});
         world.create("Source", "hooked", hook).await;
         let secret = json!({"metadata": {"name": "hook"}, "stringData": {"token": format!("{TOKEN}\n")}});
         world.create_core("Secret", secret).await;

@@ -42,9 +42,6 @@ mod repository;
 mod retry;
 mod session;
 mod sync;
-mod text;
-#[cfg(feature = "fuzzing")]
-pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
 mod trees;
 mod waiting;
 mod walk;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use git2::Oid;
 use serde_json::Value;
 use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
+use stoa_yaml_edit as text;
 
 use super::{
     Document, GitError, InvalidFile, Layout, LayoutError, Location,
@@ -18,7 +19,6 @@ use super::{
     progress,
     reader::{Content, Reader},
     repository::ControlRepository,
-    text,
 };
 
 /// An object that has a file.

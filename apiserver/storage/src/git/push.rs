@@ -14,6 +14,7 @@ use std::{
 use futures_util::StreamExt as _;
 use git2::Oid;
 use stoa_machinery::log::{Change, Key, LogError};
+use stoa_yaml_edit as text;
 use tokio::time::Instant;
 
 use super::{
@@ -24,7 +25,6 @@ use super::{
     reader::{Content, Good, LARGEST_FILE},
     repository::FileChange,
     session::Session,
-    text,
 };
 
 /// So many changes of a push are applied before that is recorded.

@@ -12,6 +12,6 @@ pub use source::{
     SourceStatus, Webhook,
 };
 pub use stack::{
-    ComplianceState, Deployment, DeploymentCompliance, EarlierRun, Generator, GeneratorType, ReconcilerCompliance,
-    SeenChanges, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus,
+    CommitOrder, ComparedCommits, ComplianceState, Deployment, DeploymentCompliance, EarlierRun, EndedRun, Generator,
+    GeneratorType, ReconcilerCompliance, SeenChanges, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus,
 };

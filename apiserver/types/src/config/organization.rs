@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema};
+use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema, deletion_policy_schema};
 
 /// What an Organization is to be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,9 +34,13 @@ pub struct OrganizationSpec {
     /// Who else works here, and as what. Whoever adds somebody needs the verb `bind` on the ClusterRole of that role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
-    /// What happens to live infrastructure when the organization is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// Refuse (the default): the deletion of the organization is refused while infrastructure is live. Destroy, Orphan: it
+    /// is allowed, and this is what happens to the live infrastructure of stacks that set no policy and whose project sets
+    /// none. The policy of a stack wins over that of its project, and that of a project over this one: a live stack with
+    /// Refuse keeps the organization from being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "deletion_policy_schema")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 /// Somebody who works in an organization.

@@ -4,7 +4,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{ChangedBy, Condition, DeletionPolicy, LocalReference, Subject, conditions_schema};
+use crate::common::{
+    ChangedBy, Condition, DeletionPolicy, LocalReference, MissingFolder, Subject, conditions_schema,
+    deletion_policy_schema,
+};
 
 /// What a Project is to be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,9 +45,12 @@ pub struct ProjectSpec {
     /// project.
     #[serde(default)]
     pub access: Access,
-    /// What happens to live infrastructure when the project is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// Refuse: the deletion of the project is refused while infrastructure is live. Destroy, Orphan: it is allowed, and this
+    /// is what happens to the live infrastructure of stacks that set no policy. Left out, it is that of the organization, or
+    /// else Refuse. The policy of a stack wins over this one: a live stack with Refuse keeps the project from being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "deletion_policy_schema")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 /// A folder of another Source.
@@ -82,10 +88,13 @@ pub struct ProjectStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub changed_by: Vec<ChangedBy>,
+    /// The folder that the source lacks, and the commit that lacks it; absent where the source has it, or was not asked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_folder: Option<MissingFolder>,
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: the Source exists and can be read.
+    /// Ready: the Source exists, can be read, and has the folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{ChangedBy, Condition, DeletionPolicy, DurationString, Subject, conditions_schema},
+    common::{
+        ChangedBy, Condition, DeletionPolicy, DurationString, MissingFolder, Subject, conditions_schema,
+        deletion_policy_schema,
+    },
     delivery::RunPhase,
 };
 
@@ -63,9 +66,13 @@ pub struct StackSpec {
     /// Whether every plan of this stack must be approved before it is applied.
     #[serde(default)]
     pub require_approval: bool,
-    /// What happens to live infrastructure when the stack is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// What happens to live infrastructure when the stack is deleted, or its project or organization: Refuse (the deletion
+    /// is refused), Destroy or Orphan (it stays and Stoa forgets it). This one wins over that of the project, and that of the
+    /// project over that of the organization. Left out, it is that of the project, or else that of the organization, or
+    /// else Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "deletion_policy_schema")]
+    pub deletion_policy: Option<DeletionPolicy>,
 }
 
 fn default_desired_version() -> String {
@@ -130,10 +137,14 @@ pub struct StackStatus {
     /// What was started by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerStatus>,
+    /// The folder that the source lacks, and the commit that lacks it; absent where the source has it, or was not asked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_folder: Option<MissingFolder>,
     /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: everything that was asked for was deployed. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
+    /// Ready: a release is deployed, as a whole; the message says how it compares with the desired version. LastRun: whether the
+    /// last run that was to change a deployment succeeded, in each workspace. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
     /// Compliant: clusters have what was committed for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
@@ -152,6 +163,9 @@ pub struct Deployment {
     /// The commit of the source that was last applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// How that commit compares with the one of the desired version. Absent where they are the same, and until it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<ComparedCommits>,
     /// The last run that was to change this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
@@ -162,6 +176,12 @@ pub struct Deployment {
     /// it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<EarlierRun>,
+    /// How the last run ended that was to change this deployment and has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_end: Option<EndedRun>,
+    /// The run that changed something and did not come to its release. Absent once another run succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<EarlierRun>,
     /// How many resources are live, or may be since nobody knows what became of a call.
     #[serde(default)]
     pub resources: i64,
@@ -184,6 +204,42 @@ pub struct EarlierRun {
     /// Its phase: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, Succeeded, Failed or
     /// Canceled.
     pub phase: RunPhase,
+}
+
+/// A run of a deployment, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EndedRun {
+    /// The run.
+    pub run: String,
+    /// Succeeded, Failed or Canceled.
+    pub phase: RunPhase,
+    /// The reason of its condition Complete or Failed.
+    pub reason: String,
+    /// The first 512 characters of the message there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// A deployed commit and that of the desired version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ComparedCommits {
+    /// The deployed commit.
+    pub commit: String,
+    /// The commit of the desired version.
+    pub desired: String,
+    /// How the deployed commit compares with it: Behind, Ahead or Diverged.
+    pub order: CommitOrder,
+}
+
+/// How a deployed commit compares with that of the desired version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CommitOrder {
+    /// The desired version has commits that are not deployed.
+    Behind,
+    /// The desired version is an earlier commit than the deployed one.
+    Ahead,
+    /// Neither commit is in the history of the other.
+    Diverged,
 }
 
 /// Whether clusters have what a deployment committed.

@@ -35,6 +35,9 @@ pub struct ReleaseSpec {
     /// The commit of the source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
+    /// The page of that commit at its Git server, for people; absent where its remote has none.
+    #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
+    pub commit_url: String,
     /// The digest of the plan that was applied.
     pub plan_digest: String,
     /// The digest of the Spec; GET releases/spec returns it.

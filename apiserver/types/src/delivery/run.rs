@@ -17,6 +17,7 @@ use crate::common::{Condition, DurationString, Subject, conditions_schema, non_e
     kind = "Run",
     plural = "runs",
     singular = "run",
+    shortname = "rn",
     category = "stoa",
     namespaced,
     status = "RunStatus",
@@ -322,6 +323,10 @@ pub struct RunStatus {
     /// What it is to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
+    /// The first changes of the plan, one a line: `~ apps/v1:Deployment:shop:web spec.replicas`. Deletions and replacements come
+    /// first. There are at most 20, and runs/plan has all of them with their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
     /// What was decided about the plan; written through the subresource approval alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
@@ -517,6 +522,9 @@ pub struct RunSource {
     /// The digest of the Spec, `sha256:` and 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_digest: Option<String>,
+    /// The page of the commit at its Git server, for people; absent where the remote has none.
+    #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
+    pub commit_url: String,
 }
 
 /// What a run is to change.

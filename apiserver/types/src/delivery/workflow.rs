@@ -138,6 +138,11 @@ pub struct RunStep {
     pub stack: String,
     /// What to do: Preview, Apply, Destroy, Rollback or Refresh. An Import is a Run of its own.
     pub operation: Operation,
+    /// For Apply: the step of the Preview whose plans are carried out, in each workspace exactly its own. That step comes before
+    /// this one. Stack and workspaces are those of that step, unless this one names its own. A plan that no longer holds fails
+    /// this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_of: Option<String>,
     /// The workspaces, in this order. Without these and without waves it is the only one of the stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<String>,
@@ -159,7 +164,8 @@ pub struct RunStep {
     /// Parameters of the generator, over those of the stack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Whether somebody else must approve each run's plan before it is applied, through the subresource approval of the run.
+    /// Whether somebody else must approve each run's plan before it is applied, through the subresource approval of the run. With
+    /// planOf that plan is the one of the Preview.
     #[serde(default)]
     pub require_approval: bool,
     /// How long each run may take, as a duration such as 1h. The time in which it waits for approval does not count.

@@ -12,5 +12,5 @@ pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
-    UnlistedContents, Workspace, WorkspaceSpec, WorkspaceStatus,
+    UnlistedContents, Validation, Workspace, WorkspaceSpec, WorkspaceStatus,
 };

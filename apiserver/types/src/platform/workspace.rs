@@ -89,6 +89,7 @@ pub struct HealthPolicy {
 
 /// How many records of each stack are kept. What is under way or deployed is kept in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Retention {
     /// How many runs that have ended; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +98,14 @@ pub struct Retention {
     /// that is gone cannot be gone back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<i64>,
+    /// How many days the runs, releases and Resources of deleted stacks are kept, unless `runs` or `releases` is set; absent: 90;
+    /// 0: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_stack_days: Option<i64>,
+    /// How many runs, how many releases and how many Resources of a deleted stack are kept, the newest of each, unless `runs` or
+    /// `releases` is set; absent: 100; 0: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_stack_records: Option<i64>,
 }
 
 /// The clusters of a workspace.
@@ -148,12 +157,23 @@ pub struct GitOpsTarget {
     /// The branch to commit to.
     #[serde(default = "default_branch")]
     pub branch: String,
+    /// Whether the first commit makes the branch where it does not exist. Otherwise a missing branch is refused: the workspace
+    /// is not Ready, and runs fail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub create_branch: bool,
     /// The folder in the repository; empty for the root.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
     /// Whether to commit to the branch or to open a pull request.
     #[serde(default)]
     pub mode: CommitMode,
+    /// What becomes of a plan with manifests that no cluster would take: they are validated before they are committed.
+    #[serde(default)]
+    pub validation: Validation,
+    /// The version of Kubernetes by whose schemas manifests are validated: 1.33, 1.34, 1.35 or 1.36. Absent: the newest of
+    /// these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
     /// Where pull requests are opened; for mode PullRequest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<PullRequests>,
@@ -208,6 +228,18 @@ pub enum CommitMode {
     PullRequest,
 }
 
+/// What invalid manifests do to a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Validation {
+    /// The plan is refused, with all that is wrong.
+    #[default]
+    Strict,
+    /// The plan has warnings.
+    Warn,
+    /// Manifests are not validated.
+    Off,
+}
+
 /// What a Workspace is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -215,7 +247,7 @@ pub struct WorkspaceStatus {
     /// How many stacks are deployed here.
     #[serde(default)]
     pub stacks: i64,
-    /// Ready: the Backend exists and is ready, and the Secrets that are named are there. The message tells of inCluster where
+    /// Ready: the Backend exists and is ready, and the Secrets, the repository and its branch exist. The message tells of inCluster where
     /// there is no cluster around the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]

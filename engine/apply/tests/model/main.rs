@@ -480,8 +480,10 @@ impl Model {
     }
 
     fn was_not_asked(&self, planned: &Planned, outcome: &Outcome) -> bool {
-        !outcome.problems.is_empty()
-            && outcome.problems.iter().all(|problem| {
+        // What was deleted only after that is left, too.
+        let mut others = outcome.problems.iter().filter(|problem| problem.reason != reason::DELETIONS_LEFT).peekable();
+        others.peek().is_some()
+            && others.all(|problem| {
                 let action =
                     planned.plan.actions.iter().find(|action| Some(&action.id) == problem.resource_id.as_ref());
                 problem.reason == reason::REJECTED && action.is_some_and(|action| action.unverified.is_some())

@@ -302,6 +302,11 @@ impl World {
                     broken.extend(inside.filter(|it| stays(it)).map(|it| format!("{} goes with {id}", it.id)));
                 }
                 if planned.action == Action::Delete {
+                    // Deletions wait for all changes: what replaces something may fail.
+                    let changes = walk.plan.actions.iter().filter(|it| it.action.is_call() && it.action.keeps());
+                    for change in changes.filter(|it| !done.contains(&it.id)) {
+                        broken.push(format!("{id} is deleted before {} has succeeded", change.id));
+                    }
                     let dependents = inner.store.records().filter(|it| it.id != *id && it.depends_on.contains(id));
                     broken.extend(dependents.map(|it| format!("{id} is deleted while {} depends on it", it.id)));
                 } else if is_apply && walk.is_alone {

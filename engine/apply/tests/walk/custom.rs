@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stoa_engine::Spec;
 use stoa_engine::problem::reason;
-use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
+use stoa_runtime::{Level, RuntimeError, Validation};
 
 use crate::support::{Stack, config_map, id, spec};
 
@@ -64,17 +64,21 @@ async fn what_the_definition_does_not_allow_is_refused_before_it_is_there() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_unknown_fields_are_warnings() {
+async fn unknown_field_refuses_a_strict_plan_and_is_a_warning_otherwise() {
     let stack = Stack::default();
-    let deferred = || stack.runtime().deferred();
+    let at = |level: Level| stack.runtime().deferred().validated(Validation { level, ..Validation::default() });
     let of = |size: Value| spec(vec![definition(sized(9)), widget(json!({"size": size, "sze": 1}))]);
-    let planned = stack.planned(Arc::new(deferred()), &of(json!(1)), false).await.unwrap();
-    assert_eq!(planned.notes, [format!("{WIDGET}: attributes.spec.sze: its kind has no field that is called so")]);
-    let problems = stack.refusal(deferred(), &of(json!("1"))).await;
-    assert_eq!((problems.len(), problems[0].field.as_str()), (1, "attributes.spec.size"));
-    // What is there already goes on to be looked at: whoever takes it later is not asked now.
+    let told = format!("{WIDGET}: attributes.spec.sze: its kind has no field that is called so");
+    let problems = stack.refusal(at(Level::Strict), &of(json!("1"))).await;
+    let fields: Vec<&str> = problems.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields, ["attributes.spec.size", "attributes.spec.sze"]);
+    let planned = stack.planned(Arc::new(at(Level::Warn)), &of(json!(1)), false).await.unwrap();
+    assert_eq!(planned.notes, [told]);
+    let planned = stack.planned(Arc::new(at(Level::Off)), &of(json!("1")), false).await.unwrap();
+    assert_eq!(planned.notes, [""; 0]);
+    // A later plan compares it again, since nothing refuses it afterwards.
     stack.bring(&spec(vec![definition(sized(9)), widget(json!({"size": 1}))])).await;
-    assert_eq!(stack.refusal(deferred(), &of(json!(10))).await.len(), 1);
+    assert_eq!(stack.refusal(at(Level::Strict), &of(json!(10))).await.len(), 2);
 }
 
 #[tokio::test]

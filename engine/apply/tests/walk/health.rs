@@ -20,6 +20,18 @@ async fn health_is_told_as_it_changes() {
 }
 
 #[tokio::test]
+async fn long_message_is_cut_after_its_secrets_are_taken_out() {
+    let stack = Stack::default();
+    // A container printed a Secret of the stack, which lies where the message is cut.
+    let message = format!("{}hunter2-hunter2{}", "x".repeat(2040), "y".repeat(1000));
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, &message), (Health::Current, "")]);
+    let wanted = vec![secret("s", json!({"password": "hunter2-hunter2"})), config_map("a", &[], json!({}))];
+    assert!(stack.apply(&spec(wanted)).await.succeeded);
+    let shown = stack.keeper.healths().into_iter().find(|(it, ..)| it.0 == id("a")).unwrap().2;
+    assert!(shown.len() < 2100 && shown.ends_with('…') && !shown.contains('h'), "{shown}");
+}
+
+#[tokio::test]
 async fn only_what_was_changed_is_watched() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[])])).await;

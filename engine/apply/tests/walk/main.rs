@@ -4,6 +4,7 @@
 
 mod custom;
 mod deferred;
+mod deletions;
 mod drift;
 mod failures;
 mod going;
@@ -23,4 +24,5 @@ mod replaced;
 mod resumption;
 mod support;
 mod unmade;
+mod validation;
 mod waiting;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use stoa_apply::{PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, Clusters, Contents, Held, Owner, Preview, Resource, Spec, StateResource};
+use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject, Live,
@@ -195,6 +196,11 @@ impl Runtime for Two {
         Ok(answers)
     }
 
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let kinds = desired.iter().filter(|desired| desired.attributes["kind"] == "Cell");
+        Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
+    }
+
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.main.look_for(calls).await
     }
@@ -226,6 +232,40 @@ impl Runtime for Two {
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         self.main.finish(grant).await
     }
+}
+
+#[tokio::test]
+async fn a_plan_asks_the_cluster_whether_a_kind_has_namespaces() {
+    let stack = Stack::default();
+    let planned = async |kind: &str| {
+        let object = |id: String, metadata: Value| {
+            json!({"id": id, "type": "Kubernetes",
+                "attributes": {"apiVersion": "example.com/v1", "kind": kind, "metadata": metadata}})
+        };
+        let wanted = spec(vec![
+            object(format!("example.com/v1:{kind}:a"), json!({"name": "a"})),
+            object(format!("example.com/v1:{kind}:shop:a"), json!({"name": "a", "namespace": "shop"})),
+        ]);
+        let clusters = Clusters::new(vec!["fake".to_owned()]);
+        let runtime = Two { main: stack.runtime(), clusters, there: None };
+        let (state, keys) = (stack.keeper.state(), &stack.keys.0);
+        let planning = Planning {
+            spec: &wanted,
+            spec_digest: "digest",
+            state: &state,
+            destroy: false,
+            refresh: false,
+            keys,
+            forget_clusters: &[],
+        };
+        stoa_apply::plan(Arc::new(runtime), &planning).await
+    };
+    let Err(PlanError::Problems(problems)) = planned("Cell").await else { panic!("they are one object") };
+    assert_eq!(
+        problems.iter().map(|problem| problem.reason.as_str()).collect::<Vec<_>>(),
+        [reason::DUPLICATE_RESOURCE]
+    );
+    assert_eq!(planned("Widget").await.unwrap().plan.actions.len(), 2);
 }
 
 #[tokio::test]
@@ -351,9 +391,11 @@ async fn nothing_sensitive_goes_where_everybody_reads() {
     assert_eq!(
         told,
         [
-            format!("{}: attributes.data.p: a sensitive value would be kept in the open here", id("user")),
-            "v1:Secret:shop:db: attributes.stringData.password: a sensitive value would be kept in the open here"
-                .to_owned(),
+            format!(
+                "{}: attributes.data.p: a reference brings a sensitive value here, which would be in the open",
+                id("user")
+            ),
+            format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),
         ]
     );
     assert!(problems.iter().all(|it| it.reason == reason::INVALID_RESOURCE));

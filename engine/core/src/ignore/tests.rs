@@ -242,3 +242,32 @@ fn a_value_of_a_secret_has_two_names() {
     let made = json!({"stringData": {"user": "u"}, "data": {"password": "Yg=="}});
     assert_eq!(Value::Object(ignored.as_live(wanted, &live)), made);
 }
+
+#[test]
+fn rules_of_an_aggregated_role_are_left_to_the_control_plane() {
+    let role = |rule: Value, extensions: Value| -> Resource {
+        let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"},
+            "aggregationRule": rule, "rules": []});
+        let role = json!({"id": "a", "type": "Kubernetes", "attributes": object, "extensions": extensions});
+        serde_json::from_value(role).unwrap()
+    };
+    let aggregated = role(json!({"clusterRoleSelectors": []}), json!({}));
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let live = |managers: Value| {
+        let mut live = aggregated.attributes.clone();
+        live["metadata"]["managedFields"] = managers;
+        live["rules"] = rules.clone();
+        live
+    };
+    let applied = |managers: Value| {
+        let ignored = Ignored::of(&aggregated).unwrap();
+        ignored.applied(aggregated.attributes.clone(), &live(managers), "stoa").get("rules").cloned()
+    };
+    let of = |manager: &str| entry(manager, json!({"f:rules": {}}));
+    assert_eq!(applied(json!([of("clusterrole-aggregation-controller")])), None);
+    // Rules that we alone have stay until the control plane sets its own.
+    assert_eq!(applied(json!([of("stoa")])), Some(rules.clone()));
+    let fields = json!({IGNORE_FIELDS: "metadata.labels"});
+    assert_eq!(Ignored::of(&role(json!({}), fields)).unwrap().0.len(), 2);
+    assert!(Ignored::of(&role(Value::Null, json!({}))).unwrap().is_empty());
+}

@@ -3,6 +3,8 @@
 //! Start at [`decide_place`] for what is wanted, and at [`remove`] for what no longer is. Neither looks at other resources:
 //! which records are of which object is settled before.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::PlanInput;
@@ -138,15 +140,20 @@ fn decide(
     let waits = resolved.waits();
     let told = input.previews.get(&resource.id);
     let (preview, unverified) = match told {
-        Some(Preview::Unverified(why) | Preview::MissingNamespace(why)) => (None, Some(why.clone())),
+        Some(Preview::Unverified(why) | Preview::MissingNamespace(why) | Preview::Lifted(why, _)) => {
+            (None, Some(why.clone()))
+        }
         // It turned out not to be known, and the infrastructure was asked about other values.
         Some(_) if waits.is_some() => (None, waits.clone()),
         Some(_) | None => (told, None),
     };
+    // A Job that has finished is not made again before its manifest changes.
+    let is_done = |prior: &StateResource| prior.finished && is_as_wanted(input, prior, None, (resolved, ignored));
     let changes_of_new = || of_new(&resource.id, resource.kind, resolved, input.keys);
     let live = match input.live.get(&resource.id) {
         // What is being deleted is as good as gone.
         Some(Live::Present(live)) if !is_going(live) => live,
+        Some(Live::Present(_) | Live::Absent) if prior.is_some_and(is_done) => return Decision::new(Action::Unchanged),
         Some(Live::Present(_) | Live::Absent) => {
             return Decision::create(changes_of_new(), prior.is_some(), unverified);
         }
@@ -182,7 +189,13 @@ fn decide(
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
             against_preview(&comparison, &ignored.as_live(made.clone(), live))
         }
-        Some(Preview::Replaced(None) | Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Refused(_))
+        Some(
+            Preview::Replaced(None)
+            | Preview::Unverified(_)
+            | Preview::MissingNamespace(_)
+            | Preview::Lifted(..)
+            | Preview::Refused(_),
+        )
         | None => three_way(&comparison),
     };
     // What was only recorded has no field of ours yet, and no mark.
@@ -216,6 +229,25 @@ pub(super) fn may_hold_unrecorded(
 ) -> bool {
     let is_open = input.state.open.iter().any(|call| call.id == *id);
     unrecorded::may_be_in(input.owner.has(live), is_open, records.into_iter().flatten())
+}
+
+/// Whether what is recorded of a resource is what is wanted of it, so that the infrastructure can be asked about it.
+pub(super) fn is_as_wanted(
+    input: &PlanInput<'_>,
+    prior: &StateResource,
+    live: Option<&Map<String, Value>>,
+    (resolved, ignored): (&Resolved<'_>, &Ignored),
+) -> bool {
+    let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+    let mut recorded = Cow::Borrowed(&prior.attributes);
+    if let Some(live) = live {
+        sensitive.extend(&Sensitive::of(live, &resolved.sensitive));
+        if !ignored.is_empty() {
+            recorded = Cow::Owned(ignored.as_live(recorded.into_owned(), live));
+        }
+    }
+    let wanted = sensitive.recorded_ways(prior.digest_id(), &resolved.attributes, input.keys);
+    resolved.unknown.is_empty() && wanted.contains(&recorded)
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It

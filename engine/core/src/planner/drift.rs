@@ -4,12 +4,8 @@
 //! way to another one, and what an import released was never applied. So what is live is held against the record of it, and a
 //! plan decides only where what is wanted is what is recorded, and in its place. What is recorded elsewhere is looked at there.
 
-use std::borrow::Cow;
-
-use serde_json::{Map, Value};
-
 use super::PlanInput;
-use super::decision::{Decision, may_hold_unrecorded, moved_from};
+use super::decision::{Decision, is_as_wanted, may_hold_unrecorded, moved_from};
 use crate::cluster::Clusters;
 use crate::diff::{Deployed, moved};
 use crate::ignore::Ignored;
@@ -17,7 +13,6 @@ use crate::object::{is_going, uid_of};
 use crate::owner::{Standing, taken_from};
 use crate::plan::{Action, Live, PlannedAction, Preview};
 use crate::resolve::Resolved;
-use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceType};
 use crate::state::StateResource;
 
@@ -101,6 +96,7 @@ fn of_record(
 ) -> Decision {
     let object = match live {
         Some(Live::Present(object)) if !is_going(object) => object,
+        Some(Live::Present(_) | Live::Absent) if prior.finished => return Decision::new(Action::Unchanged),
         Some(Live::Present(_) | Live::Absent) => return Decision::create(Vec::new(), true, None),
         Some(Live::Unverified(why)) => return unseen(why),
         None => return unseen("it was not read"),
@@ -136,23 +132,4 @@ fn of_record(
     });
     let drift = !changes.is_empty();
     Decision { changes, drift, ..Decision::new(if drift { Action::Update } else { Action::Unchanged }) }
-}
-
-/// Whether what is recorded of a resource is what is wanted of it, so that the infrastructure can be asked about it.
-fn is_as_wanted(
-    input: &PlanInput<'_>,
-    prior: &StateResource,
-    live: Option<&Map<String, Value>>,
-    (resolved, ignored): (&Resolved<'_>, &Ignored),
-) -> bool {
-    let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-    let mut recorded = Cow::Borrowed(&prior.attributes);
-    if let Some(live) = live {
-        sensitive.extend(&Sensitive::of(live, &resolved.sensitive));
-        if !ignored.is_empty() {
-            recorded = Cow::Owned(ignored.as_live(recorded.into_owned(), live));
-        }
-    }
-    let wanted = sensitive.recorded_ways(prior.digest_id(), &resolved.attributes, input.keys);
-    resolved.unknown.is_empty() && wanted.contains(&recorded)
 }

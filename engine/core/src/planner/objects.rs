@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use super::decision::moved_from;
 use super::{Outline, PlanInput, live_uid};
 use crate::cluster::{Clusters, Identity};
+use crate::kinds::is_built_in;
 use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};
 use crate::problem::{Problem, reason};
-use crate::spec::{Resource, ResourceId, ResourceType};
+use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::StateResource;
+use crate::validate::same_object;
 
 /// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed, or where two names
 /// lead to one server.
@@ -20,9 +22,12 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
     // Of what is in one cluster the names tell enough. What is only looked at is so where it is recorded, and may be wanted there
     // under another id.
     let are_several = clusters.names().len() > 1 && !input.refresh;
-    let mut problems = Vec::new();
+    let (mut problems, mut of_one_object) = (Vec::new(), Vec::new());
     let mut tell = |resource: &Resource, message: String, field: &str| {
         problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
+    };
+    let is_in_namespace = |it: &Resource| {
+        ObjectRef::of(&it.attributes).is_some_and(|it| !clusters.is_cluster_scoped(&it.group, &it.kind))
     };
     for resource in &outline.wanted {
         let Some(object) = outline.objects.get(&resource.id) else { continue };
@@ -34,10 +39,12 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
         if one != other {
             let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
             tell(resource, same, "extensions.cluster");
+        } else if named.is_some() && !is_in_namespace(resource) {
+            of_one_object.push(same_object(first, resource));
         } else if named.is_some() {
             let goes_to_default =
                 |it: &Resource| ObjectRef::of(&it.attributes).is_some_and(|it| it.namespace.is_empty());
-            let same = format!("this is the same object as {}", first.id);
+            let same = format!("this is the same object as {}", first.named());
             if goes_to_default(first) == goes_to_default(resource) {
                 tell(resource, same, "attributes");
             } else {
@@ -47,7 +54,25 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
             }
         }
     }
+    problems.extend(of_one_object);
     problems
+}
+
+/// Wanted objects of kinds whose scope is not known, where one of the same kind and name is wanted in another namespace or in
+/// none: they are one object if the kind has no namespaces.
+pub fn of_unknown_scope<'s>(spec: &'s Spec, clusters: &Clusters) -> Vec<&'s Resource> {
+    let mut found: HashMap<(&str, [String; 3]), Vec<(String, &Resource)>> = HashMap::new();
+    for resource in spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
+        let Some(object) = ObjectRef::of(&resource.attributes) else { continue };
+        if is_built_in(&object.group) || clusters.is_cluster_scoped(&object.group, &object.kind) {
+            continue;
+        }
+        let server = clusters.server(clusters.of_wanted(resource));
+        let ObjectRef { group, kind, name, namespace, .. } = object;
+        found.entry((server, [group, kind, name])).or_default().push((namespace, resource));
+    }
+    let several = found.into_values().filter(|all| all.iter().any(|(namespace, _)| *namespace != all[0].0));
+    several.flatten().map(|(_, resource)| resource).collect()
 }
 
 /// Records of objects that are recorded under several ids, none of which is wanted, as where a run was stopped that was

@@ -1,11 +1,16 @@
 //! What comes after what, by what is wanted and by what was recorded.
+//!
+//! Elsewhere: `stage` has the order of kinds where nothing else says one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde_json::{Map, Value};
+
 use crate::dependencies::{Before, break_cycles};
 use crate::graph::Graph;
+use crate::object::split_api_version;
 use crate::plan::PlannedAction;
-use crate::spec::ResourceId;
+use crate::spec::{ResourceId, ResourceType};
 use crate::state::StateResource;
 
 /// Puts the actions into their order: what is kept after what it depends on, what goes after all
@@ -55,4 +60,10 @@ pub(super) fn ordered(
             Some(action)
         })
         .collect()
+}
+
+/// The API group of an object, by its attributes.
+pub(super) fn group(kind: ResourceType, attributes: &Map<String, Value>) -> Option<&str> {
+    let api_version = attributes.get("apiVersion").filter(|_| kind == ResourceType::Kubernetes)?.as_str()?;
+    Some(split_api_version(api_version).0)
 }

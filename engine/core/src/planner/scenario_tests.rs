@@ -1,7 +1,8 @@
 //! Plans as people read them.
 //!
-//! Elsewhere: `contents` is about what goes with what is deleted, `references` about what references lead to, `sensitive`
-//! about what plans must not show, and `properties` about what holds of all plans.
+//! Elsewhere: `contents` is about what goes with what is deleted, `control_plane` about objects that controllers write or
+//! delete, `order` about what comes first, `references` about what references lead to, `sensitive` about what plans must
+//! not show, and `properties` about what holds of all plans.
 
 use insta::assert_snapshot;
 use serde_json::json;
@@ -12,6 +13,8 @@ use crate::render::{Colour, render};
 use crate::sensitive::{MASK, UNKNOWN};
 
 mod contents;
+mod control_plane;
+mod order;
 mod properties;
 mod references;
 mod sensitive;

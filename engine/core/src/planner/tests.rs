@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::dependencies::written;
 use crate::plan::FieldChange;
+use crate::scope::Scopes;
 use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
@@ -48,6 +49,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         adopted: false,
         masked: Vec::new(),
         digests_of: None,
+        finished: false,
     }
 }
 
@@ -284,6 +286,67 @@ fn one_object_is_not_wanted_with_and_without_its_default_namespace() {
     };
     let both = vec![custom(unplaced("a")), custom(wanted("a", "a", &[]))];
     assert_eq!(with_default("n", both), same("x.dev/v1:Web:n:a", "x.dev/v1:Web:a"));
+}
+
+/// A cluster-scoped object, whose manifest may name a namespace.
+fn cell(api_version: &str, kind: &str, namespace: &str) -> Resource {
+    let metadata =
+        if namespace.is_empty() { json!({"name": "a"}) } else { json!({"name": "a", "namespace": namespace}) };
+    let id =
+        [api_version, kind, namespace, "a"].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(":");
+    let attributes = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+    let mut resource = Resource { id: ResourceId(id), ..wanted("a", "", &[]) };
+    resource.attributes = attributes.as_object().unwrap().clone();
+    resource
+}
+
+#[test]
+fn the_cluster_says_which_custom_objects_are_one() {
+    let spec = Spec {
+        resources: vec![cell("example.com/v1", "Cell", ""), cell("example.com/v1", "Cell", "n"), wanted("a", "", &[])],
+        ..Spec::default()
+    };
+    let (state, owner, keys) = (State::default(), Owner::default(), keys());
+    let clusters = Clusters::new(vec!["main".to_owned()]);
+    let asked: Vec<&str> = of_unknown_scope(&spec, &clusters).into_iter().map(|it| it.id.0.as_str()).collect();
+    assert_eq!(asked, ["example.com/v1:Cell:a", "example.com/v1:Cell:n:a"]);
+    let mut scopes = Scopes::default();
+    scopes.extend([("example.com".to_owned(), "Cell".to_owned())]);
+    let (namespaced, scoped) = (clusters.clone(), clusters.with_scopes(scopes));
+    assert!(of_unknown_scope(&spec, &scoped).is_empty());
+    let input = PlanInput::blind(&spec, &state, &owner, &keys);
+    assert!(plan(&PlanInput { clusters: &namespaced, ..input }).is_ok());
+    let problems = plan(&PlanInput { clusters: &scoped, ..input }).unwrap_err();
+    let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            "DuplicateResource example.com/v1:Cell:n:a: attributes.metadata.namespace: Cell is cluster-scoped, so this is the \
+             same object as example.com/v1:Cell:a"
+        ]
+    );
+}
+
+#[test]
+fn a_second_record_of_a_cluster_scoped_object_moves_to_the_first() {
+    let roles = "rbac.authorization.k8s.io/v1";
+    let (first, second) = (cell(roles, "ClusterRole", ""), cell(roles, "ClusterRole", "n"));
+    let live = with_uid(first.attributes.clone(), "u");
+    let record = |resource: &Resource| StateResource {
+        id: resource.id.clone(),
+        attributes: resource.attributes.clone(),
+        live: live.clone(),
+        ..recorded("a", "", &[])
+    };
+    let state = State { resources: vec![record(&first), record(&second)], ..State::default() };
+    let found = [&first, &second].map(|it| (it.id.clone(), Live::Present(live.clone()))).into();
+    let (owner, keys) = (Owner::default(), keys());
+    for (kept, removed) in [(&first, &second), (&second, &first)] {
+        let spec = Spec { resources: vec![kept.clone()], ..Spec::default() };
+        let plan = plan(&PlanInput { live: &found, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+        let action = plan.actions.iter().find(|action| action.id == removed.id).unwrap();
+        assert_eq!((action.action, action.kept_as.as_ref()), (Action::Forget, Some(&kept.id)));
+    }
 }
 
 #[test]

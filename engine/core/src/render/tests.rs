@@ -17,6 +17,14 @@ fn plan(actions: Vec<PlannedAction>) -> Plan {
 }
 
 #[test]
+fn short_summary_shows_each_action_by_its_mark() {
+    let summary = Summary { create: 12, update: 3, replace: 1, unchanged: 7, ..Summary::default() };
+    assert_eq!(short_summary(&summary), "+12 ~3 -0 ±1");
+    assert_eq!(short_summary(&Summary { forget: 2, ..Summary::default() }), "+0 ~0 -0 .2");
+    assert_eq!(short_summary(&Summary { unchanged: 7, unverified: 1, ..Summary::default() }), "no changes");
+}
+
+#[test]
 fn every_action_is_a_line_with_its_fields_below() {
     let plan = plan(vec![
         action("v1:Namespace:shop", Action::Unchanged, vec![]),
@@ -201,4 +209,16 @@ fn nothing_that_a_plan_says_moves_the_cursor_or_begins_a_line() {
             table.lines().skip(1).all(|line| line.is_empty() || line.starts_with(' ') || line.starts_with("Plan: "))
         );
     }
+}
+
+#[test]
+fn warnings_stand_above_the_summary_and_leave_the_digest_alone() {
+    let quiet = plan(vec![action("v1:ConfigMap:shop:web", Action::Create, vec![])]);
+    let warned = Plan { warnings: vec!["one\nline".to_owned(), "two".to_owned()], ..quiet.clone() };
+    assert_eq!(warned.digest(), quiet.digest());
+    let table = render(&warned, Colour::Never);
+    let mut lines = table.lines().rev();
+    assert_eq!(lines.next(), Some("Plan: 1 to create."));
+    assert_eq!((lines.next(), lines.next()), (Some(""), Some("warning: two")));
+    assert!(lines.next().is_some_and(|line| line.starts_with("warning: one")), "{table}");
 }

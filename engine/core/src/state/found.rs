@@ -50,6 +50,7 @@ impl StateResource {
             adopted: false,
             masked: Vec::new(),
             digests_of: None,
+            finished: false,
         })
     }
 

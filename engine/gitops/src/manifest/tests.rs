@@ -55,16 +55,27 @@ fn an_object_reads_from_its_name_down() {
 }
 
 #[test]
-fn a_secret_with_values_is_refused_and_one_without_is_not() {
+fn secret_with_values_in_the_open_is_refused_and_an_encrypted_one_is_not() {
     let secret = |field: &str, value: Value| {
-        resource(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: value}))
+        resource(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: value,
+            "sops": {"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0"}}))
     };
-    for (field, value) in [("data", json!({"a": "Yg=="})), ("stringData", json!({"a": "b"})), ("data", json!("x"))] {
-        let RuntimeError::Invalid { field: told, .. } = of(&secret(field, value)).unwrap_err() else {
+    let encrypted = "ENC[AES256_GCM,data:qX0=,iv:aa=,tag:bb=,type:str]";
+    for (field, value, refused) in [
+        ("data", json!({"a": "Yg=="}), "data.a"),
+        ("stringData", json!({"a": "b"}), "stringData.a"),
+        ("stringData", json!({"a": encrypted, "b": "ENC[b]"}), "stringData.b"),
+        ("data", json!("x"), "data"),
+    ] {
+        let RuntimeError::Invalid { field, message } = of(&secret(field, value)).unwrap_err() else {
             panic!("a Secret is invalid here")
         };
-        assert_eq!(told, Some(format!("attributes.{field}")));
+        assert_eq!(field, Some(format!("attributes.{refused}")));
+        for way in ["SealedSecret", "ExternalSecret", "SOPS"] {
+            assert!(message.contains(way), "{message}");
+        }
     }
+    of(&secret("stringData", json!({"a": encrypted}))).unwrap();
     of(&secret("data", json!({}))).unwrap();
     of(&secret("type", json!("Opaque"))).unwrap();
 }

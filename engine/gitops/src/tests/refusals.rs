@@ -3,28 +3,26 @@
 use super::*;
 
 #[tokio::test]
-async fn what_no_cluster_would_take_is_refused_and_what_nobody_knows_is_told() {
-    let bed = Bed::local();
-    let runtime = bed.run("u-1");
-    let mut desired = config_map("a", "1");
-    desired.attributes.insert("data".to_owned(), json!({"a": 1, "b": true}));
-    desired.attributes.insert("dta".to_owned(), json!({}));
-    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
-    let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
-    assert_eq!(field.as_deref(), Some("attributes.data.a"));
-    assert_eq!(message, "text is wanted here, not a number; attributes.data.b: text is wanted here, not a boolean");
-    let told = runtime.warnings(&desired);
-    assert_eq!(told, ["v1:ConfigMap:shop:a: attributes.dta: no field is known that is called so"]);
-    assert_eq!(runtime.warnings(&config_map("a", "1")), [""; 0]);
-}
-
-#[tokio::test]
-async fn a_kind_that_nobody_knows_is_refused_where_no_cluster_is_asked() {
-    let runtime = Bed::local().run("u-1");
-    let mut desired = config_map("a", "1");
-    desired.attributes.insert("kind".to_owned(), json!("ConfigMapSet"));
-    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
-    assert!(matches!(&refused, RuntimeError::UnknownKind(message) if message == "v1 has no kind \"ConfigMapSet\""));
+async fn branch_that_does_not_exist_is_refused_unless_it_is_to_be_made() {
+    for bed in Bed::both() {
+        let config = GitOpsConfig { create_branch: false, ..bed.config("u-1") };
+        let runtime = GitOpsRuntime::new(config.clone(), Arc::new(Anonymous)).unwrap();
+        let expected = format!(
+            "repository {} has no branch main; create the branch, or set spec.gitops.createBranch: true",
+            config.repository
+        );
+        assert_eq!(told(runtime.read(&[]).await), (false, expected.clone()));
+        apply(&runtime, &config_map("a", "1")).await;
+        let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+        assert_eq!((failed.is_retryable(), failed.to_string()), (false, expected));
+        assert!(bed.log().is_empty());
+        let first = bed.run("u-2");
+        apply(&first, &config_map("a", "1")).await;
+        finish(&first).await.unwrap();
+        let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
+        apply(&runtime, &config_map("a", "2")).await;
+        finish(&runtime).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -353,6 +351,7 @@ fn settings_that_make_no_sense_are_refused_by_field() {
     check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
     check(|config| config.directory = "a/b\0".to_owned(), "spec.gitops.directory");
     check(|config| config.repository.clear(), "spec.gitops.repository");
+    check(|config| config.validation.kubernetes = "1.12".to_owned(), "spec.gitops.kubernetesVersion");
 }
 
 #[tokio::test]

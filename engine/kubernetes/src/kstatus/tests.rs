@@ -91,6 +91,20 @@ fn replica_set_waits_for_its_pods() {
 }
 
 #[test]
+fn job_that_is_deleted_because_it_has_finished_is_current() {
+    let job = |status: Value| json!({"metadata": {}, "spec": {"ttlSecondsAfterFinished": 0}, "status": status});
+    let ended = |condition: &str| json!({"startTime": "x", "conditions": [{"type": condition, "status": "True"}]});
+    let going = |status: Value| {
+        let mut job = job(status);
+        job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        job
+    };
+    check("batch/v1", "Job", going(ended("Complete")), Health::Current);
+    check("batch/v1", "Job", going(ended("Failed")), Health::Failed);
+    check("batch/v1", "Job", going(json!({"startTime": "x", "active": 1})), Health::Terminating);
+}
+
+#[test]
 fn job_is_current_once_it_runs_and_failed_when_it_gives_up() {
     check("batch/v1", "Job", json!({"status": {}}), Health::InProgress);
     check("batch/v1", "Job", json!({"status": {"startTime": "2026-01-01T00:00:00Z", "active": 1}}), Health::Current);

@@ -123,6 +123,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         adopted: false,
         masked: Vec::new(),
         digests_of: None,
+        finished: false,
     }
 }
 

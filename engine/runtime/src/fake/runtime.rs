@@ -16,7 +16,7 @@ use stoa_engine::{
 use super::{FINISH, FakeCloud, Operation, Place, Stored};
 use crate::{
     Applied, ApplyRequest, Deleted, Finished, Found, GOING, Grant, Health, HealthReport, HeldReport, KubernetesObject,
-    LostCall, ReadRequest, Runtime, RuntimeError,
+    LostCall, ReadRequest, Runtime, RuntimeError, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -29,6 +29,7 @@ pub struct FakeRuntime {
     accepts_sensitive: bool,
     /// Where it is, if it tells.
     place: Option<String>,
+    validation: Validation,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ enum Change {
 
 impl FakeRuntime {
     pub(super) fn new(cloud: FakeCloud, owner: Owner) -> Self {
-        Self { cloud, owner, deferred: None, accepts_sensitive: true, place: None }
+        Self { cloud, owner, deferred: None, accepts_sensitive: true, place: None, validation: Validation::default() }
     }
 
     fn gather(&self, id: &ResourceId, change: Change) -> bool {
@@ -102,6 +103,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn deferred(self) -> Self {
         Self { deferred: Some(Arc::default()), ..self }
+    }
+
+    /// The same, but resources are validated like this where it is deferred.
+    #[must_use]
+    pub fn validated(self, validation: Validation) -> Self {
+        Self { validation, ..self }
     }
 
     /// The same, but somewhere else.
@@ -163,6 +170,10 @@ impl Runtime for FakeRuntime {
 
     fn validates(&self) -> bool {
         !self.is_deferred()
+    }
+
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        Ok(self.validation.clone())
     }
 
     fn missing_namespaces(&self) -> Vec<(String, String)> {

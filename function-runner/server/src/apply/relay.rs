@@ -24,7 +24,12 @@ pub(super) struct Relay {
 
 impl Relay {
     async fn tell_health(&self, id: &ResourceId, health: Health, message: &str, over: bool) {
-        let event = HealthEvent { id: id.0.clone(), health: health.to_string(), message: message.to_owned(), over };
+        let (id, finished) = (id.0.clone(), false);
+        let event = HealthEvent { id, health: health.to_string(), message: message.to_owned(), over, finished };
+        self.tell(event).await;
+    }
+
+    async fn tell(&self, event: HealthEvent) {
         // A caller that is gone is noticed by whoever waits for an ack.
         let _ = self.conversation.tell(Event::Health(event)).await;
     }
@@ -78,6 +83,11 @@ impl Observer for Relay {
     async fn health(&self, id: &ResourceId, health: Health, message: &str) {
         reached("health-told");
         self.tell_health(id, health, message, false).await;
+    }
+
+    async fn finished(&self, id: &ResourceId) {
+        let (id, health, message) = (id.0.clone(), Health::Current.to_string(), "it has finished".to_owned());
+        self.tell(HealthEvent { id, health, message, over: false, finished: true }).await;
     }
 
     async fn given_up(&self, id: &ResourceId, health: Health, message: &str) {

@@ -1,54 +1,36 @@
 //! Where in a file its resources and their fields are, so that people are sent to the right line.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_saphyr::Spanned;
+use stoa_yaml::Outline;
 
 use super::places::Places;
-use super::yaml;
 use crate::source::SourceFile;
 
 /// The lines of a Spec file, from 1; 0 where one is not known.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    fields: Vec<(String, u32)>,
-    resources: Vec<(u32, Vec<(String, u32)>)>,
-    places: Places,
-}
+pub(super) struct Lines(Places);
 
 impl Lines {
-    /// Those of a file of one document. Of one that is written in an unusual way, none.
+    /// Those of a file of one document. Of a large one, and of one that does not parse, none.
     pub(super) fn of(file: &SourceFile) -> Self {
-        let line = |location: serde_saphyr::Location| u32::try_from(location.line()).unwrap_or_default();
-        let keys = |keys: Keys| -> Vec<(String, u32)> {
-            keys.0.into_iter().map(|key| (key.value, line(key.referenced))).collect()
-        };
-        let fields = yaml::first::<Keys>(file).map(keys).unwrap_or_default();
-        let resources = yaml::first::<Resources>(file).and_then(|found| found.resources).unwrap_or_default();
-        let resources = resources.into_iter().map(|resource| (line(resource.referenced), keys(resource.value)));
-        Self { fields, resources: resources.collect(), places: Places::of(file) }
+        Self(Places::of(file))
     }
 
     /// The line of a field of the document, such as `context`.
     pub(super) fn field(&self, field: &str) -> u32 {
-        find(&self.fields, field).unwrap_or_default()
-    }
-
-    /// The line of a resource, by its position; that of the list where it is not known.
-    pub(super) fn resource(&self, position: usize) -> u32 {
-        self.resources.get(position).map_or_else(|| self.field("resources"), |(line, _)| *line)
+        self.0.first().and_then(|root| root.key(field)).map(|(line, _)| line).unwrap_or_default()
     }
 
     /// The line of a resource's field, such as `dependsOn[0]` or `attributes.kind`, or of the innermost part of it that is
-    /// there; of a large file that of the first part, or of the resource.
+    /// there; or else that of the resource, or of the list.
     pub(super) fn resource_field(&self, position: usize, field: &str) -> u32 {
-        if let Some(line) = self.places.line(None, &format!("resources[{position}].{field}")) {
-            return line;
+        match self.found(position) {
+            Some((line, resource)) => super::places::line(resource, field).unwrap_or(line),
+            None => self.field("resources"),
         }
-        let first = field.split(['.', '[']).next().unwrap_or(field);
-        let fields = self.resources.get(position).map(|(_, fields)| fields.as_slice()).unwrap_or_default();
-        find(fields, first).unwrap_or_else(|| self.resource(position))
+    }
+
+    fn found(&self, position: usize) -> Option<(u32, &Outline)> {
+        self.0.first()?.key("resources")?.1.item(position)
     }
 }
 
@@ -79,40 +61,4 @@ pub(super) fn of_resources(file: &SourceFile, count: usize) -> Vec<u32> {
         }
     }
     if found.len() == count { found } else { Vec::new() }
-}
-
-fn find(fields: &[(String, u32)], name: &str) -> Option<u32> {
-    fields.iter().find(|(field, _)| field == name).map(|(_, line)| *line)
-}
-
-#[derive(serde::Deserialize)]
-struct Resources {
-    resources: Option<Vec<Spanned<Keys>>>,
-}
-
-/// The keys of a map, each with its place.
-struct Keys(Vec<Spanned<String>>);
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Keys;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-                let mut keys = Vec::new();
-                while let Some((key, IgnoredAny)) = map.next_entry()? {
-                    keys.push(key);
-                }
-                Ok(Keys(keys))
-            }
-        }
-
-        deserializer.deserialize_map(Collect)
-    }
 }

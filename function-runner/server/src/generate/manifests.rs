@@ -1,36 +1,30 @@
 //! The generator `Manifests`: Kubernetes objects in YAML and JSON files.
 //!
 //! There is no order of kinds. That an object comes after its Namespace and a custom resource after
-//! its definition is the engine's rule for every Spec, so nothing is said of it here.
+//! its definition is the engine's rule for every Spec, so nothing is said of it here. What manifests say themselves of
+//! their order, `depends_on` reads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Resource, ResourceId, ResourceType, Spec, Warnings, kinds,
+    ObjectRef, Resource, ResourceId, ResourceType, Scopes, Spec, Warnings, kinds,
+    normalize::normalize,
     spec::{FILE, LINE},
 };
 use stoa_proto::Problem;
 
-use super::{At, places::Places, yaml};
+use super::{At, depends_on, not_built, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
 /// Files in which other tools have what is no manifest: without `apiVersion` or `kind`, or for themselves alone.
-const OF_OTHER_TOOLS: [&str; 8] = [
-    "kustomization.yaml",
-    "kustomization.yml",
-    "Chart.yaml",
-    "values.yaml",
-    "skaffold.yaml",
-    "project.yaml",
-    "stack.yaml",
-    "package-context.yaml",
-];
+const OF_OTHER_TOOLS: [&str; 5] =
+    ["values.yaml", "skaffold.yaml", "project.yaml", "stack.yaml", "package-context.yaml"];
 
 /// Kinds of these groups are for tools, wherever they are.
-const GROUPS_OF_TOOLS: [&str; 3] = ["kustomize.config.k8s.io/", "config.kubernetes.io/", "skaffold/"];
+const GROUPS_OF_TOOLS: [&str; 2] = ["config.kubernetes.io/", "skaffold/"];
 
 /// With the value `true`, what kpt and kustomize read and do not deploy.
 const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
@@ -38,18 +32,27 @@ const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 /// Of so many problems the lines of their fields are looked for: no message names more.
 const LOCATED: usize = 20;
 
-struct Manifest {
-    api_version: String,
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-    object: Map<String, Value>,
+pub(super) struct Manifest {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) object: Map<String, Value>,
     file: String,
     line: u32,
 }
 
+/// A kind's group, the kind, the namespace and the name.
+type Identity = [String; 4];
+
 impl Manifest {
-    fn id(&self) -> ResourceId {
+    /// Tells the object from others, in whatever version it is written.
+    fn identity(&self, scopes: &Scopes) -> Option<Identity> {
+        let ObjectRef { group, kind, namespace, name, .. } = scopes.scoped(ObjectRef::of(&self.object)?);
+        Some([group, kind, namespace, name])
+    }
+
+    pub(super) fn id(&self) -> ResourceId {
         let Self { api_version, kind, namespace, name, .. } = self;
         ResourceId(match namespace {
             Some(namespace) => format!("{api_version}:{kind}:{namespace}:{name}"),
@@ -57,13 +60,16 @@ impl Manifest {
         })
     }
 
-    fn wrong(&self, reason: &str, message: impl Into<String>) -> Problem {
+    pub(super) fn wrong(&self, reason: &str, message: impl Into<String>) -> Problem {
         Problem { file: self.file.clone(), line: self.line, resource_id: self.id().0, ..problem(reason, message) }
     }
 }
 
 /// Reads all files; says everything that is wrong with any.
 pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) -> Result<Spec, Vec<Problem>> {
+    if let Some(problem) = not_built::find(files) {
+        return Err(vec![problem]);
+    }
     let mut manifests = Vec::new();
     let mut problems = Vec::new();
     for (position, file) in files.iter().enumerate() {
@@ -73,11 +79,12 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
         match yaml::documents(file) {
             Ok(documents) => {
                 for document in documents {
+                    let line = yaml::narrow(document.line);
                     if may_be_of_tool && is_of_tool(&document.value) {
-                        warnings.add(|| format!("{}:{}: is no manifest and was passed over", file.path, document.line));
+                        warnings.add(|| format!("{}:{line}: is no manifest and was passed over", file.path));
                         continue;
                     }
-                    let place = Place { file: &file.path, line: document.line, within: String::new() };
+                    let place = Place { file: &file.path, line, within: String::new() };
                     collect(document.value, &place, &mut manifests, &mut problems, warnings);
                 }
             }
@@ -86,11 +93,16 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     }
     at(None);
     report_duplicates(&manifests, &mut problems);
+    let (before, wrong) = depends_on::read(&manifests);
+    problems.extend(wrong);
     if problems.is_empty() {
-        let spec = to_spec(manifests);
+        let spec = to_spec(manifests, before);
         match super::check(&spec) {
             Ok(()) => return Ok(spec),
-            Err(found) => problems.extend(found.into_iter().map(|found| crate::convert::problem_in(&spec, found))),
+            Err(found) => {
+                let found = found.into_iter().map(|found| crate::convert::problem_in(&spec, found));
+                problems.extend(found.map(|found| depends_on::located(&spec, found)));
+            }
         }
     }
     locate(files, &mut problems);
@@ -118,7 +130,7 @@ fn locate(files: &[SourceFile], problems: &mut [Problem]) {
             .entry(problem.file.clone())
             .or_insert_with(|| files.iter().find(|file| file.path == problem.file).map(Places::of).unwrap_or_default());
         let field = problem.field.strip_prefix("attributes.").unwrap_or(&problem.field);
-        if let Some(line) = places.line(Some(problem.line), field) {
+        if let Some(line) = places.line(problem.line, field) {
             problem.line = line;
         }
     }
@@ -162,10 +174,15 @@ fn collect(
         warnings.add(|| format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
         return;
     }
-    if kind.ends_with("List") && object.get("items").is_some_and(Value::is_array) {
+    if is_list(&kind, &object) {
         let Some(Value::Array(items)) = object.remove("items") else { return };
-        for (position, item) in items.into_iter().enumerate() {
+        if items.is_empty() && kind != LIST {
+            let message = format!("is required; as a list of objects, this {kind} has no items");
+            return problems.push(wrong("metadata.name", reason::MISSING_FIELD, message));
+        }
+        for (position, mut item) in items.into_iter().enumerate() {
             let within = format!("{}items[{position}].", place.within);
+            inherit_kind(&mut item, &api_version, &kind);
             collect(item, &Place { within, ..*place }, manifests, problems, warnings);
         }
         return;
@@ -203,6 +220,29 @@ fn collect(
     });
 }
 
+/// The kind that a list of several kinds has.
+const LIST: &str = "List";
+
+/// Whether it is a list of objects. Other kinds may end in "List", too: an object has a name.
+fn is_list(kind: &str, object: &Map<String, Value>) -> bool {
+    let name = object.get("metadata").and_then(|metadata| metadata.get("name"));
+    let is_named = name.is_some_and(|name| !name.is_null() && name != "");
+    kind.ends_with(LIST) && !is_named && object.get("items").is_some_and(Value::is_array)
+}
+
+/// Gives an item of a list the kind that the list says, where it has none: an API server leaves it out.
+///
+/// Follows `decodeToList` in `k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/helpers.go`.
+fn inherit_kind(item: &mut Value, api_version: &str, list: &str) {
+    let Value::Object(item) = item else { return };
+    let kind = list.strip_suffix(LIST).unwrap_or_default();
+    let has = |field: &str| item.get(field).is_some_and(|value| !value.is_null() && value != "");
+    if !kind.is_empty() && !has("apiVersion") && !has("kind") {
+        item.insert("apiVersion".to_owned(), api_version.into());
+        item.insert("kind".to_owned(), kind.into());
+    }
+}
+
 fn text(map: &Map<String, Value>, key: &str) -> Result<String, (&'static str, String)> {
     match map.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
@@ -212,30 +252,38 @@ fn text(map: &Map<String, Value>, key: &str) -> Result<String, (&'static str, St
 }
 
 fn report_duplicates(manifests: &[Manifest], problems: &mut Vec<Problem>) {
-    let mut seen: HashMap<ResourceId, &Manifest> = HashMap::new();
+    let scopes = Scopes::defined(manifests.iter().map(|manifest| &manifest.object));
+    let mut seen: HashMap<Identity, &Manifest> = HashMap::new();
     for manifest in manifests {
-        match seen.entry(manifest.id()) {
+        let Some(identity) = manifest.identity(&scopes) else { continue };
+        match seen.entry(identity) {
             Entry::Vacant(entry) => {
                 entry.insert(manifest);
             }
             Entry::Occupied(entry) => {
                 let first = entry.get();
-                let message = format!("is also in {}:{}", first.file, first.line);
+                let why = match first.namespace == manifest.namespace {
+                    true => String::new(),
+                    false => format!("; {} is cluster-scoped", manifest.kind),
+                };
+                let message = format!("is also in {}:{}{why}", first.file, first.line);
                 problems.push(manifest.wrong(reason::DUPLICATE_RESOURCE, message));
             }
         }
     }
 }
 
-fn to_spec(manifests: Vec<Manifest>) -> Spec {
-    let resources = manifests.into_iter().map(|manifest| Resource {
+fn to_spec(manifests: Vec<Manifest>, before: Vec<Vec<ResourceId>>) -> Spec {
+    let resources = manifests.into_iter().zip(before).map(|(manifest, depends_on)| Resource {
         id: manifest.id(),
         kind: ResourceType::Kubernetes,
         attributes: manifest.object,
-        depends_on: Vec::new(),
+        depends_on,
         extensions: [(FILE.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
             .into_iter()
             .collect(),
     });
-    Spec { resources: resources.collect(), ..Spec::default() }
+    let mut spec = Spec { resources: resources.collect(), ..Spec::default() };
+    normalize(&mut spec);
+    spec
 }

@@ -3,9 +3,11 @@
 //! Start at [`generate`]. It reads no clock, file or socket: the same content always gives the same
 //! Spec. What is in a source is anybody's, so that it is called in workers alone: [`Generators`] has it done there.
 
+mod depends_on;
 mod job;
 mod lines;
 mod manifests;
+mod not_built;
 mod places;
 mod spec_file;
 #[cfg(debug_assertions)]

@@ -1,19 +1,16 @@
 //! The line of every field of a file that something is wrong with.
 
-use std::fmt;
+use stoa_yaml::Outline;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::Spanned;
-
-use super::yaml;
+use super::yaml::{self, narrow};
 use crate::source::SourceFile;
 
 /// The largest file, in bytes, that is read once more for it: in memory it takes many times as much.
-const LARGEST: usize = 1 << 20;
+const LARGEST: usize = 4 << 20;
 
 /// The documents of a file, each with the line where it begins.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<(u32, Node)>);
+pub(super) struct Places(Vec<(u32, Outline)>);
 
 impl Places {
     /// Those of a file; of a large one, and of one that does not parse, none.
@@ -21,32 +18,35 @@ impl Places {
         if file.bytes.len() > LARGEST {
             return Self::default();
         }
-        let documents: Vec<Spanned<Node>> = yaml::read(file).unwrap_or_default();
-        Self(documents.into_iter().map(|document| (line(&document), document.value)).collect())
+        let documents = yaml::outlined(file).unwrap_or_default();
+        Self(documents.into_iter().map(|document| (narrow(document.line), document.outline)).collect())
+    }
+
+    /// The first document.
+    pub(super) fn first(&self) -> Option<&Outline> {
+        self.0.first().map(|(_, document)| document)
     }
 
     /// The line of the innermost part of a path, such as `metadata.labels["a.b/c"]` or `items[0].kind`, that is in the
-    /// document which begins there, or in the first one. Nothing when not even its first part is.
-    pub(super) fn line(&self, begin: Option<u32>, path: &str) -> Option<u32> {
-        let (_, document) = self.0.iter().find(|(line, _)| begin.is_none_or(|begin| begin == *line))?;
-        let (mut node, mut found) = (document, None);
-        for part in parts(path) {
-            let next = match (&part, node) {
-                (Part::Key(key), Node::Map(fields)) => {
-                    fields.iter().find(|(name, ..)| name == key).map(|(_, at, it)| (at, it))
-                }
-                (Part::Index(index), Node::List(items)) => items.get(*index).map(|(at, it)| (at, it)),
-                (Part::Key(_) | Part::Index(_), _) => None,
-            };
-            let Some((at, inner)) = next else { break };
-            (node, found) = (inner, Some(*at));
-        }
-        found
+    /// document which begins there. Nothing when not even its first part is.
+    pub(super) fn line(&self, begin: u32, path: &str) -> Option<u32> {
+        let (_, document) = self.0.iter().find(|(line, _)| *line == begin)?;
+        line(document, path)
     }
 }
 
-fn line<T>(of: &Spanned<T>) -> u32 {
-    u32::try_from(of.referenced.line()).unwrap_or_default()
+/// The line of the innermost part of a path that is in a value.
+pub(super) fn line(value: &Outline, path: &str) -> Option<u32> {
+    let (mut inner, mut found) = (value, None);
+    for part in parts(path) {
+        let next = match &part {
+            Part::Key(key) => inner.key(key),
+            Part::Index(index) => inner.item(*index),
+        };
+        let Some((at, value)) = next else { break };
+        (inner, found) = (value, Some(at));
+    }
+    found
 }
 
 enum Part {
@@ -82,78 +82,6 @@ fn parts(path: &str) -> Vec<Part> {
     parts
 }
 
-#[derive(Debug)]
-enum Node {
-    Map(Vec<(String, u32, Node)>),
-    List(Vec<(u32, Node)>),
-    Scalar,
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Look)
-    }
-}
-
-struct Look;
-
-impl<'de> Visitor<'de> for Look {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("anything")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let mut fields = Vec::new();
-        while let Some((key, node)) = map.next_entry::<Spanned<String>, Node>()? {
-            let at = line(&key);
-            fields.push((key.value, at, node));
-        }
-        Ok(Node::Map(fields))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element::<Spanned<Node>>()? {
-            items.push((line(&item), item.value));
-        }
-        Ok(Node::List(items))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<Node, D::Error> {
-        Node::deserialize(inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,14 +106,14 @@ mod tests {
             ("", None),
             ("..[", None),
         ] {
-            assert_eq!(places.line(None, path), line, "{path}");
+            assert_eq!(places.line(2, path), line, "{path}");
         }
     }
 
     #[test]
     fn each_document_has_its_own_fields() {
-        let places = places("kind: a\n---\n---\nkind: b\nx:\n  y: 1\n");
-        assert_eq!((places.line(Some(1), "kind"), places.line(Some(4), "kind")), (Some(1), Some(4)));
-        assert_eq!((places.line(Some(4), "x.y"), places.line(Some(3), "x.y")), (Some(6), None));
+        let places = places("kind: a\n---\n---\nkind: b\nx:\n  z: 1\n");
+        assert_eq!((places.line(1, "kind"), places.line(4, "kind")), (Some(1), Some(4)));
+        assert_eq!((places.line(4, "x.z"), places.line(3, "x.z")), (Some(6), None));
     }
 }

@@ -7,14 +7,16 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, Spec,
     near::meant,
+    normalize::normalize,
     problem::reason,
     spec::{FILE, LINE},
 };
 use stoa_proto::Problem;
+use stoa_yaml::Document;
 
 use super::{
     lines::{self, Lines},
-    yaml::{self, Document},
+    yaml,
 };
 use crate::failure::problem;
 use crate::source::SourceFile;
@@ -58,12 +60,12 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
             let message = "a Spec is one document";
             return Err(vec![Problem {
                 file: file.path.clone(),
-                line: documents[1].line,
+                line: yaml::narrow(documents[1].line),
                 ..problem(reason::INVALID_SPEC, message)
             }]);
         }
     };
-    let check = Check { file, lines: LazyCell::new(Box::new(|| Lines::of(file))), begin: document.line };
+    let check = Check { file, lines: LazyCell::new(Box::new(|| Lines::of(file))), begin: yaml::narrow(document.line) };
     let mut problems = check.shape(&document.value);
     if !problems.is_empty() {
         problems.extend(check.others(&document.value));
@@ -71,6 +73,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     }
     let mut spec: Spec =
         serde_json::from_value(document.value).map_err(|err| vec![check.document("", format!("is no Spec: {err}"))])?;
+    normalize(&mut spec);
     super::check(&spec)
         .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
     let lines = lines::of_resources(file, spec.resources.len());

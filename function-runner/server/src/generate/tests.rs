@@ -8,11 +8,11 @@ use stoa_proto::{Intent, StateEntry};
 use super::*;
 use crate::convert;
 
-fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
     super::generate(generator, content, &|_| {})
 }
 
-fn folder(files: &[(&str, &str)]) -> Content {
+pub(super) fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();
     for (path, text) in files {
@@ -30,7 +30,7 @@ fn ids(generated: &Generated) -> Vec<&str> {
 }
 
 #[track_caller]
-fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
+pub(super) fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
     generate(generator, &folder(files)).unwrap_err().problems()[0].clone()
 }
 
@@ -212,13 +212,52 @@ fn everything_that_is_wrong_is_told() {
 }
 
 #[test]
+fn kustomizations_and_charts_are_refused_with_what_to_do() {
+    let kustomization = "s/kustomization.yaml: is a kustomization, and there is no generator for kustomize yet; put the output of \
+                         `kubectl kustomize` into the source instead";
+    let chart = "s/Chart.yaml: is a chart, and there is no generator for Helm yet; put the output of `helm template` into the \
+                 source instead";
+    let patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n";
+    let of_kind = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    for (name, text, sentence) in [
+        ("kustomization.yaml", "resources: [a.yaml]\npatches: [{path: patch.yaml}]\n", kustomization),
+        ("kustomization.yaml", "", kustomization),
+        ("kustomization.yml", of_kind, kustomization),
+        ("overlays/dev/Kustomization", "patches: []\n", kustomization),
+        ("any.yaml", of_kind, kustomization),
+        ("component.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n", kustomization),
+        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n", chart),
+        ("charts/db/Chart.yaml", "apiVersion: v2\nname: db\n", chart),
+    ] {
+        let templates = "apiVersion: v1\nkind: {{ .Values.kind }}\n";
+        let content = Content::Folder {
+            path: "s".to_owned(),
+            files: [("a.yaml", CONFIG_MAP), (name, text), ("patch.yaml", patch), ("templates/a.yaml", templates)]
+                .map(|(path, text)| SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() })
+                .into(),
+            others: Vec::new(),
+            warnings: Vec::new(),
+        };
+        for generator in ["Auto", "Manifests"] {
+            let failure = generate(generator, &content).unwrap_err();
+            let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+            let (first, _) = sentence.split_once(':').unwrap();
+            assert_eq!(told, [sentence.replace(first, &format!("s/{name}"))]);
+            assert_eq!(failure.problems()[0].reason, reason::NOT_AVAILABLE);
+        }
+    }
+    // A Kustomization of Flux is a manifest, and so is one in a file of any name.
+    let flux =
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: a, namespace: flux}\n";
+    for name in ["kustomization.yaml", "flux.yaml", "Chart.yaml"] {
+        let generated = generate("Auto", &folder(&[(name, flux)])).unwrap();
+        assert_eq!(ids(&generated), ["kustomize.toolkit.fluxcd.io/v1:Kustomization:flux:a"], "{name}");
+    }
+}
+
+#[test]
 fn files_of_other_tools_are_passed_over_with_a_warning() {
-    let generated =
-        generate("Auto", &folder(&[("a.yaml", CONFIG_MAP), ("kustomization.yaml", "resources: [a.yaml]\n")])).unwrap();
-    assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a"]);
-    assert_eq!(generated.warnings, ["s/kustomization.yaml:1: is no manifest and was passed over"]);
     let files = [
-        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
         (
             "package-context.yaml",
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kptfile.kpt.dev\n  annotations: {config.kubernetes.io/local-config: 'true'}\n",
@@ -254,9 +293,9 @@ fn a_manifest_is_one_whatever_its_file_is_called() {
 
 #[test]
 fn of_very_many_objects_that_are_passed_over_the_first_are_told_and_the_rest_counted() {
-    let object = "---\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    let object = "---\napiVersion: config.kubernetes.io/v1alpha1\nkind: Tool\n";
     let generated = generate("Manifests", &folder(&[("a.yaml", CONFIG_MAP), ("k.yaml", &object.repeat(103))])).unwrap();
-    let one = "s/k.yaml: a Kustomization of kustomize.config.k8s.io/v1beta1 is no manifest and was passed over";
+    let one = "s/k.yaml: a Tool of config.kubernetes.io/v1alpha1 is no manifest and was passed over";
     assert_eq!(generated.warnings[..100], [one; 100]);
     assert_eq!(generated.warnings[100..], ["and 3 more such warnings"]);
 }
@@ -277,8 +316,103 @@ fn numbers_and_booleans_are_read_as_kubectl_reads_them() {
     let generated = generate("Auto", &folder(&[("a.yaml", &text)])).unwrap();
     assert_eq!(
         generated.spec.resources[0].attributes["data"],
-        json!({"mode": 420, "on": true, "big": 12_345_678_901_i64, "text": "0644", "version": "1.10.0"})
+        json!({"mode": 420, "true": true, "big": 12_345_678_901_i64, "text": "0644", "version": "1.10.0"})
     );
+}
+
+/// The files of users, with the data that kubectl 1.36 makes of each.
+#[test]
+fn files_of_users_are_read_as_kubectl_reads_them() {
+    let control = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "control", "namespace": "yaml"},
+        "data": {"del": "a\u007fb", "c1": "a\u0090b", "last": "a\ufffeb"}}"#;
+    let data = |name: &str, text: &str| {
+        let generated = generate("Auto", &folder(&[(name, text)])).unwrap();
+        serde_json::Value::Object(generated.spec.resources[0].attributes.clone())["data"].clone()
+    };
+    let keys = format!("{CONFIG_MAP}data:\n  on: a\n  0644: b\n  1.50: c\n");
+    assert_eq!(data("keys.yaml", &keys), json!({"true": "a", "420": "b", "1.5": "c"}));
+    let base = CONFIG_MAP.replace("{name: a,", "{labels: &base {colour: blue, size: small}, name: a,");
+    let merge = format!("{base}data:\n  colour: red\n  <<: *base\n");
+    assert_eq!(data("merge.yaml", &merge), json!({"colour": "blue", "size": "small"}));
+    assert_eq!(data("control.json", control), json!({"del": "a\u{7f}b", "c1": "a\u{90}b", "last": "a\u{fffe}b"}));
+    let raw = control.replace("\\u007f", "\u{7f}").replace("\\u0090", "\u{90}").replace("\\ufffe", "\u{fffe}");
+    assert_eq!(data("control.json", &raw), json!({"del": "a\u{7f}b", "c1": "a\u{90}b", "last": "a\u{fffe}b"}));
+    // A Spec is read by the same reader.
+    let spec = format!("resources:\n{}    {{data: {{on: a}}}}\n", config_map("a", "")).replace("}}\n    {", "}, ");
+    assert_eq!(data("spec.yaml", &spec), json!({"true": "a"}));
+}
+
+#[test]
+fn nulls_and_server_fields_are_in_no_spec() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: door\n  resourceVersion: '12'\n  uid: u\n  annotations:\n    \
+                  kubectl.kubernetes.io/last-applied-configuration: |\n      {\"data\":{\"password\":\"b2xkLXZhbHVlLTAx\"}}\ndata: \
+                  {password: bmV3LXZhbHVlLTAx, none: null}\n";
+    let indented: String = secret.lines().map(|line| format!("    {line}\n")).collect();
+    let spec = format!("resources:\n- id: v1:Secret:door\n  type: Kubernetes\n  attributes:\n{indented}");
+    for (name, text) in [("a.yaml", secret), ("spec.yaml", &spec)] {
+        let generated = generate("Auto", &folder(&[(name, text)])).unwrap();
+        assert_eq!(
+            serde_json::Value::Object(generated.spec.resources[0].attributes.clone()),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "door"}, "data": {"password": "bmV3LXZhbHVlLTAx"}})
+        );
+    }
+    // One that an earlier version kept has them still.
+    let kept = json!({"resources": [{"id": "v1:Secret:door", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "door", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}}}]});
+    let spec = convert::spec(kept.to_string().as_bytes()).unwrap();
+    assert_eq!(spec.resources[0].attributes["metadata"], json!({"name": "door"}));
+    let custom = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {a: null}\n";
+    let generated = generate("Auto", &folder(&[("a.yaml", custom)])).unwrap();
+    assert_eq!(generated.spec.resources[0].attributes["spec"], json!({"a": null}));
+}
+
+#[test]
+fn a_cluster_scoped_object_with_and_without_a_namespace_is_a_duplicate() {
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader";
+    let twice = format!("{role}}}\n---\n{role}, namespace: shop}}\n");
+    let problem = refused("Auto", &[("all.yaml", &twice)]);
+    assert_eq!(
+        (problem.reason.as_str(), problem.file.as_str(), problem.line),
+        (reason::DUPLICATE_RESOURCE, "s/all.yaml", 5)
+    );
+    assert_eq!(problem.message, "is also in s/all.yaml:1; ClusterRole is cluster-scoped");
+    let custom = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: cells.example.com}\n\
+                  spec: {group: example.com, scope: Cluster, names: {kind: Cell, plural: cells}}\n---\n\
+                  apiVersion: example.com/v1\nkind: Cell\nmetadata: {name: c, namespace: shop}\n";
+    let other = "apiVersion: example.com/v1\nkind: Cell\nmetadata: {name: c}\n";
+    let problem = refused("Auto", &[("a.yaml", custom), ("b.yaml", other)]);
+    assert_eq!(
+        (problem.file.as_str(), problem.message.as_str()),
+        ("s/b.yaml", "is also in s/a.yaml:6; Cell is cluster-scoped")
+    );
+}
+
+#[test]
+fn a_kind_that_ends_in_list_is_a_kind() {
+    let allow_list = |metadata: &str, items: &str| {
+        format!("apiVersion: lists.example.com/v1\nkind: AllowList\nmetadata: {metadata}\nitems: {items}\n")
+    };
+    for items in ["[{cidr: 198.51.100.0/24}]", "[]"] {
+        let generated =
+            generate("Auto", &folder(&[("a.yaml", &allow_list("{name: users, namespace: lists}", items))])).unwrap();
+        assert_eq!(ids(&generated), ["lists.example.com/v1:AllowList:lists:users"]);
+        assert!(generated.spec.resources[0].attributes["items"].is_array() && generated.warnings.is_empty());
+    }
+    let problem = refused("Auto", &[("a.yaml", &allow_list("{namespace: lists}", "[]"))]);
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/a.yaml", "metadata.name"));
+    assert_eq!(problem.message, "is required; as a list of objects, this AllowList has no items");
+}
+
+#[test]
+fn items_of_a_list_take_their_kind_from_it() {
+    let list = r#"{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "4711"}, "items": [
+        {"metadata": {"name": "bare", "namespace": "lists"}, "data": {"a": "4"}}]}"#;
+    let generated = generate("Auto", &folder(&[("list.json", list)])).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:lists:bare"]);
+    assert_eq!(generated.spec.resources[0].attributes["kind"], "ConfigMap");
+    // A List is of no kind.
+    let problem = refused("Auto", &[("list.json", &list.replace("ConfigMapList", "List"))]);
+    assert_eq!((problem.field.as_str(), problem.message.as_str()), ("items[0].apiVersion", "is required"));
 }
 
 #[test]
@@ -646,7 +780,7 @@ proptest! {
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
         let action = "Create".to_owned();
         let intent = intent.then(|| Intent { action, run: "r".to_owned(), ..Intent::default() });
-        let entry = StateEntry { id, resource: bytes.into(), intent };
+        let entry = StateEntry { id, resource: bytes.into(), intent, finished: false };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);
         }

@@ -1,13 +1,11 @@
-//! Reads YAML as kubectl does: YAML 1.1 booleans and octal numbers, several documents in a file.
+//! Reads the files of a source as kubectl reads them.
 //!
 //! A file has limits, so that none takes much more memory than it has bytes: anchors could make a few lines as large as one
-//! likes, and many small values take more than their text.
+//! likes, and many small values take more than their text. `stoa-yaml` reads within them.
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_saphyr::{DeserializeError, Spanned, budget::BudgetBreach};
 use stoa_engine::bounds::DEEPEST;
 use stoa_proto::Problem;
+use stoa_yaml::{Cause, Document, Duplicate, Error, ErrorKind, Limits};
 
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
@@ -18,143 +16,105 @@ const MOST_DOCUMENTS: usize = 20_000;
 /// have; a map takes some 600 bytes, however short its text.
 const MOST_NODES: usize = 3_000_000;
 
-/// One document of a file.
-#[derive(Debug)]
-pub(super) struct Document {
-    pub(super) value: Value,
-    /// Where it begins, from 1.
-    pub(super) line: u32,
-}
-
-fn options() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_depth: DEEPEST,
-            max_documents: MOST_DOCUMENTS,
-            max_nodes: MOST_NODES,
-            max_events: 4 * MOST_NODES,
-            max_aliases: 10_000,
-            max_anchors: 10_000,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: 200_000,
-            max_replay_stack_depth: 16,
-        },
-        // `defaultMode: 0644` means 420 to Kubernetes.
-        legacy_octal_numbers: true,
-        // A snippet would repeat a line of the file, which may be a Secret's.
-        with_snippet: false,
-    }
-}
+const LIMITS: Limits = Limits { depth: DEEPEST, values: MOST_NODES, documents: MOST_DOCUMENTS, copied: 8 << 20 };
 
 /// The documents of a file that are not empty.
 pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
+    read(file, false)
+}
+
+/// The same documents with the lines of all that is in them. Takes several times as much memory.
+pub(super) fn outlined(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
+    read(file, true)
+}
+
+/// A line as problems have it.
+pub(super) fn narrow(line: usize) -> u32 {
+    u32::try_from(line).unwrap_or_default()
+}
+
+fn read(file: &SourceFile, outlined: bool) -> Result<Vec<Document>, Box<Problem>> {
     let text = std::str::from_utf8(&file.bytes).map_err(|_| malformed(file, 0, "is not UTF-8"))?;
-    let documents: Vec<Spanned<Value>> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|err| explain(file, &err))?;
-    let documents = documents.into_iter().map(|document| {
-        let line = u32::try_from(document.referenced.line()).unwrap_or_default();
-        Document { value: document.value, line }
-    });
-    Ok(documents.filter(|document| !document.value.is_null()).collect())
-}
-
-/// The documents of a file that are not empty, read as some type; nothing when they are no such thing.
-pub(super) fn read<T: DeserializeOwned>(file: &SourceFile) -> Option<Vec<T>> {
-    let text = std::str::from_utf8(&file.bytes).ok()?;
-    let documents: Vec<Option<T>> = serde_saphyr::from_multiple_with_options(text, options()).ok()?;
-    Some(documents.into_iter().flatten().collect())
-}
-
-/// The first of them.
-pub(super) fn first<T: DeserializeOwned>(file: &SourceFile) -> Option<T> {
-    read(file)?.into_iter().next()
-}
-
-fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
-    let err = err.without_snippet();
-    let line = err.location().and_then(|location| u32::try_from(location.line()).ok()).unwrap_or_default();
-    let message = err.to_string();
-    // The line stands in its own field; parsers that say it again do so at the end.
-    let message = message.split(" at line ").next().unwrap_or(&message);
-    if let DeserializeError::DuplicateMappingKey { key, .. } = innermost(err) {
-        let key = key.as_ref().map_or_else(|| "a key".to_owned(), |key| format!("key {key:?}"));
-        return malformed(file, line, &format!("{key} is there twice in one map"));
+    let documents = stoa_yaml::documents(text, &LIMITS, outlined).map_err(|err| explain(file, &err))?;
+    let mut duplicates = documents.iter().flat_map(|document| &document.duplicates);
+    if let Some(Duplicate { key, line, cause, .. }) = duplicates.find(|it| it.cause != Cause::Merged) {
+        let why = match cause {
+            Cause::SameInJson => ", with and without quotes",
+            Cause::Written | Cause::Merged => "",
+        };
+        return Err(malformed(file, *line, &format!("key {key:?} is there twice in one map{why}")));
     }
-    match limit(err) {
-        Some(limit) => Box::new(Problem { reason: reason::TOO_LARGE.to_owned(), ..*malformed(file, line, &limit) }),
-        None => malformed(file, line, message),
-    }
+    Ok(documents.into_iter().filter(|document| !document.value.is_null()).collect())
 }
 
-/// What is wrong, wherever it was noticed.
-fn innermost(mut err: &DeserializeError) -> &DeserializeError {
-    while let DeserializeError::AliasError { error, .. } | DeserializeError::WithSnippet { error, .. } = err {
-        err = error;
-    }
-    err
-}
-
-/// The limit that a file is over, if it is no more than that.
-fn limit(err: &DeserializeError) -> Option<String> {
-    let of_aliases = || Some("its anchors and aliases stand for more than a file may hold".to_owned());
-    let breach = match innermost(err) {
-        DeserializeError::Budget { breach, .. } => breach,
-        DeserializeError::AliasReplayCounterOverflow { .. }
-        | DeserializeError::AliasReplayLimitExceeded { .. }
-        | DeserializeError::AliasReplayStackDepthExceeded { .. } => return of_aliases(),
-        _ => return None,
-    };
-    match breach {
-        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
-            Some(format!("has more than {MOST_NODES} values; put its objects in several files"))
+fn explain(file: &SourceFile, Error { line, kind }: &Error) -> Box<Problem> {
+    let too_large =
+        |limit: &str| Box::new(Problem { reason: reason::TOO_LARGE.to_owned(), ..*malformed(file, *line, limit) });
+    match kind {
+        ErrorKind::Syntax(message) => malformed(file, *line, message),
+        ErrorKind::Mistagged { tag, is, .. } => {
+            malformed(file, *line, &format!("a value of type {is} cannot have the tag !!{tag}"))
         }
-        BudgetBreach::Documents { .. } => {
-            Some(format!("has more than {MOST_DOCUMENTS} documents; put them in several files"))
+        ErrorKind::NotJson(number) => {
+            malformed(file, *line, &format!("{number} is no number in JSON; write it in quotes"))
         }
-        BudgetBreach::Depth { .. } => Some(format!("has more than {DEEPEST} levels of maps and lists")),
-        BudgetBreach::SequenceUnbalanced => None,
-        BudgetBreach::Aliases { .. }
-        | BudgetBreach::Anchors { .. }
-        | BudgetBreach::AliasAnchorRatio { .. }
-        | BudgetBreach::RecordedAnchorEvents { .. }
-        | BudgetBreach::MergeKeys { .. } => of_aliases(),
-        _ => Some("is larger than a file may be".to_owned()),
+        ErrorKind::TooDeep(_) => too_large(&format!("has more than {DEEPEST} levels of maps and lists")),
+        ErrorKind::TooManyValues(_) => {
+            too_large(&format!("has more than {MOST_NODES} values; put its objects in several files"))
+        }
+        ErrorKind::TooManyDocuments(_) => {
+            too_large(&format!("has more than {MOST_DOCUMENTS} documents; put them in several files"))
+        }
+        ErrorKind::TooManyCopies => too_large("its anchors and aliases stand for more than a file may hold"),
     }
 }
 
-fn malformed(file: &SourceFile, line: u32, message: &str) -> Box<Problem> {
-    Box::new(Problem { file: file.path.clone(), line, ..problem(reason::MALFORMED_YAML, message) })
+fn malformed(file: &SourceFile, line: usize, message: &str) -> Box<Problem> {
+    Box::new(Problem { file: file.path.clone(), line: narrow(line), ..problem(reason::MALFORMED_YAML, message) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What is told of a text that is over a limit.
-    #[track_caller]
-    fn told(text: &str, budget: Option<serde_saphyr::Budget>) -> Problem {
-        let mut options = serde_saphyr::Options::default();
-        options.budget = budget;
-        let err = serde_saphyr::from_multiple_with_options::<Value>(text, options).unwrap_err();
-        *explain(&SourceFile { path: "s/a.yaml".to_owned(), bytes: text.as_bytes().to_vec() }, &err)
+    fn file(text: &str) -> SourceFile {
+        SourceFile { path: "s/a.yaml".to_owned(), bytes: text.as_bytes().to_vec() }
     }
 
     #[test]
     fn a_file_over_a_limit_is_well_formed_all_the_same() {
+        let text = "a: [1, 2, {b: c}]\n---\nd: 1\n";
         let values = format!("has more than {MOST_NODES} values; put its objects in several files");
         let documents = format!("has more than {MOST_DOCUMENTS} documents; put them in several files");
         let levels = format!("has more than {DEEPEST} levels of maps and lists");
-        for (budget, limit) in [
-            (serde_saphyr::budget! { max_nodes: 3 }, &values),
-            (serde_saphyr::budget! { max_events: 5 }, &values),
-            (serde_saphyr::budget! { max_documents: 1 }, &documents),
-            (serde_saphyr::budget! { max_depth: 1 }, &levels),
+        for (limits, limit) in [
+            (Limits { values: 3, ..LIMITS }, &values),
+            (Limits { documents: 1, ..LIMITS }, &documents),
+            (Limits { depth: 1, ..LIMITS }, &levels),
         ] {
-            let problem = told("a: [1, 2, {b: c}]\n---\nd: 1\n", budget);
+            let problem = explain(&file(text), &stoa_yaml::documents(text, &limits, false).unwrap_err());
             assert_eq!((problem.reason.as_str(), problem.message.as_str()), (reason::TOO_LARGE, limit.as_str()));
         }
-        let problem = told("a: [1\n", Some(serde_saphyr::Budget::default()));
-        assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/a.yaml"));
+    }
+
+    #[test]
+    fn errors_name_file_and_line_and_quote_no_value() {
+        for (text, line, message) in [
+            ("a: 1\nb: [\n", 2, "did not find expected ',' or ']'"),
+            ("a: 1\nb: !!int hunter2\n", 2, "a value of type str cannot have the tag !!int"),
+            ("a: 1\nb: .nan\n", 2, "NaN is no number in JSON; write it in quotes"),
+            ("a: 1\nb: 2\na: hunter2\n", 3, "key \"a\" is there twice in one map"),
+            ("1: a\n'1': b\n", 2, "key \"1\" is there twice in one map, with and without quotes"),
+        ] {
+            let problem = documents(&file(text)).unwrap_err();
+            assert_eq!((problem.file.as_str(), problem.line, problem.message.as_str()), ("s/a.yaml", line, message));
+            assert_eq!(problem.reason, reason::MALFORMED_YAML);
+        }
+    }
+
+    #[test]
+    fn a_merged_key_beside_an_explicit_one_is_no_error() {
+        let read = documents(&file("base: &b {a: 1}\nc: {a: 2, <<: *b}\nd: {<<: *b, a: 2}\n")).unwrap();
+        assert_eq!((&read[0].value["c"]["a"], &read[0].value["d"]["a"]), (&1.into(), &2.into()));
     }
 }

@@ -59,6 +59,10 @@ impl Content {
 
 /// Whether generators read such a file.
 fn is_readable(name: &str) -> bool {
+    // The third name that kustomize reads.
+    if name == "Kustomization" {
+        return true;
+    }
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }

@@ -194,8 +194,10 @@ impl Caller {
                         self.state.remove(&result.id);
                     } else {
                         let resource = result.resource.clone();
-                        self.state
-                            .insert(result.id.clone(), StateEntry { id: result.id.clone(), resource, intent: None });
+                        self.state.insert(
+                            result.id.clone(),
+                            StateEntry { id: result.id.clone(), resource, ..StateEntry::default() },
+                        );
                     }
                 } else if let Some(entry) = self.state.get_mut(&result.id).filter(|_| result.outcome != "Unknown") {
                     entry.intent = None;

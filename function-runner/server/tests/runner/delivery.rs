@@ -29,7 +29,7 @@ impl Scene {
         let deploy = bed.path("deploy.git");
         git2::Repository::init_bare(&deploy).unwrap();
         let workspace = json!({"gitops": {
-            "repository": format!("file://{}", deploy.display()), "branch": "main", "directory": "dev", "mode": "Commit"
+            "repository": format!("file://{}", deploy.display()), "branch": "main", "createBranch": true, "directory": "dev", "mode": "Commit"
         }});
         let caller = Caller::new(bed.client().await, &workspace);
         Self { bed, origin, deploy, caller }

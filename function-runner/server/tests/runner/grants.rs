@@ -33,7 +33,8 @@ pub(crate) async fn at_a_server_with(arguments: &[&str]) -> (Scene, GitServer, S
     // Over HTTP, pushes are refused unless this is set.
     git2::Repository::open_bare(&scene.deploy).unwrap().config().unwrap().set_bool("http.receivepack", true).unwrap();
     let server = GitServer::start(scene.deploy.parent().unwrap(), "secret", None).await;
-    let gitops = json!({"gitops": {"repository": server.url("http", "deploy.git"), "branch": "main"}});
+    let gitops =
+        json!({"gitops": {"repository": server.url("http", "deploy.git"), "branch": "main", "createBranch": true}});
     let workspace = scene.caller.target.workspace.as_mut().unwrap();
     workspace.spec = gitops.to_string().into_bytes().into();
     workspace.credentials =

@@ -24,7 +24,7 @@ impl Scene {
         repository.commit(Some("refs/heads/main"), &me, &me, "empty", &tree, &[]).unwrap();
         let forge = Forge::start(&bed.path("git"), "s3cr3t").await;
         let workspace = json!({"gitops": {
-            "repository": format!("file://{}", deploy.display()), "branch": "main", "directory": "dev",
+            "repository": format!("file://{}", deploy.display()), "branch": "main", "createBranch": true, "directory": "dev",
             "mode": "PullRequest", "pullRequest": {"provider": "Gitea", "url": forge.url()},
         }});
         let mut caller = Caller::new(bed.client().await, &workspace);

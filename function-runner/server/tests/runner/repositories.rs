@@ -17,7 +17,7 @@ async fn scene(bed: Bed, repository: &str) -> Scene {
     let origin = Origin::new(&bed.path("origin"));
     let deploy = bed.path("git/deploy.git");
     let workspace = json!({"gitops": {
-        "repository": repository, "branch": "main", "directory": "dev", "mode": "Commit"
+        "repository": repository, "branch": "main", "createBranch": true, "directory": "dev", "mode": "Commit"
     }});
     let caller = Caller::new(bed.client().await, &workspace);
     Scene { bed, origin, deploy, caller }

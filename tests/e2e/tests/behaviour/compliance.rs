@@ -131,7 +131,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {name}}}]
     let access = json!({"namespace": name, "name": "edge", "key": "kubeconfig"});
     let object = json!({"namespace": name, "name": "apps"});
     let gitops = json!({
-        "repository": format!("file://{}", world.organization.deploy.display()), "branch": "main",
+        "repository": format!("file://{}", world.organization.deploy.display()), "branch": "main", "createBranch": true,
         "compliance": {"interval": "3s", "reconcilers": [
             {"name": "flux", "kubeconfigSecretRef": access, "kustomization": object},
             {"name": "argo", "kubeconfigSecretRef": access, "application": object},

@@ -19,7 +19,7 @@ fn log(server: &Standalone, path: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String> {
+pub(super) fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String> {
     eventually(&format!("{count} commits of {path}"), PATIENCE, || {
         let lines = log(server, path);
         (lines.len() >= count).then_some(lines)
@@ -128,11 +128,15 @@ fn deletion_is_a_commit_that_removes_the_file() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    let file = format!("organizations/{name}/sources/config.yaml");
+    let file = format!("organizations/{name}/sources/other.yaml");
+    kubectl.apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: other, namespace: {name}}},
+          spec: {{remote: \"file:///other.git\"}}}}"
+    ));
     wait_for_commits(&server, &file, 1);
-    kubectl.run(&["delete", "source", "config", "--namespace", name]);
+    kubectl.run(&["delete", "source", "other", "--namespace", name]);
     let lines = wait_for_commits(&server, &file, 2);
-    assert!(lines[0].starts_with(&format!("stoa-admin|Stoa|delete source {name}/config|")), "{lines:#?}");
+    assert!(lines[0].starts_with(&format!("stoa-admin|Stoa|delete source {name}/other|")), "{lines:#?}");
 }
 
 #[test]
@@ -262,8 +266,7 @@ fn object_and_list_are_read_at_an_exact_version() {
     let manifest = |interval: &str| {
         format!(
             "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: old, namespace: {name}, labels: {{tier: x}}}}\n\
-             spec: {{remote: \"{}\", pollInterval: {interval}}}\n",
-            organization.source.url()
+             spec: {{remote: \"file:///old.git\", pollInterval: {interval}}}\n"
         )
     };
     kubectl.apply(&manifest("1h"));

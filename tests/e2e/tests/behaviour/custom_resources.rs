@@ -105,11 +105,12 @@ fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
     let (namespace, group) = names(&organization);
     let missing = "attributes.spec.size: its kind requires this field";
     is_refused(&organization, "{mode: quick}", &[missing, "one of \"fast\", \"slow\" is wanted here"]);
-    // A later version may know the field.
+    is_refused(&organization, "{size: 3, sze: 3}", &["attributes.spec.sze: its kind has no field that is called so"]);
+    let workspace = ["patch", "workspace", &organization.name, "--type=merge", "--patch"];
+    let warn = r#"{"spec": {"gitops": {"validation": "Warn"}}}"#;
+    server.kubectl().run(&[&workspace[..], &[warn]].concat());
     organization.stack("web", &spec(&namespace, &group, "{size: 3, sze: 3}"));
     let run = organization.succeed("web", "Apply", "");
-    let log = format!("runs/{}/log", run["metadata"]["name"].as_str().unwrap());
-    let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/{log}", organization.name);
-    let told = server.kubectl().raw(&log);
+    let told = condition(&run, "PlannedWithWarnings")["message"].as_str().unwrap_or_default().to_owned();
     assert!(told.contains("attributes.spec.sze: its kind has no field that is called so"), "{told}");
 }

@@ -219,3 +219,68 @@ fn workloads_are_healthy_once_their_pods_are() {
     let healths: Vec<&Value> = resources.iter().map(|resource| &resource["status"]["health"]).collect();
     assert_eq!(healths, ["Current"; 4], "{resources:#?}");
 }
+
+/// A Deployment of one pod.
+fn deployment(namespace: &str) -> String {
+    config_maps(namespace, 0, "a")
+        + &format!(
+            "- id: apps/v1:Deployment:{namespace}:web
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {{name: web, namespace: {namespace}}}
+    spec:
+      selector: {{matchLabels: {{app: web}}}}
+      template:
+        metadata: {{labels: {{app: web}}}}
+        spec: {{containers: [{{name: web, image: \"registry.invalid/web:1\"}}]}}
+"
+        )
+}
+
+#[test]
+fn run_that_waits_for_a_workload_says_what_its_pods_wait_for() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &deployment(&namespace));
+    let run = organization.start("web", "Apply", "");
+    let pod = eventually("the pod is made", PATIENCE, || {
+        let pods = kubectl.try_get(&["pods", "--namespace", &namespace])?;
+        pods["items"].as_array()?.first().cloned()
+    });
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    // No kubelet is here: the test says what one would.
+    let set = |status: Value| {
+        let patch = json!({ "status": status }).to_string();
+        let at = ["--namespace", &namespace, "--subresource=status", "--type=merge", "-p", &patch];
+        kubectl.run(&[&["patch", "pod", name], &at[..]].concat());
+    };
+    let message = "Back-off pulling image registry.invalid/web:1";
+    let state = json!({"waiting": {"reason": "ImagePullBackOff", "message": message}});
+    let container = json!({"name": "web", "image": "registry.invalid/web:1", "imageID": "", "ready": false, "restartCount": 0,
+        "state": state});
+    set(json!({"phase": "Pending", "containerStatuses": [container]}));
+    kubectl.apply(
+        &json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "web-mount", "namespace": namespace},
+            "type": "Warning", "reason": "FailedMount", "message": "secret web is not there",
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name, "uid": pod["metadata"]["uid"]}})
+        .to_string(),
+    );
+    let said =
+        [format!("Pod {name}: container web: ImagePullBackOff: {message}"), "secret web is not there".to_owned()];
+    let is_said = |text: &str| said.iter().all(|part| text.contains(part)).then_some(());
+    kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
+        is_said(condition(run, "Waiting")["message"].as_str().unwrap_or_default())
+    });
+    let described = kubectl.run(&["describe", "run", &run, "--namespace", &organization.name]);
+    assert!(described.contains("ImagePullBackOff"), "{described}");
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
+    eventually("it is in the log", PATIENCE, || is_said(&kubectl.raw(&path)));
+    set(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    let run = organization.ended(&run, PATIENCE);
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+}

@@ -27,6 +27,7 @@ mod plans;
 mod profiles;
 mod pull_requests;
 mod records;
+mod references;
 mod releases;
 mod retention;
 mod rollouts;

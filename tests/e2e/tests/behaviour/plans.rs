@@ -206,14 +206,18 @@ fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
     let sentence = "the plan deletes 3 of 3 resources and keeps none; if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";
     let preview = organization.succeed("web", "Preview", "");
     let told = condition(&preview, "Complete")["message"].as_str().unwrap().to_owned();
-    assert_eq!(told, format!("the plan is made; nothing was changed; an Apply would fail: {sentence}"));
+    assert_eq!(
+        told,
+        format!("the plan is made; nothing was changed; an Apply would fail: {sentence} (plan: +0 ~0 -3)")
+    );
     let log = log_of(&server, &organization, preview["metadata"]["name"].as_str().unwrap());
     assert!(log.contains(&format!("warning: an Apply would fail: {sentence}")), "{log}");
 
     let plan = format!("plan: {}", preview["metadata"]["name"].as_str().unwrap());
     for fields in ["", &plan] {
         let refused = organization.ended(&organization.start("web", "Apply", fields), crate::PATIENCE);
-        assert_eq!(failure(&refused), ("MassDeletion".to_owned(), sentence.to_owned()), "{refused:#}");
+        let said = format!("{sentence} (plan: +0 ~0 -3)");
+        assert_eq!(failure(&refused), ("MassDeletion".to_owned(), said), "{refused:#}");
         assert_eq!(refused["status"]["plan"]["summary"]["delete"], 3, "{refused:#}");
     }
     assert_eq!(organization.of_stack("releases", "web").len(), 1);

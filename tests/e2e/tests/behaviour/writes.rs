@@ -45,7 +45,11 @@ fn finalizer_holds(server: &dyn Server) {
     let kubectl = server.kubectl();
     let organization = Organization::create(server);
     let name = &organization.name;
-    let on_source = |args: &[&str]| kubectl.run(&[args, &["source/config", "--namespace", name]].concat());
+    kubectl.apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: held, namespace: {name}}},
+          spec: {{remote: \"file:///held.git\"}}}}"
+    ));
+    let on_source = |args: &[&str]| kubectl.run(&[args, &["source/held", "--namespace", name]].concat());
     let finalizers = |list: &str| {
         on_source(&["patch", "--type=merge", &format!("--patch={{\"metadata\":{{\"finalizers\":{list}}}}}")])
     };
@@ -54,14 +58,14 @@ fn finalizer_holds(server: &dyn Server) {
     let held = kubectl.get(&["source", "config", "--namespace", name]);
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held:#}");
     let more = "--patch={\"metadata\":{\"finalizers\":[\"example.com/hold\",\"example.com/more\"]}}";
-    let refused = kubectl.refused(&["patch", "source/config", "--namespace", name, "--type=merge", more]);
+    let refused = kubectl.refused(&["patch", "source/held", "--namespace", name, "--type=merge", more]);
     assert!(
         refused
             .contains("metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"),
         "{refused}"
     );
     finalizers("null");
-    kubectl.run(&["wait", "--for=delete", "--timeout=30s", "source/config", "--namespace", name]);
+    kubectl.run(&["wait", "--for=delete", "--timeout=30s", "source/held", "--namespace", name]);
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn pages_are_one_snapshot(server: &dyn Server) {
     let manifest: Vec<String> = (0..25)
         .map(|number| {
             format!(
-                "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: s{number:02}, namespace: {name}, labels: {{paged: \"yes\"}}}}\nspec: {{remote: \"file:///none.git\", pollInterval: 1h}}\n"
+                "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: s{number:02}, namespace: {name}, labels: {{paged: \"yes\"}}}}\nspec: {{remote: \"file:///none-{number}.git\", pollInterval: 1h}}\n"
             )
         })
         .collect();
@@ -214,7 +218,7 @@ fn writes_survive_a_crash_of_the_server() {
             let source = format!("s{number}");
             kubectl.create(&format!(
                 "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: {source}, namespace: {name}}},
-                  spec: {{remote: \"file:///none.git\", pollInterval: 1h}}}}"
+                  spec: {{remote: \"file:///{source}.git\", pollInterval: 1h}}}}"
             ));
             kubectl.get(&["source", &source, "--namespace", &name])["metadata"]["uid"].clone()
         })

@@ -66,7 +66,7 @@ fn live_stacks_go_with_their_namespace_as_their_policies_say() {
 }
 
 #[test]
-fn organization_that_leaves_what_is_live_behind_goes_with_projects_that_would_not() {
+fn organization_orphans_stacks_of_projects_restricted_to_owners() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -76,7 +76,7 @@ fn organization_that_leaves_what_is_live_behind_goes_with_projects_that_would_no
         let patch = format!("--patch={{\"spec\":{spec}}}");
         kubectl.run(&["patch", object, "--namespace", name, "--type=merge", &patch]);
     };
-    patch(&format!("project/{name}"), r#"{"access":"Owners","deletionPolicy":"Refuse"}"#);
+    patch(&format!("project/{name}"), r#"{"access":"Owners"}"#);
     patch(&format!("organization/{name}"), r#"{"deletionPolicy":"Orphan"}"#);
     kubectl.run(&["delete", "organization", name, "--timeout=240s"]);
     assert!(!kubectl.succeeds(&["get", "namespace", name]), "the namespace outlived its organization");

@@ -54,7 +54,7 @@ async fn keep(client: &Client, stack: &Stack) -> Result<Action, kube::Error> {
         "data": {"description": description}});
     api::<ConfigMap>(client, &namespace).patch(&mirror(&stack.name_any()), &params, &Patch::Apply(config_map)).await?;
     let source = json!({"apiVersion": "config.stoa.dev/v1alpha1", "kind": "Source", "metadata": metadata,
-        "spec": {"remote": "file:///nowhere.git", "pollInterval": "1h"}});
+        "spec": {"remote": format!("file:///{}.git", mirror(&stack.name_any())), "pollInterval": "1h"}});
     api::<Source>(client, &namespace).patch(&mirror(&stack.name_any()), &params, &Patch::Apply(source)).await?;
 
     let there = stack.status.iter().flat_map(|status| &status.conditions);

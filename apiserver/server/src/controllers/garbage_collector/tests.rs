@@ -490,7 +490,7 @@ async fn live_infrastructure_stays_when_its_stack_loses_its_owner() {
     let stacks = world.registry.api::<Stack>();
     let own = |stack: &mut Stack| {
         stack.metadata.owner_references = Some(vec![serde_json::from_value(config_map("a", &uid)).unwrap()]);
-        stack.spec.deletion_policy = stoa_types::DeletionPolicy::Destroy;
+        stack.spec.deletion_policy = Some(stoa_types::DeletionPolicy::Destroy);
     };
     stacks.update_with("shop", "web", own).await.unwrap();
     stacks.update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}]))).await.unwrap();

@@ -10,7 +10,7 @@ use stoa_engine::{Summary, render::summary_line};
 use stoa_pulls::StatusState;
 use stoa_types::{Run, config::PlansPhase, delivery::PlanSummary};
 
-use crate::text;
+use crate::{plan_summary, text};
 
 /// How many characters of all plans are in a comment; servers take some 65,000 of it.
 const TEXT: usize = 45_000;
@@ -83,7 +83,7 @@ pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
             let mut total = Summary::default();
             for plan in plans {
                 if let Outcome::Made { summary, .. } = &plan.outcome {
-                    add(&mut total, summary);
+                    plan_summary::add(&mut total, summary);
                 }
             }
             (StatusState::Success, format!("{count}: {}", counts(&total)))
@@ -139,7 +139,7 @@ pub(super) fn comment(namespace: &str, commit: &str, plans: &[Plan], texts: &Tex
             Outcome::Failed(_) | Outcome::Refused(_) => ("**could not be made**".to_owned(), String::new()),
             Outcome::Made { digest, summary } => {
                 let mut of = Summary::default();
-                add(&mut of, summary);
+                plan_summary::add(&mut of, summary);
                 (counts(&of), format!("`{digest}`"))
             }
         };
@@ -192,23 +192,6 @@ pub(super) fn followed(run: &Run, waits: bool, message: &str) -> String {
 /// The commit as people write it.
 fn short(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
-}
-
-fn add(total: &mut Summary, summary: &PlanSummary) {
-    let count = |n: i64| u32::try_from(n).unwrap_or_default();
-    for (sum, more) in [
-        (&mut total.create, summary.create),
-        (&mut total.update, summary.update),
-        (&mut total.delete, summary.delete),
-        (&mut total.replace, summary.replace),
-        (&mut total.adopt, summary.adopt),
-        (&mut total.import, summary.import),
-        (&mut total.forget, summary.forget),
-        (&mut total.unchanged, summary.unchanged),
-        (&mut total.unverified, summary.unverified),
-    ] {
-        *sum = sum.saturating_add(count(more));
-    }
 }
 
 /// `3 to create, 1 to update; 8 unchanged`.

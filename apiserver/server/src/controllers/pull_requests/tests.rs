@@ -291,7 +291,7 @@ async fn what_is_known_of_a_source_is_not_taken_for_another_one_of_its_name() {
     source.spec.poll_interval = "1h".into();
     let lists = || bed.forge.requests().iter().filter(|request| request.ends_with("/pulls")).count();
     for times in 1..=2 {
-        sources.delete("shop", "config", &Default::default()).await.unwrap();
+        bed.runs.lose("/registry/config.stoa.dev/sources/shop/config").await;
         sources.create(&source).await.unwrap();
         for _ in 0..2 {
             bed.look_again().await;

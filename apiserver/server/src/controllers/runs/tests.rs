@@ -3,6 +3,7 @@
 mod approval;
 mod buckets;
 mod compliance;
+mod destroyed;
 mod drift;
 mod fenced;
 mod full;
@@ -30,7 +31,7 @@ use std::sync::{
 use serde_json::{Value, json};
 use stoa_machinery::{
     Object, Registry, RequestContext,
-    log::MemoryLog,
+    log::{self, MemoryLog},
     metrics::Families,
     registry::{DeleteOptions, RegistryBuilder},
 };
@@ -155,6 +156,12 @@ impl World {
 
     pub(crate) async fn create(&self, kind: &str, name: &str, spec: Value) {
         self.create_in("shop", kind, name, spec).await;
+    }
+
+    /// Takes an object out of the log, whatever refers to it.
+    pub(crate) async fn lose(&self, key: &str) {
+        let write = log::Write::new(stoa_machinery::Key::new(key), log::Expect::Any, log::Change::Delete);
+        self.services.log.append(write).await.unwrap();
     }
 
     /// The same in a namespace, where it is in any.
@@ -496,7 +503,7 @@ async fn run_goes_when_its_time_to_be_kept_is_over_also_after_a_restart() {
 #[tokio::test]
 async fn run_without_its_source_can_still_destroy() {
     let world = World::with_controller().await;
-    world.registry.api::<stoa_types::Source>().delete("shop", "config", &DeleteOptions::default()).await.unwrap();
+    world.lose("/registry/config.stoa.dev/sources/shop/config").await;
     world.create("Run", "destroy", json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     // The Spec of a Destroy is known without a source; the plan waits for the runner.
     world.until("destroy", |status| status.phase == RunPhase::Planning).await;

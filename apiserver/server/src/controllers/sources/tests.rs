@@ -60,7 +60,7 @@ async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
     let sources = world.registry.api::<Source>();
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
-    sources.delete("shop", "config", &Default::default()).await.unwrap();
+    world.lose("/registry/config.stoa.dev/sources/shop/config").await;
     world.create("Source", "config", json!({"remote": "file:///config.git"})).await;
     held.answer.notify_one();
     held.is_asked().await.expect("the other is looked at");
@@ -87,7 +87,7 @@ async fn source_is_looked_at_when_a_run_finds_another_commit() {
         let status = run.status.get_or_insert_default();
         let (commit, path) = ("b".repeat(40), "web".to_owned());
         status.phase = RunPhase::Generating;
-        status.source = Some(RunSource { commit, path, spec_digest: None });
+        status.source = Some(RunSource { commit, path, ..RunSource::default() });
     };
     // Sooner than after the minute that passes between two looks.
     world.registry.api::<Run>().update_status_with("shop", "one", find).await.unwrap();
@@ -174,6 +174,48 @@ async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
     until("Normal", "the repository can be read again").await;
 }
 
+/// Has no branch that a source names.
+#[derive(Clone, Copy, Debug)]
+struct Refless;
+
+#[tonic::async_trait]
+impl Answers for Refless {
+    async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
+        use prost::Message as _;
+        let LookRequest { source, r#ref, .. } = request.into_inner();
+        if r#ref.is_empty() {
+            return found();
+        }
+        let message = format!("{} has no branch, tag or commit {ref:?}", source.unwrap_or_default().remote);
+        let reason = reason::VERSION_NOT_FOUND.to_owned();
+        let problem = stoa_proto::Problem { reason, message: message.clone(), ..stoa_proto::Problem::default() };
+        Err(tonic::Status::with_details(tonic::Code::NotFound, message, problem.encode_to_vec().into()))
+    }
+}
+
+#[tokio::test]
+async fn source_without_its_ref_says_so() {
+    let world = World::with_runner(runner::at(Refless.serve())).await;
+    let sources = world.registry.api::<Source>();
+    let set = |source: &mut Source| source.spec.reference = "nope".to_owned();
+    sources.update_with("shop", "config", set).await.unwrap();
+    let mut changes = sources.subscribe(None);
+    let _end = controlled(&world);
+    let told = async {
+        loop {
+            let status = sources.get("shop", "config").await.unwrap().status.unwrap_or_default();
+            if let Some(ready) = condition(&status.conditions, reason::READY) {
+                return (ready.status.clone(), ready.reason.clone(), ready.message.clone());
+            }
+            changes.next().await.unwrap();
+        }
+    };
+    let (status, why, message) = tokio::time::timeout(PATIENCE, told).await.expect("it is looked at");
+    assert_eq!((&*status, &*why), ("False", reason::REF_NOT_FOUND));
+    let expected = "spec.ref: file:///config.git has no branch, tag or commit \"nope\"";
+    assert!(message.starts_with(expected), "{message}");
+}
+
 #[test]
 fn what_is_noted_is_not_noted_again_for_five_minutes() {
     let at = |second: i64| Time(Timestamp::from_second(second).unwrap());
@@ -188,12 +230,12 @@ fn what_is_noted_is_not_noted_again_for_five_minutes() {
 #[derive(Clone, Copy, Debug)]
 struct Slow;
 
-const SLOW: &str = "file:///slow.git";
+const SLOW: &str = "file:///slow-";
 
 #[tonic::async_trait]
 impl Answers for Slow {
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
-        if request.into_inner().source.is_some_and(|source| source.remote == SLOW) {
+        if request.into_inner().source.is_some_and(|source| source.remote.starts_with(SLOW)) {
             std::future::pending::<()>().await;
         }
         found()
@@ -205,7 +247,8 @@ async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_
     let world = World::with_runner(runner::at(Slow.serve())).await;
     // It comes first in every order.
     for number in 0..200 {
-        world.create_in("a-slow-one", "Source", &format!("s{number}"), json!({ "remote": SLOW })).await;
+        let remote = format!("{SLOW}{number}.git");
+        world.create_in("a-slow-one", "Source", &format!("s{number}"), json!({ "remote": remote })).await;
     }
     let _end = controlled(&world);
     let sources = world.registry.api::<Source>();

@@ -153,9 +153,16 @@ async fn create(
 ) -> Result<Result<String, String>, ApiError> {
     let Some(step) = workflow.spec.steps[start.step].run.as_ref() else { return Ok(Ok(String::new())) };
     let namespace = workflow.namespace().unwrap_or_default();
-    let commit = versions::of_step(workflow, &state.versions, step);
+    // A plan was made for a commit, so that the run which carries it out names none.
+    let commit = versions::of_step(workflow, &state.versions, step).filter(|_| step.plan_of.is_none());
     let mut run = run_of(workflow, step, &start.workspace, commit);
     run.metadata.name = Some(start.name.clone());
+    if let Some(previewing) = &step.plan_of {
+        match preview_of(services, workflow, previewing, &start.workspace).await? {
+            Ok(name) => run.spec.plan = Some(name),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
     let context = context(services, state);
     let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
     let runs = services.lookup.api::<Run>()?.with_context(context);
@@ -182,9 +189,33 @@ async fn create(
     Ok(uid.ok_or_else(refusal))
 }
 
+/// The name of the Preview whose plan a run is to carry out: that of a step in a workspace. Or why there is none.
+///
+/// # Errors
+///
+/// When the run cannot be read.
+async fn preview_of(
+    services: &Services,
+    workflow: &Workflow,
+    step: &str,
+    workspace: &str,
+) -> Result<Result<String, String>, ApiError> {
+    let (name, uid) = (workflow.name_any(), workflow.uid().unwrap_or_default());
+    let name = machine::run_name(&name, &uid, step, workspace);
+    let namespace = workflow.namespace().unwrap_or_default();
+    let preview = services.lookup.api::<Run>()?.get_opt(&namespace, &name).await?;
+    let Some(preview) = preview.filter(|preview| is_own(preview, workflow)) else {
+        return Ok(Err(format!("step {step} has no plan in workspace {workspace}: its Preview {name} is not there")));
+    };
+    Ok(match status_of_run(&preview).phase {
+        RunPhase::Succeeded => Ok(name),
+        phase => Err(format!("step {step} has no plan in workspace {workspace}: its Preview {name} is {phase:?}")),
+    })
+}
+
 /// Whether two runs do the same in the same place. Admission may have changed the rest, such as the timeout.
 pub(super) fn is_for_same(a: &RunSpec, b: &RunSpec) -> bool {
-    let of = |run: &RunSpec| (run.operation, run.release);
+    let of = |run: &RunSpec| (run.operation, run.release, run.plan.clone());
     (&a.stack, &a.workspace, &a.version) == (&b.stack, &b.workspace, &b.version) && of(a) == of(b)
 }
 

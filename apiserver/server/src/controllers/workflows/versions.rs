@@ -10,7 +10,7 @@ use stoa_types::{
 
 use crate::{
     controllers::asks::TurnsOf,
-    kinds::workflow::{deploys, stack_of},
+    kinds::workflow::{deploys, previewing, stack_of},
     runs::{Halt, Services, runner, target::Target},
 };
 
@@ -23,8 +23,10 @@ fn wanted(workflow: &Workflow, run: &RunStep, stack: &Stack) -> String {
     version.unwrap_or(&stack.spec.desired_version).clone()
 }
 
-/// The commit of a step's runs, which was found when the workflow began.
+/// The commit of a step's runs, which was found when the workflow began. Of a step that carries out plans it is the commit that
+/// they were made for.
 pub(super) fn of_step<'a>(workflow: &'a Workflow, pinned: &'a [PinnedVersion], run: &RunStep) -> Option<&'a str> {
+    let run = previewing(&workflow.spec, run).unwrap_or(run);
     let stack = stack_of(&workflow.spec, run);
     let version = run.version.as_deref().or(workflow.spec.version.as_deref());
     let mut of_stack = pinned.iter().filter(|pinned| pinned.stack == stack);

@@ -75,7 +75,7 @@ async fn who_may_not_edit_a_project_with_access_for_owners_does_not_lift_that() 
         |project| project.spec.access = Access::Organization,
         |project| project.spec.owners[0].name = "ann".to_owned(),
         |project| project.spec.path = "elsewhere".to_owned(),
-        |project| project.spec.deletion_policy = DeletionPolicy::Orphan,
+        |project| project.spec.deletion_policy = Some(DeletionPolicy::Orphan),
     ];
     for change in changes {
         assert_refused(world.changes_project("ann", &[], change).await, "ann");
@@ -128,7 +128,7 @@ async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave
     const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
     let none = Default::default();
-    let set = |policy: DeletionPolicy| move |stack: &mut Stack| stack.spec.deletion_policy = policy;
+    let set = |policy: DeletionPolicy| move |stack: &mut Stack| stack.spec.deletion_policy = Some(policy);
     let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     let all = world.registry.api::<Stack>();
     all.update_status_with("shop", "web-dev", deploy).await.unwrap();
@@ -138,7 +138,10 @@ async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave
     let error = stacks.delete("shop", "web-dev", &none).await.unwrap_err();
     assert!(error.code() == 403 && error.message().contains("stacks/destroy"), "{error}");
     let error = projects.delete("shop", "web", &none).await.unwrap_err();
-    assert!(error.code() == 403 && error.message().contains("the project's deletionPolicy is Refuse"), "{error}");
+    assert!(
+        error.code() == 403 && error.message().contains("has deletionPolicy Refuse and 1 live stack (web-dev)"),
+        "{error}"
+    );
 
     world.registry.api::<Namespace>().delete("", "shop", &none).await.unwrap();
     all.update_with("shop", "web-dev", set(DeletionPolicy::Refuse)).await.unwrap();

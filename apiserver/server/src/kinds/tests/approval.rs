@@ -57,7 +57,7 @@ async fn an_approval_says_who_decided_and_when_and_changes_nothing_else() {
     assert!(approval["time"].as_str().unwrap() > "2024", "{approval}");
     assert_eq!((&run["status"]["phase"], &run["spec"]["cancel"]), (&json!("AwaitingApproval"), &json!(false)));
     let condition = &run["status"]["conditions"][0];
-    let message = format!("bob approved plan {PLAN}: as discussed");
+    let message = format!("bob approved plan {PLAN} (no changes): as discussed");
     assert_eq!(
         (&condition["type"], &condition["status"], &condition["reason"], &condition["message"]),
         (&json!("Approved"), &json!("True"), &json!("Approved"), &json!(message))

@@ -36,7 +36,8 @@ async fn who_has_another_host_than_the_repositorys_asked_for_pull_requests_may_u
     let world = World::new().await;
     let make = async |allowed: &[&'static str], name: &str, url: &str| {
         let pulls = json!({ "provider": "Gitea", "url": url });
-        let spec = json!({ "remote": "git@git.example.com:shop/config.git", "pullRequests": pulls });
+        let remote = format!("git@git.example.com:shop/{name}.git");
+        let spec = json!({ "remote": remote, "pullRequests": pulls });
         let source = json!({ "metadata": { "name": name }, "spec": spec });
         world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
     };
@@ -62,8 +63,7 @@ async fn who_has_a_secret_shown_to_a_server_may_use_it() {
         world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
     };
     let remote = "https://git.example.com/shop/config.git";
-    let of_pulls =
-        json!({ "remote": remote, "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
+    let of_pulls = json!({ "remote": "https://git.example.com/shop/plans.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
     for (spec, use_of) in [
         (json!({ "remote": remote, "secretRef": { "name": "git" } }), "use secrets git"),
         (of_pulls, "use secrets forge"),
@@ -90,8 +90,8 @@ async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
     let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
     world.registry.api::<Stack>().update_status_with("shop", "web-dev", deploy).await.unwrap();
     let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
-    let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;
-    let destroy = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Destroy;
+    let orphan = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Orphan);
+    let destroy = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Destroy);
     projects(&[]).update_with("shop", "web", orphan).await.unwrap();
     projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
     assert_eq!(projects(&[]).update_with("shop", "web", destroy).await.unwrap_err().code(), 403);
@@ -146,7 +146,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
     let found = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));
     assert_eq!(sources(&ALL).update_status_with("shop", "config", found).await.unwrap_err().code(), 403);
-    sources(&[]).delete("shop", "config", &Default::default()).await.unwrap();
+    world.lose("/registry/config.stoa.dev/sources/shop/config").await;
     let made_anew = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///other.git" } });
     let make = |allowed: &[&'static str]| {
         let (context, source) = (by("ann", allowed), made_anew.clone());
@@ -163,7 +163,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     projects(&ALL).update_with("shop", "web", path).await.unwrap();
 
     // Nor does it take less to make anew what leads there.
-    let orphan = |project: &mut Project| project.spec.deletion_policy = stoa_types::DeletionPolicy::Orphan;
+    let orphan = |project: &mut Project| project.spec.deletion_policy = Some(stoa_types::DeletionPolicy::Orphan);
     projects(&[]).update_with("shop", "web", orphan).await.unwrap();
     projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
     let let_go = |project: &mut Project| project.metadata.finalizers = None;

@@ -141,6 +141,7 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
     Stack spec.workspaces[1]: Duplicate value: "a"
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
+    Stack spec.project: Not found: "none"
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
     Workspace spec.gitops: Forbidden: may not be set together with kubernetes: a workspace leads to clusters or to a repository

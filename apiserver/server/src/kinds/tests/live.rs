@@ -30,7 +30,7 @@ async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
     let stacks = world.registry.api::<Stack>().with_context(dry.clone());
     let projects = world.registry.api::<Project>().with_context(dry.clone());
     let workspaces = world.registry.api::<Workspace>().with_context(dry);
-    let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+    let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
     let elsewhere = |workspace: &mut Workspace| workspace.spec.gitops.as_mut().unwrap().directory = "stage".to_owned();
     for (phase, of_run, may_be_live) in [
         ("Generating", RunPhase::Generating, true),
@@ -104,12 +104,15 @@ async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it()
     let world = World::with_stack().await;
     let stacks = world.registry.api::<Stack>();
     for (run, policy) in [("web-dev-1", DeletionPolicy::Destroy), ("web-dev-2", DeletionPolicy::Refuse)] {
-        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = policy).await.unwrap();
+        stacks
+            .update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = Some(policy))
+            .await
+            .unwrap();
         let asked = stacks.clone().with_context(ending_run(&world, run).await);
         let refused = if policy == DeletionPolicy::Destroy {
             asked.delete("shop", "web-dev", &Default::default()).await.unwrap_err()
         } else {
-            let destroy = |stack: &mut Stack| stack.spec.deletion_policy = DeletionPolicy::Destroy;
+            let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
             asked.update_with("shop", "web-dev", destroy).await.unwrap_err()
         };
         assert_still_live(&refused);
@@ -121,7 +124,7 @@ async fn what_of_a_project_is_live_is_found_out_once_for_all_that_takes_leave_to
     use stoa_types::{DeletionPolicy, Project};
     let world = World::with_stack().await;
     let projects = world.registry.api::<Project>();
-    let destroy = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Destroy;
+    let destroy = |project: &mut Project| project.spec.deletion_policy = Some(DeletionPolicy::Destroy);
     let asked = projects.clone().with_context(ending_run(&world, "web-dev-1").await);
     assert_still_live(&asked.update_with("shop", "web", destroy).await.unwrap_err());
     let asked = projects.clone().with_context(ending_run(&world, "web-dev-2").await);

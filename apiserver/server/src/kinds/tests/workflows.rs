@@ -100,6 +100,45 @@ async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
 }
 
 #[tokio::test]
+async fn step_names_the_preview_whose_plans_it_carries_out() {
+    let world = World::with_stack().await;
+    let look = json!({ "name": "look", "run": { "operation": "Preview", "workspaces": ["dev"] } });
+    let ok = json!({ "name": "ok", "dependsOn": ["look"], "approval": {} });
+    let with = |run: Value, after: &str| {
+        let go = json!({ "name": "go", "dependsOn": [after], "run": run });
+        json!({ "stack": "web-dev", "steps": [look, ok, go, apply("other", &["ok"])] })
+    };
+    let cases = [
+        with(json!({ "operation": "Destroy", "planOf": "look" }), "ok"),
+        with(json!({ "operation": "Apply", "planOf": "look", "version": "main", "parameters": { "a": "b" } }), "ok"),
+        with(json!({ "operation": "Apply", "planOf": "none" }), "ok"),
+        with(json!({ "operation": "Apply", "planOf": "ok" }), "ok"),
+        with(json!({ "operation": "Apply", "planOf": "other" }), "other"),
+        with(json!({ "operation": "Apply", "planOf": "look", "workspaces": ["dev", "prod"] }), "look"),
+        json!({ "stack": "web-dev", "steps": [look, { "name": "go", "run": { "operation": "Apply", "planOf": "look", "stack": "api" } }] }),
+    ];
+    let mut told = Vec::new();
+    for case in cases {
+        told.push(world.refused(case).await.join("\n"));
+    }
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    spec.steps[2].run.planOf: Forbidden: may only be set for an Apply
+    spec.steps[2].run.version: Forbidden: may not be set together with planOf, whose Preview has it
+    spec.steps[2].run.parameters: Forbidden: may not be set together with planOf, whose Preview has it
+    spec.steps[2].run.planOf: Not found: "none"
+    spec.steps[2].run.planOf: Not found: "ok"
+    spec.steps[2].run.planOf: Invalid value: "other": must be a step that runs a Preview
+    spec.steps[2].run.workspaces: Invalid value: "prod": step look makes no plan in this workspace
+    spec.steps[1].run.planOf: Invalid value: "look": must come before this step; name it in dependsOn, or have a step there depend on it
+    spec.steps[1].run.stack: Invalid value: "api": must be the stack of step look, "web-dev"
+    "#);
+    let made = with(json!({ "operation": "Apply", "planOf": "look" }), "ok");
+    let made = world.workflow(&RequestContext::internal("tests"), "w", made).await.unwrap();
+    let workspaces = made.get_path(&["spec", "steps"]).unwrap()[2]["run"]["workspaces"].clone();
+    assert_eq!(workspaces, json!(["dev"]), "those of the Preview");
+}
+
+#[tokio::test]
 async fn parameters_of_a_template_have_a_limit() {
     let world = World::with_stack().await;
     let spec = |size: usize| {

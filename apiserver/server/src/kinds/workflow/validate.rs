@@ -9,7 +9,7 @@ use stoa_engine::{ResourceId, graph::Graph};
 use stoa_machinery::{selector::LabelSelector, status::FieldError};
 use stoa_types::delivery::{HealthGate, Operation, RunStep, Step, Wave, When, WorkflowSpec, WorkflowTemplate};
 
-use super::{hook, run_spec};
+use super::{hook, previewing, run_spec, stack_of};
 use crate::kinds::{check, run};
 
 /// So many steps may a workflow have.
@@ -43,7 +43,7 @@ pub(super) fn spec(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
 /// Finds what nothing would come of, in a spec that is new: an earlier version took it.
 pub(super) fn new(spec: &WorkflowSpec) -> Vec<FieldError> {
     let steps = spec.steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.run.as_ref()?)));
-    let unused = steps.filter(|(_, run)| !run.parameters.is_empty() && !super::deploys(run));
+    let unused = steps.filter(|(_, run)| !run.parameters.is_empty() && !super::deploys(run) && run.plan_of.is_none());
     unused
         .map(|(i, _)| FieldError::forbidden(format!("spec.steps[{i}].run.parameters"), run::RENDERS_NOTHING))
         .collect()
@@ -98,6 +98,9 @@ fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
             }
         }
         self::step(spec, step, &path, errors);
+        if let Some(run) = &step.run {
+            plan_of(spec, step, run, &format!("{path}.run"), errors);
+        }
     }
     hook::validate(spec, errors);
     if is_graph {
@@ -142,7 +145,7 @@ fn run(spec: &WorkflowSpec, step: &RunStep, path: &str, errors: &mut Vec<FieldEr
         of_run.version.clone_from(&step.version);
         errors.extend(run::validate_spec(&of_run, path));
     }
-    if step.version.is_some() && !super::deploys(step) {
+    if step.version.is_some() && !super::deploys(step) && step.plan_of.is_none() {
         let detail = "this operation deploys no version";
         if !errors.iter().any(|error| error.field == at("version")) {
             errors.push(FieldError::forbidden(at("version"), detail));
@@ -175,6 +178,68 @@ fn run(spec: &WorkflowSpec, step: &RunStep, path: &str, errors: &mut Vec<FieldEr
     if step.release.is_some() && !is_of_one {
         errors.push(FieldError::forbidden(at("release"), "releases are numbered by workspace; name one workspace"));
     }
+}
+
+/// Finds what is wrong with the step whose plans another one carries out.
+fn plan_of(spec: &WorkflowSpec, step: &Step, run: &RunStep, path: &str, errors: &mut Vec<FieldError>) {
+    let Some(name) = &run.plan_of else { return };
+    let at = |field: &str| format!("{path}.{field}");
+    if run.operation != Operation::Apply {
+        errors.push(FieldError::forbidden(at("planOf"), "may only be set for an Apply"));
+        return;
+    }
+    for (field, is_set) in [("version", run.version.is_some()), ("parameters", !run.parameters.is_empty())] {
+        if is_set {
+            let detail = "may not be set together with planOf, whose Preview has it";
+            errors.push(FieldError::forbidden(at(field), detail));
+        }
+    }
+    let Some(preview) = previewing(spec, run) else {
+        errors.push(FieldError::not_found(at("planOf"), name));
+        return;
+    };
+    if preview.operation != Operation::Preview {
+        errors.push(FieldError::invalid(at("planOf"), name, "must be a step that runs a Preview"));
+        return;
+    }
+    if !comes_before(&spec.steps, name, step) {
+        let detail = "must come before this step; name it in dependsOn, or have a step there depend on it";
+        errors.push(FieldError::invalid(at("planOf"), name, detail));
+    }
+    let (stack, previewed) = (stack_of(spec, run), stack_of(spec, preview));
+    if stack != previewed {
+        let detail = format!("must be the stack of step {name}, {previewed:?}");
+        errors.push(FieldError::invalid(at("stack"), stack, detail));
+    }
+    // The workspaces of selectors are known once a step begins.
+    let is_selected = |of: &RunStep| of.waves.iter().any(|wave| wave.workspace_selector.is_some());
+    if !is_selected(preview) {
+        let planned: HashSet<&String> = listed(preview).collect();
+        for workspace in listed(run).filter(|workspace| !planned.contains(workspace)) {
+            let detail = format!("step {name} makes no plan in this workspace");
+            errors.push(FieldError::invalid(at("workspaces"), workspace, detail));
+        }
+    }
+}
+
+/// The workspaces that a step lists, in its waves too.
+fn listed(run: &RunStep) -> impl Iterator<Item = &String> {
+    run.workspaces.iter().chain(run.waves.iter().flat_map(|wave| &wave.workspaces))
+}
+
+/// Whether a step of this name ends before another one begins.
+fn comes_before(steps: &[Step], name: &str, step: &Step) -> bool {
+    let mut seen = HashSet::new();
+    let mut left: Vec<&String> = step.depends_on.iter().collect();
+    while let Some(before) = left.pop() {
+        if before == name {
+            return true;
+        }
+        if seen.insert(before) {
+            left.extend(steps.iter().filter(|step| step.name == *before).flat_map(|step| &step.depends_on));
+        }
+    }
+    false
 }
 
 fn gate(step: &RunStep, gate: &HealthGate, path: &str, errors: &mut Vec<FieldError>) {

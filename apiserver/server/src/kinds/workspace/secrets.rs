@@ -8,6 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use super::clusters;
 use crate::{cluster::Cluster, text::cut};
 
+/// How each sentence about a Secret begins.
+const SECRET: &str = "secret ";
+/// What is between sentences about what is missing.
+pub(super) const BETWEEN: &str = "; ";
 /// So many characters are told of why a Secret cannot be read.
 const LONGEST: usize = 512;
 
@@ -19,15 +23,19 @@ struct Needed<'s> {
     key: Option<&'s str>,
 }
 
-/// What is known of the Secrets that a workspace names.
+/// What is known of the Secrets and the repository that a workspace names.
 #[derive(Clone, Debug)]
-pub(crate) enum Secrets {
-    /// They are there, or it names none.
+pub(crate) enum Referents {
+    /// They exist, or it names none.
     Found,
-    /// The first that is not, or that lacks a key, in a sentence.
+    /// Those that are not, or that lack a key, in sentences with `; ` between them.
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
+    /// The repository, or its branch, does not exist or is refused: a reason, and a sentence.
+    Unusable(String, String),
+    /// Why the repository cannot be reached, in a sentence.
+    Unreachable(String),
     /// Nobody has looked yet.
     Unseen,
 }
@@ -46,8 +54,9 @@ pub(crate) struct Unread {
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Secrets, Unread> {
+pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
+    let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
         let unread = |why: &str, is_refused| {
             let why = cut(why, LONGEST);
@@ -56,24 +65,36 @@ pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: 
         let found = timeout_at(deadline, cluster.secret(namespace, name)).await;
         let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
         let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
-        let Some(keys) = found else {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} does not exist")));
-        };
-        if let Some(key) = key.filter(|key| !keys.contains_key(*key)) {
-            return Ok(Secrets::Missing(format!("secret {namespace}/{name} has no key {key:?}")));
+        match (found, key) {
+            (None, _) => missing.push(format!("{SECRET}{namespace}/{name} does not exist")),
+            (Some(keys), Some(key)) if !keys.contains_key(key) => {
+                missing.push(format!("{SECRET}{namespace}/{name} has no key {key:?}"));
+            }
+            (Some(_), _) => {}
         }
     }
-    Ok(Secrets::Found)
+    missing.dedup();
+    Ok(if missing.is_empty() { Referents::Found } else { Referents::Missing(missing.join(BETWEEN)) })
 }
 
-/// Whether a workspace names any.
+/// Those sentences of a message about what is missing that are about Secrets.
+pub(super) fn missing_in(message: &str) -> Referents {
+    let sentences: Vec<&str> = message.split(BETWEEN).filter(|sentence| sentence.starts_with(SECRET)).collect();
+    if sentences.is_empty() { Referents::Unseen } else { Referents::Missing(sentences.join(BETWEEN)) }
+}
+
+/// Whether a workspace names any, or a repository.
 pub(crate) fn are_named(spec: &WorkspaceSpec) -> bool {
-    !needed(spec).is_empty()
+    spec.gitops.is_some() || !needed(spec).is_empty()
 }
 
 /// Whether two specs name the same.
 pub(super) fn are_same(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
-    needed(new) == needed(old)
+    let branch = |spec: &WorkspaceSpec| {
+        let gitops = spec.gitops.as_ref();
+        gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
+    };
+    needed(new) == needed(old) && branch(new) == branch(old)
 }
 
 fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {

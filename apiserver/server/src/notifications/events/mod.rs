@@ -27,7 +27,13 @@ use stoa_machinery::{
     registry::{ListOptions, Store, is_undecodable},
 };
 
-use crate::kinds::lookup::{Kind, Lookup};
+use crate::{
+    kinds::lookup::{Kind, Lookup},
+    text::cut,
+};
+
+/// The most characters of a message.
+const MESSAGE: usize = 1024;
 
 /// Everything that is told of.
 static ALL: [&dyn Watched; 5] = [
@@ -78,7 +84,8 @@ pub(crate) struct Event {
     pub(crate) subject: String,
     pub(crate) time: Timestamp,
     pub(crate) datacontenttype: String,
-    /// Names, phases, digests, reasons and where to read on. Nothing that infrastructure said, as that may hold values.
+    /// Names, phases, digests, counts, reasons and messages, as the object has them, and where to read on. Sensitive values are
+    /// masked in objects.
     pub(crate) data: Value,
 }
 
@@ -154,6 +161,14 @@ trait Told: DeserializeOwned + Send + Sync + 'static {
     fn marks(&self) -> Vec<Mark>;
     /// What is said of the object besides its names.
     fn data(&self) -> Value;
+
+    /// The command that shows a person more; `path` is that of the object in the API.
+    fn command(&self, _path: &str) -> String {
+        let Metadata { name, namespace, .. } = self.metadata();
+        let kind = <Self::Kind as kube::Resource>::kind(&()).to_lowercase();
+        let within = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+        format!("kubectl describe {kind} {name}{within}")
+    }
 }
 
 /// What is read of an object: its metadata, and parts of the rest.
@@ -204,11 +219,25 @@ struct Condition {
     #[serde(default)]
     reason: String,
     #[serde(default)]
+    message: String,
+    #[serde(default)]
     last_transition_time: Option<Timestamp>,
+}
+
+impl Condition {
+    /// Its message, which an object may keep longer than a person reads.
+    fn message(&self) -> String {
+        cut(&self.message, MESSAGE)
+    }
 }
 
 fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// The command that shows a document of an object.
+fn get_raw(path: &str) -> String {
+    format!("kubectl get --raw \"{path}\"")
 }
 
 /// An object's state, as far as it is told of.
@@ -367,11 +396,13 @@ impl<T: Told> Watched for Of<T> {
         let (group, resource) = T::RESOURCE.trim_end_matches('/').split_once('/').unwrap_or_default();
         let place =
             if metadata.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", metadata.namespace) };
+        let path = format!("/apis/{group}/v1alpha1{place}/{resource}/{}", metadata.name);
         let mut data = json!({
             "kind": <T::Kind as kube::Resource>::kind(&()),
             "name": metadata.name,
             "uid": metadata.uid,
-            "link": format!("{prefix}/apis/{group}/v1alpha1{place}/{resource}/{}", metadata.name),
+            "link": format!("{prefix}{path}"),
+            "command": object.command(&path),
         });
         let mut names = json!({ "namespace": metadata.namespace, "organization": scope.organization,
             "project": scope.project, "stack": scope.stack });

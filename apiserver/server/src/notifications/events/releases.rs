@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::{Mark, Metadata, Parts, Scope, Told};
+use super::{Mark, Metadata, Parts, Scope, Told, get_raw};
 
 const CREATED: &str = "dev.stoa.release.created";
 
@@ -21,6 +21,8 @@ struct Spec {
     run: String,
     #[serde(default)]
     commit: String,
+    #[serde(default, rename = "commitURL")]
+    commit_url: String,
     plan_digest: String,
     spec_digest: String,
     state_digest: String,
@@ -59,6 +61,11 @@ impl Told for Release {
             "stateDigest": spec.state_digest,
             "rollbackOf": spec.rollback_of,
             "tombstone": spec.tombstone,
+            "page": spec.commit_url,
         })
+    }
+
+    fn command(&self, path: &str) -> String {
+        get_raw(&format!("{path}/diff?format=text"))
     }
 }

@@ -8,7 +8,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition, get_raw};
+use crate::plan_summary;
 
 const STARTED: &str = "dev.stoa.run.started";
 const AWAITING_APPROVAL: &str = "dev.stoa.run.awaitingapproval";
@@ -77,6 +78,8 @@ struct Source {
     commit: String,
     #[serde(default)]
     spec_digest: Option<String>,
+    #[serde(default, rename = "commitURL")]
+    commit_url: String,
 }
 
 impl Told for Run {
@@ -124,19 +127,32 @@ impl Told for Run {
     fn data(&self) -> Value {
         let status = &self.0.status;
         let ended = [reason::FAILED, reason::COMPLETE].iter().find_map(|type_| condition(&status.conditions, type_));
+        let said = ended.or_else(|| condition(&status.conditions, reason::WAITING));
         let (plan, source) = (status.plan.as_ref(), status.source.as_ref());
+        let pull_request = status.pull_request.as_ref().map(|pull| &pull.url).filter(|url| !url.is_empty());
         json!({
             "workspace": self.0.spec.workspace,
             "operation": self.0.spec.operation,
             "phase": status.phase,
             "reason": ended.map(|condition| &condition.reason),
+            "message": said.map(Condition::message),
             "requester": status.requester.username,
             "commit": source.map(|source| &source.commit),
             "specDigest": source.and_then(|source| source.spec_digest.as_ref()),
             "planDigest": plan.map(|plan| &plan.digest),
+            "plan": plan.map(|plan| plan_summary::short(&plan.summary)),
             "changes": plan.map(|plan| plan.summary.changes()),
             "release": status.release,
-            "pullRequest": status.pull_request.as_ref().map(|pull| &pull.url),
+            "pullRequest": pull_request,
+            "page": pull_request.or_else(|| source.map(|source| &source.commit_url)),
         })
+    }
+
+    /// Somebody who decides needs the plan, everybody else the log.
+    fn command(&self, path: &str) -> String {
+        match self.0.status.phase {
+            RunPhase::AwaitingApproval => get_raw(&format!("{path}/plan?format=table")),
+            _ => get_raw(&format!("{path}/log")),
+        }
     }
 }

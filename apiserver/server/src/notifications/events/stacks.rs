@@ -79,8 +79,10 @@ impl Told for Stack {
         let status = &self.0.status;
         let drifted: Vec<&str> =
             status.deployments.iter().filter(|d| d.drifted).map(|deployment| deployment.workspace.as_str()).collect();
+        let drift = condition(&status.conditions, reason::DRIFTED);
         json!({
-            "reason": condition(&status.conditions, reason::DRIFTED).map(|condition| &condition.reason),
+            "reason": drift.map(|condition| &condition.reason),
+            "message": drift.map(Condition::message),
             "workspaces": self.scope().workspaces,
             "driftedWorkspaces": drifted,
         })

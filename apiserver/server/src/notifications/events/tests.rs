@@ -74,9 +74,48 @@ fn a_run_starts_is_decided_about_and_ends() {
     assert_eq!(told("delivery.stoa.dev/runs/", &states[11..], "changes"), expected);
 }
 
+/// The data of the last event that a run's status makes.
+fn data_of(status: &Value) -> Value {
+    let kind = of_key("/registry/delivery.stoa.dev/runs/shop/x").unwrap();
+    let state = kind.read(run(status).to_string().as_bytes(), PREFIX).unwrap();
+    let events = state.events(&Known::default(), Timestamp::UNIX_EPOCH, PREFIX);
+    events.last().unwrap().event.data.clone()
+}
+
 #[test]
-fn a_failure_is_told_by_its_reason_and_never_by_its_message() {
-    let failed = json!({"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "password is hunter2"});
+fn run_event_has_plan_message_page_and_command() {
+    let start = "2026-01-01T00:00:00Z";
+    let path = "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/x";
+    let page = "https://git.example.com/shop/config/commit/c0ffee";
+    let waiting =
+        json!({"type": "Waiting", "status": "True", "reason": "AwaitingApproval", "message": "plan sha256:1 waits"});
+    let mut status = json!({"phase": "AwaitingApproval", "startTime": start, "conditions": [waiting],
+        "source": {"commit": "c0ffee", "commitURL": page},
+        "plan": {"digest": "sha256:1", "summary": {"create": 12, "update": 3}}});
+    let data = data_of(&status);
+    assert_eq!(
+        (&data["plan"], &data["message"], &data["page"]),
+        (&json!("+12 ~3 -0"), &json!("plan sha256:1 waits"), &json!(page))
+    );
+    assert_eq!(data["command"], format!("kubectl get --raw \"{path}/plan?format=table\""));
+
+    status["phase"] = json!("Failed");
+    status["conditions"] =
+        json!([{"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "no".repeat(2000)}]);
+    let data = data_of(&status);
+    assert_eq!(data["message"].as_str().unwrap().chars().count(), MESSAGE + 1, "it is cut");
+    assert_eq!(data["command"], format!("kubectl get --raw \"{path}/log\""));
+
+    status["pullRequest"] = json!({"number": 7, "url": "https://git.example.com/7", "commit": "c"});
+    assert_eq!(data_of(&status)["page"], "https://git.example.com/7", "a pull request is what a person acts on");
+    status["source"] = json!({"commit": "c0ffee"});
+    status["pullRequest"] = Value::Null;
+    assert_eq!(data_of(&status)["page"], Value::Null, "a local repository has no page");
+}
+
+#[test]
+fn failure_event_has_no_message_of_a_resource() {
+    let failed = json!({"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "1 resource failed"});
     let status = json!({"phase": "Failed", "startTime": "2026-01-01T00:00:00Z", "conditions": [failed],
         "resources": [{"id": "v1:Secret:a:b", "action": "Create", "phase": "Failed", "message": "hunter2"}]});
     let states = [run(&json!({"phase": "Pending"})), run(&status)];

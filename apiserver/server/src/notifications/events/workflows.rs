@@ -114,11 +114,13 @@ impl Told for Workflow {
     fn data(&self) -> Value {
         let status = &self.0.status;
         let ended = [reason::FAILED, reason::COMPLETE].iter().find_map(|type_| condition(&status.conditions, type_));
+        let said = ended.or_else(|| condition(&status.conditions, reason::AWAITING_APPROVAL));
         let waiting: Vec<&str> =
             status.steps.iter().filter(|step| step.awaits_approval()).map(|step| step.name.as_str()).collect();
         json!({
             "phase": status.phase,
             "reason": ended.map(|condition| &condition.reason),
+            "message": said.map(Condition::message),
             "requester": status.requester.username,
             "awaitingSteps": (!waiting.is_empty()).then_some(waiting),
             "progress": status.progress,

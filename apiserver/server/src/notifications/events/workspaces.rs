@@ -48,6 +48,10 @@ impl Told for Workspace {
 
     fn data(&self) -> Value {
         let ready = condition(&self.0.status.conditions, reason::READY);
-        json!({ "workspace": self.0.metadata.name, "reason": ready.map(|condition| &condition.reason) })
+        json!({
+            "workspace": self.0.metadata.name,
+            "reason": ready.map(|condition| &condition.reason),
+            "message": ready.map(Condition::message),
+        })
     }
 }

@@ -227,6 +227,7 @@ async fn what_happens_is_told_as_signed_cloud_events() {
         "kind": "Run", "name": "web-1", "uid": uid, "link": link, "namespace": "shop", "organization": "shop",
         "project": "web", "stack": "web", "workspace": "dev", "operation": "Apply", "phase": "Generating",
         "requester": "system:stoa:test",
+        "command": r#"kubectl get --raw "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/web-1/log""#,
     });
     assert_eq!(event["data"], data);
     let header = |name: &str| started.headers.get(name).unwrap().to_str().unwrap();
@@ -286,7 +287,7 @@ async fn a_key_that_is_missing_is_told_and_waited_for_and_may_be_exchanged() {
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let reference = json!({"secretRef": {"namespace": "stoa-system", "name": "later", "key": "key"}});
     bed.sink("chat", &receiver, reference).await;
-    bed.until_ready("chat", reason::CREDENTIALS_NOT_FOUND).await;
+    bed.until_ready("chat", reason::REFERENCE_NOT_FOUND).await;
     bed.begin("web-1").await;
     bed.make("Secret", "stoa-system", json!({"metadata": {"name": "later"}, "stringData": {"key": "short"}})).await;
     bed.until_ready("chat", reason::INVALID_KEY).await;

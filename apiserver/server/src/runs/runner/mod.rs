@@ -50,7 +50,7 @@ use super::Halt;
 pub(crate) use self::announced::SPEC_BYTES;
 pub(crate) use self::{
     pool::{BREAKS, Lent},
-    verdict::{broken_calls, is_mistaken, is_of_runner, is_unheard, lacks_version},
+    verdict::{broken_calls, is_mistaken, is_of_runner, is_unheard, lacks_path, lacks_version},
 };
 
 /// Which runner gave an answer, as metrics have it: kept with the answer.

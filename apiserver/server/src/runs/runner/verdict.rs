@@ -79,6 +79,11 @@ pub(crate) fn lacks_version(status: &Status) -> bool {
     problem(status).is_some_and(|problem| problem.reason == reason::VERSION_NOT_FOUND)
 }
 
+/// Whether a source was looked at whose commit has nothing at the path.
+pub(crate) fn lacks_path(status: &Status) -> bool {
+    problem(status).is_some_and(|problem| problem.reason == reason::PATH_NOT_FOUND)
+}
+
 /// Whether what is wrong is what a run asks for, and neither its Spec nor what is live.
 pub(crate) fn is_mistaken(status: &Status) -> bool {
     problem(status).is_some_and(|problem| {

@@ -55,6 +55,8 @@ const SHOW: Duration = Duration::from_millis(400);
 const BATCH: usize = 256;
 /// How long a runner may take to finish calls in flight after it was told to stop.
 const GRACE: Duration = Duration::from_secs(120);
+/// How many causes the message of a failed run names.
+const CAUSES: usize = 5;
 
 /// Carries out a plan, from wherever an earlier try left off.
 ///
@@ -151,12 +153,21 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched
     if let Some(problem) = finished.problems.iter().find(unknown) {
         return Err(Halt::failed(reason::UNKNOWN_STATE, runner::describe(problem)));
     }
-    let list = finished.problems.iter().take(5).map(runner::describe).collect::<Vec<_>>().join("; ");
-    let more = finished.problems.len().saturating_sub(5);
-    let message = if more > 0 { format!("{list}; and {more} more, see runs/log") } else { list };
-    let stale = |problem: &stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::STALE_PLAN;
-    let is_stale = is_untouched && !finished.problems.is_empty() && finished.problems.iter().all(stale);
+    let (message, causes) = explained(&finished.problems);
+    let stale = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::STALE_PLAN;
+    let is_stale = is_untouched && !causes.is_empty() && causes.iter().all(stale);
     Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
+}
+
+/// The message of a run that failed: the first causes, and after them the deletions that were left. The causes, too.
+fn explained(problems: &[stoa_proto::Problem]) -> (String, Vec<&stoa_proto::Problem>) {
+    let is_left = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::DELETIONS_LEFT;
+    let (left, causes): (Vec<_>, Vec<_>) = problems.iter().partition(is_left);
+    let mut sentences: Vec<String> = causes.iter().take(CAUSES).map(|problem| runner::describe(problem)).collect();
+    let more = causes.len().saturating_sub(CAUSES);
+    sentences.extend((more > 0).then(|| format!("and {more} more, see runs/log")));
+    sentences.extend(left.iter().map(|problem| runner::describe(problem)));
+    (sentences.join("; "), causes)
 }
 
 /// One of the engine's words for actions, outcomes and healths.
@@ -292,6 +303,11 @@ impl Conversation {
                     let id = ResourceId(health.id);
                     let found: Health = word(&health.health)?;
                     state.set_health(&id, found);
+                    let mut entry = state.entry(&id);
+                    if let Some(result) = entry.result.as_mut().filter(|_| health.finished) {
+                        result.finished = true;
+                        entries.push(entry);
+                    }
                     self.waits.hear(&id, found, health.over, &health.message);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
@@ -378,6 +394,9 @@ impl Conversation {
         }
         let before = entry.result.take();
         let was_verified = before.as_ref().is_some_and(|before| before.verified);
+        let had_finished = before.as_ref().is_some_and(|before| before.finished);
+        let finished =
+            had_finished && !(outcome == ResourceOutcome::Unknown || outcome == ResourceOutcome::Done && is_change);
         let (health, verified) = match outcome {
             // Whatever is open was an earlier call, and may have changed it.
             ResourceOutcome::Done if !is_change => {
@@ -411,6 +430,7 @@ impl Conversation {
             depends_on: event.depends_on.into_iter().map(ResourceId).collect(),
             health,
             verified,
+            finished,
         });
         Ok(Some(entry))
     }
@@ -434,5 +454,26 @@ impl Conversation {
                 }
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_run_names_its_causes_and_then_the_deletions_that_were_left() {
+        let problem = |reason: &str, message: &str| stoa_proto::Problem {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            ..stoa_proto::Problem::default()
+        };
+        let left = problem("DeletionsLeft", "deletions are left: a");
+        let rejected: Vec<_> = (1..=7).map(|n| problem("Rejected", &format!("no {n}"))).collect();
+        let all: Vec<_> = std::iter::once(left.clone()).chain(rejected).collect();
+        let (message, causes) = explained(&all);
+        assert_eq!(message, "no 1; no 2; no 3; no 4; no 5; and 2 more, see runs/log; deletions are left: a");
+        assert_eq!(causes.len(), 7);
+        assert_eq!(explained(&[left, problem("Rejected", "no")]).0, "no; deletions are left: a");
     }
 }

@@ -12,6 +12,7 @@ use super::{merged, plan};
 use crate::{
     events::Kind,
     kinds::{approval::sentence, check::set_condition},
+    plan_summary,
     runs::{Halt, deployment, execution::Execution, state::State, status, target::Target},
 };
 
@@ -67,7 +68,7 @@ pub(in crate::runs) async fn refuse_rejected(execution: &mut Execution) -> Resul
     tell_decision(execution, &now, approval).await?;
     match approval.decision {
         Decision::Approved => Ok(()),
-        Decision::Rejected => Err(Halt::failed(reason::REJECTED, sentence(approval))),
+        Decision::Rejected => Err(Halt::failed(reason::REJECTED, sentence(approval, now.plan.as_ref()))),
     }
 }
 
@@ -93,9 +94,10 @@ async fn wait(execution: &mut Execution, target: &Target, now: &RunStatus, asked
     if tells_waiting(now) {
         return Ok(());
     }
-    let digest = now.plan.as_ref().map_or("", |plan| plan.digest.as_str());
+    let plan = now.plan.clone().unwrap_or_default();
+    let (digest, short) = (&plan.digest, plan_summary::short(&plan.summary));
     let why = if asked_by.is_empty() { String::new() } else { format!(", asked for by {}", asked_by.join(" and ")) };
-    let message = format!("plan {digest} waits for approval{why}");
+    let message = format!("plan {digest} ({short}) waits for approval{why}");
     deployment::note(execution, &target.stack, RunPhase::AwaitingApproval, None).await?;
     execution.journal.note("AwaitingApproval", message.clone());
     execution.journal.flush().await;
@@ -116,7 +118,7 @@ async fn tell_decision(execution: &mut Execution, now: &RunStatus, approval: &Ap
     if !tells_waiting(now) {
         return Ok(());
     }
-    let message = sentence(approval);
+    let message = sentence(approval, now.plan.as_ref());
     execution.journal.note("AwaitingApproval", message.clone());
     execution.journal.flush().await;
     let (kind, reason) = match approval.decision {

@@ -6,6 +6,7 @@
 mod apply;
 mod approval;
 mod awaited;
+mod changes;
 mod compliance;
 mod deletion;
 mod drift;

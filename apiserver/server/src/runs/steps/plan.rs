@@ -13,14 +13,15 @@ use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
-    delivery::{Operation, PlanStatus, PlanSummary, PreviewedPlan, RunPhase, RunResource},
+    delivery::{Operation, PlanStatus, PreviewedPlan, RunPhase, RunResource},
     reason,
 };
 
-use super::{MESSAGE, awaited, deletion, import, merged};
+use super::{MESSAGE, awaited, changes, deletion, import, merged, render};
+use crate::events::Kind;
 use crate::kinds::{check::set_condition, previewed};
 use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
-use crate::text::cut;
+use crate::{plan_summary, text::cut};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
@@ -65,20 +66,30 @@ pub(super) async fn plan(
     };
     reached("plan-kept");
     let time = Some(Time(execution.services.now()));
-    let planned = PlanStatus { digest: response.digest, document, time, summary: summary(plan.summary()) };
+    let planned = PlanStatus { digest: response.digest, document, time, summary: plan_summary::of(plan.summary()) };
     let resources = changing(&plan, execution.run.spec.operation);
+    let changes = changes::lines(&plan, &execution.run);
     let generation = execution.run.metadata.generation;
+    let warnings = render::told(&response.warnings);
     execution
         .update(|status| {
             status.plan = Some(planned.clone());
+            status.changes.clone_from(&changes);
             status.resources.clone_from(&resources);
             if let Some(verdict) = &verdict {
                 let (is_held, why, message) = (verdict.holds(), verdict.reason, verdict.message.as_str());
                 status.merged_plans.clone_from(&verdict.plans);
                 set_condition(&mut status.conditions, reason::MERGED_PLAN_HOLDS, is_held, why, message, generation);
             }
+            if let Some(message) = warnings.as_deref() {
+                let of = reason::PLANNED_WITH_WARNINGS;
+                set_condition(&mut status.conditions, of, true, of, message, generation);
+            }
         })
         .await?;
+    if let Some(message) = warnings {
+        execution.services.recorder.record(&execution.run, Kind::Warning, reason::PLANNED_WITH_WARNINGS, message);
+    }
     if let Some(verdict) = &verdict {
         merged::tell(execution, verdict);
     }
@@ -229,20 +240,6 @@ async fn require_same_plan(
     let then = documents::get(&*target.documents, &target.scope(), &previewed.document).await?;
     let then = documents::plan(&then).await.map_err(|e| unreadable(name, &e))?;
     Err(stale(execution, &format!("the plan of {name} no longer holds, preview again"), &then, now))
-}
-
-fn summary(summary: stoa_engine::Summary) -> PlanSummary {
-    PlanSummary {
-        create: summary.create.into(),
-        update: summary.update.into(),
-        delete: summary.delete.into(),
-        replace: summary.replace.into(),
-        adopt: summary.adopt.into(),
-        import: summary.import.into(),
-        forget: summary.forget.into(),
-        unchanged: summary.unchanged.into(),
-        unverified: summary.unverified.into(),
-    }
 }
 
 /// What it means that the plan of a run cannot be understood.

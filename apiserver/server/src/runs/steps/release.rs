@@ -3,25 +3,31 @@
 //! Each step may be repeated: the number of the release is decided in the state head before the
 //! Release is created, and the head says which run it was for.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_engine::document;
 use stoa_failpoint::reached;
 use stoa_machinery::registry::ListOptions;
 use stoa_types::{
     Release,
-    delivery::{Operation, ReleaseSpec},
+    delivery::{Operation, ReleaseSpec, Requester},
     reason,
 };
 
-use crate::kinds::release::name;
-use crate::runs::{
-    Halt, documents,
-    execution::Execution,
-    resources::{self, Made},
-    state::{Head, State},
-    status,
-    target::Target,
+use crate::{
+    destroyed::{self, Destroyed},
+    kinds::{release::name, trigger::CAUSED_BY},
+    runs::{
+        Halt, documents,
+        execution::Execution,
+        resources::{self, Made},
+        state::{self, Head, State},
+        status,
+        target::Target,
+    },
 };
 
 /// Records a successful run; the number of its release, or nothing when it changed nothing.
@@ -73,10 +79,55 @@ pub(super) async fn release(
     let after = before(execution, target, number).await?;
     resources::record(execution, target, state, Some(Made { number, after })).await?;
     reached("resources-written");
+    if execution.run.spec.operation == Operation::Destroy {
+        record_destroyed(execution, target, state, number).await?;
+    }
     state.forget_removed(&*log, &run_uid).await?;
     reached("records-dropped");
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
+}
+
+/// Records what a Destroy removed, where it outlives the stack: what the last release had, and what was removed since.
+async fn record_destroyed(execution: &Execution, target: &Target, state: &State, number: i64) -> Result<(), Halt> {
+    let mut ids = released(execution, target, number - 1).await?;
+    ids.extend(state.removed().map(|id| id.0.clone()));
+    let Requester { username, mut extra, .. } = status(&execution.run).requester;
+    let mut destroyed = Destroyed {
+        stack: target.stack.name_any(),
+        stack_uid: target.stack.uid().unwrap_or_default(),
+        project: target.project.name_any(),
+        workspace: target.workspace.name_any(),
+        release: number,
+        run: execution.run.name_any(),
+        run_uid: execution.run.uid().unwrap_or_default(),
+        requested_by: username,
+        caused_by: extra.remove(CAUSED_BY).unwrap_or_default(),
+        time: execution.services.now(),
+        resources: Vec::new(),
+        more: None,
+    };
+    destroyed.set_resources(ids);
+    let log = &*execution.services.log;
+    destroyed::record(log, &target.namespace(), &destroyed, state.fence()).await.map_err(|error| state::halt(&error))
+}
+
+/// The ids of the resources of a release of the same stack; none where it or its document does not exist any more.
+async fn released(execution: &Execution, target: &Target, number: i64) -> Result<BTreeSet<String>, Halt> {
+    let name = name(&target.stack.name_any(), &target.workspace.name_any(), number);
+    let release = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
+    let Some(release) = release.filter(|release| Some(&release.spec.stack_uid) == target.stack.uid().as_ref()) else {
+        return Ok(BTreeSet::new());
+    };
+    let document = match documents::get(&*target.documents, &target.scope(), &release.spec.state_digest).await {
+        Ok(document) => document,
+        // The end of a Destroy does not depend on a document that is lost.
+        Err(Halt::Failed { .. }) => return Ok(BTreeSet::new()),
+        Err(halt) => return Err(halt),
+    };
+    let state: Option<stoa_engine::State> = document::decode(&document).ok();
+    let resources = state.map(|state| state.resources).unwrap_or_default();
+    Ok(resources.into_iter().map(|resource| resource.id.0).collect())
 }
 
 /// When the release before this one was made, to the second after it; long ago where there was none, and nothing where it is
@@ -118,6 +169,7 @@ async fn create_release(
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let run = &execution.run;
     let status = status(run);
+    let source = status.source.unwrap_or_default();
     let operation = run.spec.operation;
     let mut release = Release::new(
         &name(&stack, &workspace, number),
@@ -127,7 +179,8 @@ async fn create_release(
             workspace,
             revision: number,
             run: run.name_any(),
-            commit: status.source.map(|s| s.commit).unwrap_or_default(),
+            commit: source.commit,
+            commit_url: source.commit_url,
             plan_digest: status.plan.map(|p| p.digest).unwrap_or_default(),
             spec_digest: spec_digest.to_owned(),
             state_digest: state_digest.to_owned(),

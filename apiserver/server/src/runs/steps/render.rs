@@ -74,8 +74,8 @@ async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> R
     Ok((response.spec, response.generator))
 }
 
-/// What an Event says of warnings, if there are any.
-fn told(warnings: &[String]) -> Option<String> {
+/// What an Event or a condition says of warnings, if there are any.
+pub(super) fn told(warnings: &[String]) -> Option<String> {
     let (first, more) = warnings.split_at(warnings.len().min(TOLD));
     let more = (!more.is_empty()).then(|| format!("and {} more, see runs/log", more.len()));
     let parts: Vec<&str> = first.iter().chain(&more).map(String::as_str).collect();

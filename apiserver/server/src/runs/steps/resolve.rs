@@ -29,7 +29,8 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
         (Operation::Preview | Operation::Apply | Operation::Import, None) => resolve(execution, target).await?,
     };
     let path = target.path();
-    let source = RunSource { commit: commit.clone(), path, spec_digest: None };
+    let commit_url = target.commit_page(&commit).unwrap_or_default();
+    let source = RunSource { commit: commit.clone(), path, spec_digest: None, commit_url };
     execution
         .update(|status| {
             status.source = Some(source.clone());

@@ -3,6 +3,7 @@
 mod hooks;
 mod order;
 mod pauses;
+mod plans;
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -15,7 +15,9 @@ fn workspace(kubectl: &Kubectl, organization: &Organization, suffix: &str, targe
 fn folders<const N: usize>(kubectl: &Kubectl, organization: &Organization, suffixes: [&str; N]) -> [String; N] {
     suffixes.map(|suffix| {
         let deploy = organization.deploy.display();
-        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
+        let target = format!(
+            "  gitops: {{repository: \"file://{deploy}\", branch: main, createBranch: true, directory: {suffix}}}\n"
+        );
         workspace(kubectl, organization, suffix, &target)
     })
 }

@@ -86,7 +86,7 @@ async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
     world.create("Run", "one", spec).await;
     let waiting = world.waits("one").await;
     let digest = deleting(&[A]).digest();
-    let message = format!("plan {digest} waits for approval, asked for by workspace dev");
+    let message = format!("plan {digest} (+0 ~0 -1) waits for approval, asked for by workspace dev");
     assert_eq!(told(&waiting, reason::WAITING), ("True", reason::AWAITING_APPROVAL, message.as_str()));
     assert!(world.journal("one").await.contains(&format!("AwaitingApproval: {message}")));
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
@@ -110,7 +110,7 @@ async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
     conversation.carry_out(&[A]).await;
     let ended = world.ended("one").await;
     assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
-    let sentence = format!("bob approved plan {digest}: looked at");
+    let sentence = format!("bob approved plan {digest} (+0 ~0 -1): looked at");
     assert_eq!(told(&ended, reason::APPROVED), ("True", reason::APPROVED, sentence.as_str()));
     assert_eq!(world.journal("one").await.matches(&sentence).count(), 1);
     // What was approved was one plan and no other.
@@ -126,11 +126,16 @@ async fn rejected_plan_fails_the_run_and_changes_nothing() {
     world.destroy("two").await;
     world.decide("one", "Rejected").await;
     let ended = world.ended("one").await;
-    let sentence = format!("bob rejected plan {}: looked at", deleting(&[A]).digest());
+    let sentence = format!("bob rejected plan {} (+0 ~0 -1): looked at", deleting(&[A]).digest());
     assert_eq!((ended.phase, told(&ended, reason::FAILED)), (RunPhase::Failed, ("True", "Rejected", &*sentence)));
     assert_eq!(told(&ended, reason::APPROVED), ("False", "Rejected", sentence.as_str()));
     world.waits("two").await;
     assert!(conversations.try_recv().is_err());
+    let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap().status.unwrap();
+    assert_eq!(stack.deployments[0].incomplete, None, "what is deployed is as before");
+    let last = condition(&stack.conditions, reason::LAST_RUN).unwrap();
+    let said = (last.status.as_str(), last.reason.as_str(), last.message.as_str());
+    assert_eq!(said, ("False", reason::REJECTED, &*format!("run one in workspace dev: {sentence}")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +193,7 @@ async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
     let (_, why, message) = told(&ended, reason::FAILED);
     assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE));
     let change = format!("{B}: nothing was planned, now Delete");
-    assert!(message.ends_with(&change), "{message}");
+    assert!(message.ends_with(&format!("{change} (plan: +0 ~0 -1)")), "{message}");
     assert!(world.journal("one").await.contains(&change));
     assert!(conversations.try_recv().is_err(), "nothing is applied of it");
 }

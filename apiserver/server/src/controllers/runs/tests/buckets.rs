@@ -179,7 +179,7 @@ async fn backend_says_what_is_amiss_with_its_bucket() {
         };
         tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("it is never {expected}"))
     };
-    ready(reason::CREDENTIALS_NOT_FOUND).await;
+    ready(reason::REFERENCE_NOT_FOUND).await;
     bucket.tell_key().await;
     ready(reason::AVAILABLE).await;
     bucket.faults.rule(|_| Some(Fault::Answer(403, "AccessDenied")));

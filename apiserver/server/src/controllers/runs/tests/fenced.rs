@@ -241,7 +241,8 @@ impl Answers for Scripted {
         let planned = self.planned.lock().unwrap().clone();
         let plan = serde_json::to_vec(&planned).unwrap().into();
         let table = render(&planned, Colour::Never);
-        Ok(Response::new(PlanResponse { plan, digest: planned.digest(), table, ..PlanResponse::default() }))
+        let (digest, warnings) = (planned.digest(), planned.warnings);
+        Ok(Response::new(PlanResponse { plan, digest, table, warnings, ..PlanResponse::default() }))
     }
 
     async fn awaited(&self, _: Request<AwaitedRequest>) -> Answer<AwaitedResponse> {

@@ -52,8 +52,12 @@ impl World {
             status.phase = RunPhase::Succeeded;
             status.merged = is_merged;
             status.stack_uid = stack.uid();
-            status.source =
-                Some(RunSource { commit: commit.clone(), path: "web".into(), spec_digest: Some(spec.clone()) });
+            status.source = Some(RunSource {
+                commit: commit.clone(),
+                path: "web".into(),
+                spec_digest: Some(spec.clone()),
+                ..RunSource::default()
+            });
             status.plan =
                 Some(PlanStatus { digest: plan.digest(), document: document.clone(), ..PlanStatus::default() });
         };
@@ -147,8 +151,9 @@ async fn plan_that_no_pull_request_was_shown_waits_for_approval_and_says_what_ch
          was made instead, and is nothing that anybody agreed to by the merge"
     );
     assert_eq!((why, message), (reason::PLAN_STALE, expected.as_str()));
-    let asked =
-        format!("plan {made} waits for approval, asked for by the merge of pull request 7, where another was shown");
+    let asked = format!(
+        "plan {made} (+0 ~0 -2) waits for approval, asked for by the merge of pull request 7, where another was shown"
+    );
     assert_eq!(told(&waiting, reason::WAITING).2, asked);
     assert!(!waiting.merged_plans[0].carried_out);
     let refused = world.decide_about("one", &shown, "Approved").await.unwrap_err();

@@ -51,3 +51,32 @@ async fn run_that_goes_on_waits_for_no_object_that_only_has_another_id() {
     let talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
     assert_eq!(talk.start.owed, [other]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_was_seen_to_finish_is_on_record_until_it_is_changed() {
+    let (world, mut conversations) = World::scripted(&[A]).await;
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    talk.makes(A, "u1").await;
+    let (id, health) = (A.to_owned(), "Current".to_owned());
+    talk.tell(Event::Health(HealthEvent { id, health, finished: true, ..HealthEvent::default() })).await;
+    let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
+    talk.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
+
+    world.destroy("two").await;
+    let has_finished = |talk: &Conversation| -> Vec<bool> { talk.start.state.iter().map(|it| it.finished).collect() };
+    let mut talk = conversations.recv().await.unwrap();
+    assert_eq!(has_finished(&talk), [true]);
+    talk.begin("it").await;
+    talk.ask(done("Unchanged", A, "u1")).await;
+    drop(talk);
+    let mut talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
+    assert_eq!(has_finished(&talk), [true], "it was left as it is");
+    talk.begin("it").await;
+    talk.makes(A, "u2").await;
+    drop(talk);
+    let talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
+    assert_eq!(has_finished(&talk), [false], "it is another Job");
+}

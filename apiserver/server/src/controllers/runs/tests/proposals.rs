@@ -189,7 +189,7 @@ async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
     let ended = world.ended("one").await;
     assert_eq!(
         told(&ended, reason::FAILED),
-        ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is")
+        ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is (plan: +0 ~0 -1)")
     );
 }
 
@@ -259,8 +259,10 @@ async fn run_that_is_cancelled_while_it_waits_for_a_merge_is_the_last_again_wher
     assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
     let status = world.registry.api::<Stack>().get("shop", "web").await.unwrap().status.unwrap();
     let ready = condition(&status.conditions, reason::READY).unwrap();
-    let message = "run one in workspace dev did not succeed: the run was cancelled; pull request 7 stays as it is";
-    assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason::RUN_CANCELED, message));
+    assert_eq!(ready.reason, reason::NOT_DEPLOYED, "what was not merged changed nothing: {ready:?}");
+    let last = condition(&status.conditions, reason::LAST_RUN).unwrap();
+    let message = "run one in workspace dev: the run was cancelled; pull request 7 stays as it is (plan: +0 ~0 -1)";
+    assert_eq!((last.reason.as_str(), last.message.as_str()), (reason::CANCELED, message));
 }
 
 #[tokio::test(flavor = "multi_thread")]

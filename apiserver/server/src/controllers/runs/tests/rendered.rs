@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Event;
+use stoa_engine::Plan;
 
 use super::{
     fenced::{Planned, Rendered, Scripted, deleting},
@@ -54,6 +55,20 @@ async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn warnings_of_a_plan_are_in_a_condition_and_an_event() {
+    let warnings: Vec<String> = (0..6).map(|number| format!("warning {number}")).collect();
+    let planned: Planned = Arc::new(Mutex::new(Plan { warnings, ..deleting(&[]) }));
+    let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
+    let (address, _) = Scripted::rendering(planned, rendered).await;
+    let world = World::with_runner_and_secrets(runner::at(address)).await.controlled();
+    let ended = world.previews("one", json!({"version": "main"})).await;
+    let told = "warning 0; warning 1; warning 2; warning 3; warning 4; and 1 more, see runs/log";
+    let warned = condition(&ended.conditions, reason::PLANNED_WITH_WARNINGS).unwrap();
+    assert_eq!((warned.status.as_str(), warned.message.as_str()), ("True", told));
+    assert_eq!(world.event(reason::PLANNED_WITH_WARNINGS).await, told);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
     let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
     let stacks = world.registry.api::<Stack>();
@@ -65,21 +80,25 @@ async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
         assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::SOURCE_NOT_FOUND));
         assert!(ended.stack_uid.is_some(), "it has begun: {ended:?}");
     };
-    let ready = async || {
+    let said = async |type_: &str| {
         let status = stacks.get("shop", "web").await.unwrap().status.unwrap();
-        let ready = condition(&status.conditions, reason::READY).unwrap();
-        (status.deployments.len(), ready.reason.clone(), ready.message.clone())
+        let said = condition(&status.conditions, type_).map(|said| (said.reason.clone(), said.message.clone()));
+        (status.deployments.len(), said)
     };
+    let nothing = Some((reason::NOT_DEPLOYED.to_owned(), "nothing is deployed".to_owned()));
     applies("first", json!({"version": "latest"})).await;
-    assert_eq!(ready().await, (0, reason::NOT_DEPLOYED.to_owned(), "nothing is deployed".to_owned()));
+    assert_eq!((said(reason::READY).await, said(reason::LAST_RUN).await), ((0, nothing.clone()), (0, None)));
     // The version is the Stack's, so that this is what became of the deployment.
     applies("second", json!({})).await;
-    let told = ready().await;
+    let told = said(reason::LAST_RUN).await;
     assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
     applies("third", json!({"version": "latest"})).await;
     assert_eq!(world.deployment().await, (Some("second".to_owned()), Some(RunPhase::Failed)));
-    assert_eq!(ready().await, told, "it still says why");
-    assert!(told.2.contains("spec.desiredVersion of the Stack"), "{told:?}");
+    assert_eq!(said(reason::LAST_RUN).await, told, "it still says why");
+    assert_eq!(said(reason::READY).await.1, nothing, "the run changed nothing");
+    let (_, Some((why, message))) = told else { panic!("{told:?}") };
+    assert_eq!(why, reason::SOURCE_NOT_FOUND);
+    assert!(message.contains("spec.desiredVersion of the Stack"), "{message}");
     let deployment = stacks.get("shop", "web").await.unwrap().status.unwrap().deployments.remove(0);
     assert_eq!(deployment.before, None, "nothing is under way");
 }

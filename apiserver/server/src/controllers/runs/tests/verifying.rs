@@ -10,7 +10,8 @@ use super::{
 use crate::runs::journal::tests::Narrow;
 
 fn health(health: &str, message: &str, over: bool) -> Event {
-    Event::Health(HealthEvent { id: A.to_owned(), health: health.to_owned(), message: message.to_owned(), over })
+    let (id, health, message) = (A.to_owned(), health.to_owned(), message.to_owned());
+    Event::Health(HealthEvent { id, health, message, over, ..HealthEvent::default() })
 }
 
 fn waits(status: &RunStatus) -> Option<Condition> {

@@ -3,6 +3,7 @@
 use stoa_types::delivery::RunSpec;
 
 use super::*;
+use crate::kinds::check::set_condition;
 
 #[tokio::test]
 async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
@@ -79,6 +80,89 @@ async fn another_run_of_that_name_is_not_taken_for_ones_own() {
     assert_eq!(ended.phase, WorkflowPhase::Failed);
     let message = format!("step dev: run {name} in workspace dev did not succeed: another run is called {name}");
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message.as_str()));
+}
+
+/// A Preview in two workspaces, an approval, and an Apply of these plans.
+fn previewed() -> Value {
+    json!({"stack": "web", "steps": [
+        {"name": "look", "run": {"operation": "Preview", "workspaces": ["eu", "us"], "maxFailures": 1}},
+        {"name": "ok", "dependsOn": ["look"], "approval": {}},
+        {"name": "go", "dependsOn": ["ok"], "run": {"operation": "Apply", "planOf": "look", "requireApproval": true}},
+    ]})
+}
+
+impl World {
+    /// The run of a step in a workspace.
+    async fn run_of(&self, step: &str, workspace: &str) -> Run {
+        let name = machine::run_name("w", &self.workflow().await.uid().unwrap(), step, workspace);
+        self.runs.registry.api::<Run>().get("shop", &name).await.unwrap()
+    }
+
+    async fn end_of(&self, step: &str, workspace: &str, phase: RunPhase, message: &str) {
+        let name = self.run_of(step, workspace).await.name_any();
+        let end = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            status.phase = phase;
+            set_condition(&mut status.conditions, reason::FAILED, true, reason::PLAN_STALE, message, None);
+        };
+        self.runs.registry.api::<Run>().update_status_with("shop", &name, end).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn apply_step_carries_out_the_plan_of_each_workspace() {
+    let world = World::new().await;
+    world.create(previewed()).await;
+    world.look().await;
+    world.look().await;
+    for workspace in ["eu", "us"] {
+        world.end_of("look", workspace, RunPhase::Succeeded, "").await;
+    }
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::AwaitingApproval);
+    // What is pushed meanwhile is in no plan.
+    world.versions.0.lock().insert("main".to_owned(), 'b');
+    world.approve("ok").await;
+    world.look().await;
+    for workspace in ["eu", "us"] {
+        let (run, preview) = (world.run_of("go", workspace).await, world.run_of("look", workspace).await);
+        let spec = &run.spec;
+        assert_eq!((spec.plan.as_ref(), &spec.workspace), (preview.metadata.name.as_ref(), &preview.spec.workspace));
+        assert_eq!((&spec.version, spec.require_approval), (&None, true), "the plan that waits is that of the Preview");
+        assert_eq!(preview.spec.version, Some("a".repeat(40)));
+    }
+    let stale = "the plan of w-1 no longer holds, preview again: v1:ConfigMap:shop:a: Create was planned, now Update";
+    world.end_of("go", "eu", RunPhase::Failed, stale).await;
+    world.end_of("go", "us", RunPhase::Succeeded, "").await;
+    world.look().await;
+    let ended = status(&world.workflow().await);
+    let name = world.run_of("go", "eu").await.name_any();
+    let message = format!("step go: run {name} in workspace eu did not succeed: {stale}");
+    assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message.as_str()));
+}
+
+#[tokio::test]
+async fn apply_step_fails_where_its_preview_made_no_plan() {
+    let world = World::new().await;
+    world.create(previewed()).await;
+    world.look().await;
+    world.look().await;
+    world.end_of("look", "eu", RunPhase::Succeeded, "").await;
+    world.end_of("look", "us", RunPhase::Failed, "it cannot be rendered").await;
+    world.look().await;
+    world.remove(&world.run_of("look", "eu").await).await;
+    world.approve("ok").await;
+    world.look().await;
+    world.look().await;
+    let go = step_of(&status(&world.workflow().await), "go").clone();
+    let uid = world.workflow().await.uid().unwrap();
+    let said: Vec<String> = go.runs.into_iter().map(|run| run.message).collect();
+    let expected = [("eu", "not there"), ("us", "Failed")].map(|(workspace, why)| {
+        let preview = machine::run_name("w", &uid, "look", workspace);
+        format!("step look has no plan in workspace {workspace}: its Preview {preview} is {why}")
+    });
+    assert_eq!((go.phase, said), (StepPhase::Failed, expected.to_vec()));
+    assert_eq!(world.all_runs().await.len(), 1, "nothing is applied");
 }
 
 #[tokio::test]
@@ -159,6 +243,7 @@ async fn a_run_that_admission_changed_is_found_again() {
         |spec| spec.workspace.push('x'),
         |spec| spec.version = None,
         |spec| spec.release = Some(1),
+        |spec| spec.plan = Some("look".to_owned()),
         |spec| spec.operation = stoa_types::delivery::Operation::Preview,
     ] {
         assert!(!with(change));

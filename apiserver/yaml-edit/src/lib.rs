@@ -4,13 +4,18 @@
 //! Start at [`updated`]. What changed is edited in the text ([`edit`], and [`flow`] within brackets and braces), where
 //! [`outline`] says it is; the result is read again. When it does not say what it should, it is tried once more with
 //! aliases written out, then with what is in brackets and braces written anew, and then the file is.
+//!
+//! All of these take one document. [`documents`] finds those of a file with several.
 
+mod documents;
 mod edit;
 mod flow;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod outline;
 mod write;
+
+pub use documents::{appended, documents, without};
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,12 +30,12 @@ const IDENTITIES: [&str; 4] = ["name", "id", "key", "path"];
 
 /// Whether two files say the same, whatever their comments and order. A file that does not parse
 /// says nothing, so it equals none but itself.
-pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn same(one: &[u8], other: &[u8]) -> bool {
     one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
 }
 
 /// What a file says.
-pub(super) fn parse(text: &[u8]) -> Option<Value> {
+pub fn parse(text: &[u8]) -> Option<Value> {
     // With comments it would read only so many in a row.
     let options = serde_saphyr::options! { emit_comments: false };
     serde_saphyr::from_str_with_options(std::str::from_utf8(text).ok()?, options).ok()
@@ -38,7 +43,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Value> {
 
 /// What becomes of the file `current` when its object rendered as `before` and now as `after`; `None`
 /// when it may stay as it is.
-pub(super) fn updated(current: Option<&[u8]>, before: Option<&str>, after: &str) -> Option<String> {
+pub fn updated(current: Option<&[u8]>, before: Option<&str>, after: &str) -> Option<String> {
     let Some(current) = current else { return Some(after.to_owned()) };
     // Nobody has edited it.
     if before.is_some_and(|before| before.as_bytes() == current) {
@@ -56,7 +61,7 @@ pub(super) fn updated(current: Option<&[u8]>, before: Option<&str>, after: &str)
 
 /// What becomes of the file `current` for it to say `after`, whatever its object was before; `None` when it may stay as it
 /// is.
-pub(super) fn made_to_say(current: &[u8], after: &str) -> Option<String> {
+pub fn made_to_say(current: &[u8], after: &str) -> Option<String> {
     if same(current, after.as_bytes()) {
         return None;
     }

@@ -11,7 +11,7 @@ use super::{
 const SEPARATOR: &str = "%%";
 
 /// A file, and an object before and after a write: the file then says what it said, changed as the object was.
-pub(crate) fn edits(data: &[u8]) {
+pub fn edits(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split(SEPARATOR);
     let (Some(file), Some(after)) = (parts.next(), parts.next()) else { return };
@@ -39,7 +39,7 @@ pub(crate) fn edits(data: &[u8]) {
 
 /// The comments of a plain file, line by line, whose values come from the input, stay when one of them changes, in
 /// braces and without.
-pub(crate) fn comments(data: &[u8]) {
+pub fn comments(data: &[u8]) {
     let words = String::from_utf8_lossy(data);
     let words: Vec<&str> = words.split('\n').take(16).collect();
     let (mut object, mut block, mut flow) = (Map::new(), String::from("# the head\n"), String::from("{ # the head\n"));

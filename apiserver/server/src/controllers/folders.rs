@@ -1,0 +1,249 @@
+//! Whether a Source has the folder that a Project or Stack names. It is asked before any run needs the folder.
+//!
+//! Each question has a task of its own ([`super::asks`]), which makes the object due once there is an answer. A folder that was
+//! found is not asked about again. One that is missing is looked for again at the next commit of the Source.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use stoa_types::{Source, common::MissingFolder, reason};
+
+use super::{
+    asks::{Poke, Questions, Turns, TurnsOf},
+    queue::ObjectKey,
+};
+use crate::runs::{Halt, Services, runner, target};
+
+/// How long to wait where a source could not be asked.
+pub(super) const LATER: Duration = Duration::from_secs(60);
+
+/// A folder, or the file in its place, that an object names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Folder {
+    /// The Source, in the namespace of the object.
+    pub(super) source: String,
+    /// The commit of the Source, 40 hexadecimal digits.
+    pub(super) commit: String,
+    /// From the root of the Source.
+    pub(super) path: String,
+}
+
+/// The answer about a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// There is no answer yet. The object is due again once there is.
+    Unknown,
+    /// The source cannot be asked for now.
+    Failed,
+    Found,
+    Missing(MissingFolder),
+}
+
+impl Seen {
+    /// Puts the answer into a status, if there is one.
+    pub(super) fn note(&self, missing: &mut Option<MissingFolder>) {
+        match self {
+            Self::Unknown | Self::Failed => {}
+            Self::Found => *missing = None,
+            Self::Missing(folder) => *missing = Some(folder.clone()),
+        }
+    }
+
+    /// When to look at the object again for it.
+    pub(super) fn again(&self) -> Option<Duration> {
+        (*self == Self::Failed).then_some(LATER)
+    }
+}
+
+/// What is known of the folders of one kind of object, and the questions that are under way.
+#[derive(Debug)]
+pub(super) struct Folders {
+    /// The folder of each object that was asked about last.
+    asked: Mutex<HashMap<ObjectKey, Folder>>,
+    /// The source and path of each object whose folder was found.
+    found: Mutex<HashMap<ObjectKey, (String, String)>>,
+    answers: Questions<(ObjectKey, Folder), bool>,
+    turns: Turns,
+    poke: Poke,
+}
+
+impl Folders {
+    /// Makes an object due by `poke` once there is an answer about its folder.
+    pub(super) fn new(poke: Poke) -> Arc<Self> {
+        Arc::new(Self {
+            asked: Mutex::default(),
+            found: Mutex::default(),
+            answers: Questions::default(),
+            turns: Turns::default(),
+            poke,
+        })
+    }
+
+    /// Forgets an object, and asks no longer about its folder.
+    pub(super) fn forget(&self, of: &ObjectKey) {
+        self.found.lock().remove(of);
+        if let Some(folder) = self.asked.lock().remove(of) {
+            self.answers.forget(&(of.clone(), folder));
+        }
+    }
+
+    /// The answer about the folder of an object. Asks for it where there is none.
+    pub(super) fn look(&self, services: &Services, of: &ObjectKey, folder: Folder) -> Seen {
+        let place = (folder.source.clone(), folder.path.clone());
+        if self.found.lock().get(of) == Some(&place) {
+            return Seen::Found;
+        }
+        let before = self.asked.lock().insert(of.clone(), folder.clone());
+        if let Some(before) = before.filter(|before| *before != folder) {
+            self.answers.forget(&(of.clone(), before));
+        }
+        let question = || {
+            let (services, turns, namespace) = (services.clone(), self.turns.of(&of.0), of.0.clone());
+            let folder = folder.clone();
+            async move { Box::pin(ask(&services, &turns, &namespace, folder)).await }
+        };
+        match self.answers.answer((of.clone(), folder.clone()), (&self.poke, of), question) {
+            None => Seen::Unknown,
+            Some(Err(_)) => Seen::Failed,
+            Some(Ok(false)) => Seen::Missing(MissingFolder { path: folder.path, commit: folder.commit }),
+            Some(Ok(true)) => {
+                self.forget(of);
+                self.found.lock().insert(of.clone(), place);
+                Seen::Found
+            }
+        }
+    }
+}
+
+/// Asks a source whether it has a folder.
+async fn ask(services: &Services, turns: &TurnsOf, namespace: &str, folder: Folder) -> Result<bool, Halt> {
+    let Folder { source: name, commit, path } = folder;
+    let Some(source) = services.lookup.api::<Source>()?.get_opt(namespace, &name).await? else {
+        return Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("source {name:?} does not exist")));
+    };
+    let source = Some(target::source(services, &source).await?);
+    let request = stoa_proto::ContentRequest { source, commit, path };
+    match turns.ask_repository(services.runner.content(request)).await? {
+        Ok(_) => Ok(true),
+        Err(status) if runner::lacks_path(&status) => Ok(false),
+        Err(status) => Err(runner::halt(&status, reason::SOURCE_UNREACHABLE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::StreamExt as _;
+    use prost::Message as _;
+    use serde_json::json;
+    use stoa_proto::{ContentRequest, ContentResponse, Problem};
+    use stoa_types::{
+        Project, Stack,
+        common::{Condition, condition},
+    };
+    use tokio_util::sync::CancellationToken;
+    use tonic::{Code, Request, Response, Status};
+
+    use super::*;
+    use crate::{
+        controllers::{projects, runs::tests::World, stacks},
+        kinds::check::set_condition,
+        runs::runner::testing::{Answer, Answers},
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A source whose commits that begin with `b` have all folders, and others none.
+    #[derive(Clone, Debug, Default)]
+    struct Growing(Arc<AtomicUsize>);
+
+    #[tonic::async_trait]
+    impl Answers for Growing {
+        async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let ContentRequest { commit, path, .. } = request.into_inner();
+            if commit.starts_with('b') {
+                return Ok(Response::new(ContentResponse { digest: "d".to_owned() }));
+            }
+            let (reason, message) = (reason::PATH_NOT_FOUND.to_owned(), format!("does not exist at commit {commit}"));
+            let problem = Problem { reason, message, file: path, ..Problem::default() };
+            Err(Status::with_details(Code::NotFound, "none", problem.encode_to_vec().into()))
+        }
+    }
+
+    async fn observe(world: &World, commit: &str) {
+        let observe = |source: &mut Source| {
+            let status = source.status.get_or_insert_default();
+            status.observed_commit = Some(commit.repeat(40));
+            set_condition(&mut status.conditions, reason::READY, true, reason::AVAILABLE, "", None);
+        };
+        world.registry.api::<Source>().update_status_with("shop", "config", observe).await.unwrap();
+    }
+
+    fn ready(conditions: &[Condition]) -> Option<(String, String)> {
+        condition(conditions, reason::READY).map(|ready| (ready.reason.clone(), ready.message.clone()))
+    }
+
+    /// Waits until `Ready` of the project and of the stack have these reasons; their messages.
+    async fn until(world: &World, project: &str, stack: &str) -> [String; 2] {
+        let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
+        let mut changes =
+            futures_util::stream::select(projects.subscribe(None).map(drop), stacks.subscribe(None).map(drop));
+        let so = async {
+            loop {
+                let of_project = projects.get("shop", "web").await.unwrap().status.unwrap_or_default();
+                let of_stack = stacks.get("shop", "web").await.unwrap().status.unwrap_or_default();
+                let missing = [of_project.missing_folder.is_some(), of_stack.missing_folder.is_some()];
+                if let (Some(of_project), Some(of_stack)) = (ready(&of_project.conditions), ready(&of_stack.conditions))
+                    && (of_project.0.as_str(), of_stack.0.as_str()) == (project, stack)
+                    && missing == [project, stack].map(|why| why == reason::PATH_NOT_FOUND)
+                {
+                    return [of_project.1, of_stack.1];
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, so).await.expect("they get there")
+    }
+
+    #[tokio::test]
+    async fn missing_folder_is_reported_before_any_run() {
+        let growing = Growing::default();
+        let world = World::with_runner(runner::at(growing.clone().serve())).await;
+        let path = |project: &mut Project| project.spec.path = "apps".to_owned();
+        world.registry.api::<Project>().update_with("shop", "web", path).await.unwrap();
+        let end = CancellationToken::new();
+        tokio::spawn(projects::run(world.services.clone(), end.clone()));
+        tokio::spawn(stacks::run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        observe(&world, "a").await;
+        let messages = until(&world, reason::PATH_NOT_FOUND, reason::PATH_NOT_FOUND).await;
+        let expected = ["apps", "apps/web"]
+            .map(|path| format!("source \"config\" has no folder or file {path:?} at commit aaaaaaaa"));
+        assert_eq!(messages, expected);
+
+        // The next commit has it.
+        observe(&world, "b").await;
+        until(&world, reason::AVAILABLE, reason::NOT_DEPLOYED).await;
+        let asked = growing.0.load(Ordering::Relaxed);
+        observe(&world, "c").await;
+        let describe = |stack: &mut Stack| stack.spec.description = Some("Web".to_owned());
+        world.registry.api::<Stack>().update_with("shop", "web", describe).await.unwrap();
+        until(&world, reason::AVAILABLE, reason::NOT_DEPLOYED).await;
+        assert_eq!(growing.0.load(Ordering::Relaxed), asked, "what was found is not asked about again");
+        let stacks = world.registry.api::<Stack>();
+        let mut changes = stacks.subscribe(None);
+        world.create("Stack", "api", json!({"project": "web", "path": "elsewhere"})).await;
+        let missing = async {
+            loop {
+                let status = stacks.get("shop", "api").await.unwrap().status.unwrap_or_default();
+                if ready(&status.conditions).is_some_and(|(why, _)| why == reason::PATH_NOT_FOUND) {
+                    return;
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, missing).await.expect("it is reported");
+    }
+}

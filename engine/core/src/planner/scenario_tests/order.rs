@@ -1,0 +1,78 @@
+//! What comes first: what admission looks up, what has to be free, and what lifts a rejection.
+
+use super::*;
+use crate::stage::Stage;
+
+/// An object in the namespace `shop`.
+fn object(api_version: &str, kind: &str, name: &str, content: Value) -> Value {
+    let mut attributes =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "shop"}});
+    attributes.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+    json!({"id": format!("{api_version}:{kind}:shop:{name}"), "type": "Kubernetes", "attributes": attributes})
+}
+
+fn after(plan: &Plan, id: &str) -> Vec<String> {
+    let action = plan.actions.iter().find(|it| it.id.0 == id).unwrap();
+    action.after.iter().map(|id| id.0.clone()).collect()
+}
+
+#[test]
+fn what_admission_looks_up_comes_before_what_names_it() {
+    let pod = object("v1", "Pod", "x", json!({"spec": {"serviceAccountName": "a", "priorityClassName": "none"}}));
+    let limits = object("v1", "LimitRange", "l", json!({}));
+    let (account, other) =
+        (object("v1", "ServiceAccount", "a", json!({})), object("v1", "ServiceAccount", "b", json!({})));
+    let mut world = World::default();
+    let wanted = spec(json!([pod, limits, account, other]));
+    let plan = world.plan(&wanted);
+    assert_eq!(after(&plan, "v1:Pod:shop:x"), ["v1:LimitRange:shop:l", "v1:ServiceAccount:shop:a"]);
+    // And is deleted after it.
+    world.carry_out(&wanted, &plan);
+    let plan = world.plan(&spec(json!([])));
+    assert_eq!(after(&plan, "v1:ServiceAccount:shop:a"), ["v1:Pod:shop:x"]);
+    // What people wrote wins.
+    let mut account = object("v1", "ServiceAccount", "a", json!({}));
+    account["dependsOn"] = json!(["v1:Pod:shop:x"]);
+    let pod = object("v1", "Pod", "x", json!({"spec": {"serviceAccountName": "a"}}));
+    let plan = World::default().plan(&spec(json!([pod, account])));
+    assert_eq!(after(&plan, "v1:Pod:shop:x"), [""; 0]);
+}
+
+#[test]
+fn a_deletion_comes_before_what_takes_its_port_alone() {
+    let service =
+        |name: &str, port: u16| object("v1", "Service", name, json!({"spec": {"ports": [{"nodePort": port}]}}));
+    let mut world = World::default();
+    let before = spec(json!([service("old", 30080), service("unused", 30081)]));
+    let plan = world.plan(&before);
+    world.carry_out(&before, &plan);
+    let plan = world.plan(&spec(json!([service("new", 30080)])));
+    assert_eq!(after(&plan, "v1:Service:shop:new"), ["v1:Service:shop:old"]);
+    let stage = |id: &str| plan.actions.iter().find(|it| it.id.0 == id).unwrap().stage();
+    assert_eq!(stage("v1:Service:shop:old"), Stage::Changes);
+    assert_eq!(stage("v1:Service:shop:unused"), Stage::Deletions);
+    // Two that swap their ports are in no order that works; both are tried.
+    let swapped = spec(json!([service("old", 30081), service("unused", 30080)]));
+    assert_eq!(world.plan(&swapped).summary().update, 2);
+}
+
+#[test]
+fn what_lifts_a_rejection_comes_before_what_is_rejected() {
+    let quota = |count: &str| object("v1", "ResourceQuota", "q", json!({"spec": {"hard": {"pods": count}}}));
+    let mut world = World::default();
+    let before = spec(json!([quota("1")]));
+    let plan = world.plan(&before);
+    world.carry_out(&before, &plan);
+    let lifted = Preview::Lifted("exceeded quota".to_owned(), vec!["v1:ResourceQuota:shop:q".into()]);
+    world.previews.insert("v1:ConfigMap:shop:a".into(), lifted);
+    let plan = world.plan(&spec(json!([quota("2"), config_map("a", &[], json!({}))])));
+    assert_snapshot!(table(&plan), @r#"
+    ~ update   v1:ResourceQuota:shop:q
+        spec.hard.pods: "1" → "2"
+    + create   v1:ConfigMap:shop:a  (unverified: exceeded quota)
+        + data: {}
+
+    Plan: 1 to create, 1 to update; 1 unverified.
+    "#);
+    assert_eq!(after(&plan, "v1:ConfigMap:shop:a"), ["v1:ResourceQuota:shop:q"]);
+}

@@ -1,0 +1,176 @@
+//! The order of kinds where nothing else says one: the stages of a walk.
+//!
+//! Start at [`assign`]. An action of one stage begins when all actions of earlier stages have succeeded. A stage stands for
+//! many edges of a graph: an admission configuration comes after every other object, and a deletion after every change.
+//!
+//! Elsewhere: `dependencies` has the edges between objects that need each other, such as a namespace and what is in it, and
+//! `planner::order` turns them round for deletions.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::is_built_in;
+use crate::plan::{Action, PlannedAction};
+use crate::spec::ResourceId;
+
+/// A part of a walk, in the order of the variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stage {
+    /// Creations and changes.
+    Changes,
+    /// Creations and changes of admission configurations, and of resources that depend on one.
+    Admission,
+    /// Deletions of admission configurations: a webhook whose server is deleted rejects every request.
+    AdmissionDeletions,
+    /// Deletions of custom resources, which their controller has to clean up.
+    CustomResourceDeletions,
+    /// All other deletions.
+    Deletions,
+}
+
+impl Stage {
+    /// The stage of an action where its kind does not matter.
+    pub fn of(action: Action) -> Self {
+        match action {
+            Action::Create | Action::Update | Action::Replace | Action::Adopt | Action::Import | Action::Unchanged => {
+                Self::Changes
+            }
+            Action::Delete | Action::Forget => Self::Deletions,
+        }
+    }
+
+    /// The stage of an action about an object of an API group.
+    fn of_group(action: Action, group: Option<&str>) -> Self {
+        match (Self::of(action), group) {
+            (Self::Changes, Some(ADMISSION)) if action.is_call() => Self::Admission,
+            (Self::Deletions, Some(ADMISSION)) => Self::AdmissionDeletions,
+            (Self::Deletions, Some(group)) if !is_built_in(group) => Self::CustomResourceDeletions,
+            (stage, _) => stage,
+        }
+    }
+}
+
+/// The API group whose kinds all configure admission, by webhooks or policies.
+pub(crate) const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// Sets the stage of every action. `actions` are in their order; `group` is the API group of a resource that is an object.
+///
+/// An edge of the graph wins over the order of kinds. A resource that depends on an admission configuration is applied
+/// after it, in its stage. A deletion that something has to wait for is made in the stage of that.
+pub(crate) fn assign<'o>(actions: &mut [PlannedAction], group: impl Fn(&ResourceId) -> Option<&'o str>) {
+    let own: Vec<Stage> = actions.iter().map(|it| Stage::of_group(it.action, group(&it.id))).collect();
+    let position: HashMap<&ResourceId, usize> = actions.iter().enumerate().map(|(at, it)| (&it.id, at)).collect();
+    let before: Vec<Vec<usize>> =
+        actions.iter().map(|it| it.after.iter().filter_map(|id| position.get(id).copied()).collect()).collect();
+    // The latest stage of a change that comes before, whatever is in between.
+    let mut latest = vec![Stage::Changes; actions.len()];
+    for at in 0..actions.len() {
+        let of_before = before[at].iter().map(|first| latest[*first]).max();
+        let of_own = if actions[at].action.keeps() { own[at] } else { Stage::Changes };
+        latest[at] = of_before.map_or(of_own, |stage| stage.max(of_own));
+    }
+    let mut stages: Vec<Stage> =
+        (0..actions.len()).map(|at| if actions[at].action.keeps() { latest[at] } else { own[at] }).collect();
+    for at in (0..actions.len()).rev() {
+        for first in &before[at] {
+            if !actions[*first].action.keeps() {
+                stages[*first] = stages[*first].min(stages[at]);
+            }
+        }
+    }
+    for (action, stage) in actions.iter_mut().zip(stages) {
+        action.stage = Some(stage).filter(|stage| *stage != Stage::of(action.action));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ResourceType;
+
+    /// The stages of actions by their ids, which are `Kind.group:name`, each with the ids that come before it.
+    fn check(actions: &[(&str, Action, &[&str])]) -> Vec<String> {
+        let mut planned: Vec<PlannedAction> = actions
+            .iter()
+            .map(|(id, action, after)| PlannedAction {
+                after: after.iter().map(|id| ResourceId::from(*id)).collect(),
+                ..PlannedAction::new((*id).into(), ResourceType::Kubernetes, *action)
+            })
+            .collect();
+        let groups: HashMap<ResourceId, &str> = actions
+            .iter()
+            .map(|(id, ..)| {
+                ((*id).into(), id.split_once(':').unwrap().0.split_once('.').map_or("", |(_, group)| group))
+            })
+            .collect();
+        assign(&mut planned, |id| groups.get(id).copied());
+        planned.iter().map(|it| format!("{} {:?}", it.id, it.stage())).collect()
+    }
+
+    const WEBHOOK: &str = "ValidatingWebhookConfiguration.admissionregistration.k8s.io:w";
+    const WIDGET: &str = "Widget.example.com:x";
+
+    #[test]
+    fn kinds_are_applied_and_deleted_in_their_stages() {
+        assert_eq!(
+            check(&[
+                ("ConfigMap:c", Action::Create, &[]),
+                (WEBHOOK, Action::Create, &[]),
+                (WIDGET, Action::Update, &[]),
+                ("Secret:s", Action::Delete, &[]),
+            ]),
+            [
+                "ConfigMap:c Changes",
+                &format!("{WEBHOOK} Admission"),
+                &format!("{WIDGET} Changes"),
+                "Secret:s Deletions"
+            ]
+        );
+        assert_eq!(
+            check(&[
+                ("Deployment.apps:d", Action::Delete, &[]),
+                (WEBHOOK, Action::Delete, &[]),
+                (WIDGET, Action::Delete, &[]),
+            ]),
+            [
+                "Deployment.apps:d Deletions",
+                &format!("{WEBHOOK} AdmissionDeletions"),
+                &format!("{WIDGET} CustomResourceDeletions")
+            ]
+        );
+    }
+
+    #[test]
+    fn an_edge_wins_over_the_order_of_kinds() {
+        let after_webhook =
+            [(WEBHOOK, Action::Create, &[] as &[&str]), ("ConfigMap:c", Action::Create, &[WEBHOOK] as &[&str])];
+        assert_eq!(check(&after_webhook)[1], "ConfigMap:c Admission");
+        let after_unchanged =
+            [(WEBHOOK, Action::Unchanged, &[] as &[&str]), ("ConfigMap:c", Action::Create, &[WEBHOOK] as &[&str])];
+        assert_eq!(check(&after_unchanged)[1], "ConfigMap:c Changes");
+        // What the deletion of a custom resource waits for goes with it.
+        let first =
+            [("Deployment.apps:d", Action::Delete, &[] as &[&str]), (WIDGET, Action::Delete, &["Deployment.apps:d"])];
+        assert_eq!(check(&first)[0], "Deployment.apps:d CustomResourceDeletions");
+        // So does the deletion that a creation waits for, by way of a record that is dropped, too.
+        let freed = [
+            ("Service:old", Action::Delete, &[] as &[&str]),
+            ("ConfigMap:gone", Action::Forget, &["Service:old"]),
+            ("Service:new", Action::Create, &["ConfigMap:gone"]),
+        ];
+        assert_eq!(check(&freed)[0], "Service:old Changes");
+    }
+
+    #[test]
+    fn no_action_waits_for_one_of_a_later_stage() {
+        let all = [
+            ("ConfigMap:a", Action::Update, &[] as &[&str]),
+            (WEBHOOK, Action::Update, &[]),
+            ("Service:old", Action::Delete, &[WEBHOOK]),
+            ("Service:new", Action::Create, &["Service:old"]),
+        ];
+        let stages = check(&all);
+        assert_eq!(stages[2..], ["Service:old Admission", "Service:new Admission"]);
+    }
+}

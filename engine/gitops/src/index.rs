@@ -1,0 +1,177 @@
+//! Which file of a workspace's folder has which object, whatever the files are called and however many objects are in one.
+//!
+//! Start at [`Folder::index`]. An object is found by its group, kind, namespace and name. Objects that another workspace's
+//! deployment owns are left out: folders of several workspaces may be within each other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use git2::{ObjectType, Oid, Repository, Tree};
+use serde_json::{Map, Value};
+use stoa_engine::{Contents, Held, ObjectRef, Owner};
+use stoa_runtime::RuntimeError;
+use stoa_yaml_edit::documents;
+
+use crate::bounded;
+use crate::manifest;
+
+/// The most levels of folders.
+const DEPTH: usize = 32;
+
+/// The folder of a workspace.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// Its path; empty for the root of the repository.
+    pub(crate) directory: String,
+    owner: Owner,
+    /// The last index, and the tree that it is of.
+    last: Mutex<Option<(Oid, Arc<Index>)>>,
+}
+
+/// Where the objects of a folder are.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// The paths of the files that have an object, by its group, kind, namespace and name.
+    objects: BTreeMap<[String; 4], Vec<String>>,
+    /// The CustomResourceDefinitions.
+    pub(crate) definitions: Vec<Map<String, Value>>,
+    /// What is not this deployment's, as far as that says whose it is.
+    others: Vec<Map<String, Value>>,
+}
+
+/// The fields that say what an object is, and whose.
+const NAMING: [&str; 4] = ["apiVersion", "kind", "metadata", "type"];
+
+impl Folder {
+    pub(crate) fn new(directory: String, owner: Owner) -> Self {
+        Self { directory, owner, last: Mutex::default() }
+    }
+
+    /// The objects of the folder in the tree of a commit.
+    pub(crate) fn index(&self, repository: &Repository, root: &Tree<'_>) -> Result<Arc<Index>, git2::Error> {
+        let Some(tree) = folder(repository, root, &self.directory)? else { return Ok(Arc::default()) };
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, index)) = last.filter(|(id, _)| *id == tree.id()) {
+            return Ok(index);
+        }
+        let mut index = Index::default();
+        self.gather(repository, &tree, &self.directory, 0, &mut index)?;
+        let index = Arc::new(index);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((tree.id(), Arc::clone(&index)));
+        Ok(index)
+    }
+
+    fn gather(
+        &self,
+        repository: &Repository,
+        tree: &Tree<'_>,
+        path: &str,
+        depth: usize,
+        index: &mut Index,
+    ) -> Result<(), git2::Error> {
+        for entry in tree {
+            let Ok(name) = std::str::from_utf8(entry.name_bytes()) else { continue };
+            let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            match entry.kind() {
+                Some(ObjectType::Tree) if depth < DEPTH => {
+                    self.gather(repository, &bounded::tree(repository, entry.id())?, &path, depth + 1, index)?;
+                }
+                Some(ObjectType::Blob) if is_manifest(name) => match bounded::file(repository, entry.id()) {
+                    Ok(file) => self.note(&path, file.content(), index),
+                    Err(err) if bounded::is_too_large(&err) => {}
+                    Err(err) => return Err(err),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the objects of a file. What is no object, such as a template, is none of Stoa's.
+    fn note(&self, path: &str, content: &[u8], index: &mut Index) {
+        let Ok(text) = std::str::from_utf8(content) else { return };
+        for range in documents(text) {
+            let Ok(object) = manifest::parse(path, text[range].as_bytes()) else { continue };
+            let Some(reference) = ObjectRef::of(&object) else { continue };
+            if self.is_elsewhere(&object) && manifest::path(&self.directory, &reference) != path {
+                continue;
+            }
+            if !self.owner.has(&object) {
+                let naming = object.iter().filter(|(field, _)| NAMING.contains(&field.as_str()));
+                index.others.push(naming.map(|(field, value)| (field.clone(), value.clone())).collect());
+            }
+            let paths = index.objects.entry(identity(&reference)).or_default();
+            if paths.last().is_none_or(|last| last != path) {
+                paths.push(path.to_owned());
+            }
+            if reference.is_custom_resource_definition() {
+                index.definitions.push(object);
+            }
+        }
+    }
+
+    /// Whether the deployment of another workspace owns an object.
+    fn is_elsewhere(&self, object: &Map<String, Value>) -> bool {
+        let other = self.owner.other(object);
+        other.is_some_and(|other| other.rsplit('/').next() != Some(self.owner.workspace.as_str()))
+    }
+}
+
+impl Index {
+    /// What others own of a namespace or kind.
+    pub(crate) fn held(&self, owner: &Owner, contents: &Contents) -> Held {
+        let mut held = Held::of(contents);
+        let others = self.others.iter().filter(|object| contents.has(object));
+        others.filter_map(|object| contents.foreign(owner, object)).for_each(|foreign| held.note(foreign));
+        held
+    }
+
+    /// The file that has an object. `standard` is the path of its own file, and `former` where that was in earlier versions.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Rejected`] when several files have it and none of them is its own.
+    pub(crate) fn path(
+        &self,
+        object: &ObjectRef,
+        standard: &str,
+        former: Option<&str>,
+    ) -> Result<Option<&str>, RuntimeError> {
+        let paths = self.objects.get(&identity(object)).map(Vec::as_slice).unwrap_or_default();
+        let mut others = paths.iter().map(String::as_str).filter(|path| Some(*path) != former);
+        if let Some(own) = paths.iter().find(|path| *path == standard) {
+            return Ok(Some(own));
+        }
+        match (others.next(), others.next()) {
+            (None, _) => Ok(None),
+            (Some(only), None) => Ok(Some(only)),
+            (Some(first), Some(second)) => {
+                let message = format!(
+                    "{first} and {second} both have {} {}; keep one of them, or set spec.gitops.directory to the folder that \
+                     is deployed",
+                    object.kind, object.name
+                );
+                Err(RuntimeError::Rejected { message, field: None, by_definition: false })
+            }
+        }
+    }
+}
+
+/// The folder at a path, if there is one.
+fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result<Option<Tree<'r>>, git2::Error> {
+    if path.is_empty() {
+        return Ok(Some(tree.clone()));
+    }
+    match bounded::entry(repository, tree, path)? {
+        Some(entry) if entry.kind() == Some(ObjectType::Tree) => bounded::tree(repository, entry.id()).map(Some),
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn identity(object: &ObjectRef) -> [String; 4] {
+    [&object.group, &object.kind, &object.namespace, &object.name].map(Clone::clone)
+}
+
+fn is_manifest(name: &str) -> bool {
+    [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
+}

@@ -1,0 +1,143 @@
+//! Objects that are in the folder already, in files of any name.
+
+use super::*;
+
+/// A file as people write it.
+const MAPS: &str = "\
+# maps of the shop
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: a       # the first
+  namespace: shop
+data: {a: '1'}
+---
+# its neighbour
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: b, namespace: shop}
+data:
+  a: \"1\"   # one
+";
+
+fn head(bed: &Bed, path: &str) -> String {
+    let repository = bed.repository();
+    let commit = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+    let blob = commit.tree().unwrap().get_path(path.as_ref()).unwrap().id();
+    String::from_utf8(repository.find_blob(blob).unwrap().content().to_vec()).unwrap()
+}
+
+async fn live(runtime: &GitOpsRuntime, desired: &Resource) -> Result<Live, RuntimeError> {
+    let request = ReadRequest { desired: Some(desired), prior: None };
+    runtime.read(&[request]).await.unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn object_is_edited_in_the_file_that_has_it() {
+    for bed in Bed::both() {
+        bed.push_by_somebody_else("dev/apps/maps.yml", MAPS);
+        let runtime = bed.run("u-1");
+        let Live::Present(found) = live(&runtime, &config_map("b", "2")).await.unwrap() else { panic!("it is there") };
+        assert_eq!(found["data"], json!({"a": "1"}));
+        let prior = apply(&runtime, &config_map("b", "2")).await;
+        let commit = finish(&runtime).await.unwrap();
+        assert_eq!(bed.files(), ["dev/apps/maps.yml"], "it is not written a second time");
+        let text = head(&bed, "dev/apps/maps.yml");
+        let (first, second) = text.split_once("---\n").unwrap();
+        assert_eq!(first, MAPS.split_once("---\n").unwrap().0);
+        assert!(second.starts_with("# its neighbour\n") && second.contains("  a: \"2\"   # one\n"), "{text}");
+        // Once more changes nothing, and another try of the run finds its commit.
+        assert_eq!(finish(&runtime).await, Some(commit));
+        let again = bed.run("u-2");
+        apply(&again, &config_map("b", "2")).await;
+        assert_eq!(finish(&again).await, None);
+
+        let removing = bed.run("u-3");
+        removing.delete(&prior).await.unwrap();
+        finish(&removing).await.unwrap();
+        assert_eq!(head(&bed, "dev/apps/maps.yml"), first);
+    }
+}
+
+#[tokio::test]
+async fn file_goes_with_its_last_object() {
+    let bed = Bed::local();
+    bed.push_by_somebody_else("dev/apps/maps.yml", MAPS);
+    let runtime = bed.run("u-1");
+    let priors = [apply(&runtime, &config_map("a", "2")).await, apply(&runtime, &config_map("b", "2")).await];
+    finish(&runtime).await.unwrap();
+    let text = head(&bed, "dev/apps/maps.yml");
+    assert!(text.contains("name: a       # the first") && text.matches("---\n").count() == 1, "{text}");
+    let removing = bed.run("u-2");
+    for prior in &priors {
+        removing.delete(prior).await.unwrap();
+    }
+    finish(&removing).await.unwrap();
+    assert_eq!(bed.files(), [""; 0]);
+}
+
+#[tokio::test]
+async fn comments_of_an_objects_own_file_stay() {
+    let bed = Bed::local();
+    let path = "dev/shop/configmap-a.yaml";
+    bed.push_by_somebody_else(path, MAPS.split_once("---\n").unwrap().0);
+    let runtime = bed.run("u-1");
+    apply(&runtime, &config_map("a", "2")).await;
+    finish(&runtime).await.unwrap();
+    let text = head(&bed, path);
+    assert!(text.starts_with("# maps of the shop\n") && text.contains("name: a       # the first"), "{text}");
+    assert_eq!(manifest::parse(path, text.as_bytes()).unwrap()["data"], json!({"a": "2"}));
+}
+
+#[tokio::test]
+async fn object_that_two_files_have_is_refused() {
+    let bed = Bed::local();
+    bed.push_by_somebody_else("dev/one.yaml", MAPS);
+    bed.push_by_somebody_else(
+        "dev/two.json",
+        &json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "shop"}})
+        .to_string(),
+    );
+    let runtime = bed.run("u-1");
+    let expected = "dev/one.yaml and dev/two.json both have ConfigMap a; keep one of them, or set spec.gitops.directory to \
+                    the folder that is deployed";
+    assert_eq!(live(&runtime, &config_map("a", "1")).await.unwrap_err().to_string(), expected);
+    apply(&runtime, &config_map("a", "1")).await;
+    assert_eq!(told(runtime.finish(&Grant::unlimited()).await), (false, expected.to_owned()));
+    assert!(matches!(live(&runtime, &config_map("b", "1")).await, Ok(Live::Present(_))), "only one file has it");
+}
+
+#[tokio::test]
+async fn objects_of_other_workspaces_within_the_folder_are_theirs() {
+    let bed = Bed::local();
+    let of = |uid: &str, directory: &str, workspace: &str| {
+        let mut config = GitOpsConfig { directory: directory.to_owned(), ..bed.config(uid) };
+        config.run.owner.workspace = workspace.to_owned();
+        GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
+    };
+    let inner = of("u-1", "inner", "inner");
+    apply(&inner, &config_map("a", "1")).await;
+    finish(&inner).await.unwrap();
+    let outer = of("u-2", "", "outer");
+    assert_eq!(live(&outer, &config_map("a", "1")).await.unwrap(), Live::Absent);
+    apply(&outer, &config_map("a", "2")).await;
+    finish(&outer).await.unwrap();
+    assert_eq!(bed.files(), ["inner/shop/configmap-a.yaml", "shop/configmap-a.yaml"]);
+}
+
+#[tokio::test]
+async fn definitions_in_the_folder_are_what_custom_resources_are_validated_by() {
+    let bed = Bed::local();
+    let names = async |runtime: &GitOpsRuntime| -> Vec<Value> {
+        let validation = runtime.validation().await.unwrap();
+        assert_eq!(validation.kubernetes, NEWEST_KUBERNETES);
+        validation.definitions.iter().map(|it| it["metadata"]["name"].clone()).collect()
+    };
+    assert_eq!(names(&bed.run("u-1")).await, [json!(null); 0], "there is no branch yet");
+    let definition =
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
+    bed.push_by_somebody_else("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
+    bed.push_by_somebody_else("other/all.yaml", definition);
+    assert_eq!(names(&bed.run("u-2")).await, [json!("widgets.example.com")]);
+}

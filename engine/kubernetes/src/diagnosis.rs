@@ -1,0 +1,222 @@
+//! Explains why a workload is not ready: the states of its containers, and the Warning Events of it and of its Pods.
+//!
+//! Start at [`Diagnosis::read`]. It changes nothing, and what it cannot read is no failure of the run. One explanation of a
+//! cluster is read at a time, so that many workloads that wait cost the API server little. Texts come from live objects and may
+//! hold secrets: the caller redacts them.
+//!
+//! Elsewhere: `pods` puts the state of a Pod into words, and `health` decides when to read.
+
+mod pods;
+
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::cluster::{Cluster, JSON, decode};
+use crate::error::CallError;
+use crate::target::{Gvk, Target};
+use pods::Pod;
+
+/// How long a workload may be on its way before it is explained first.
+pub(crate) const FIRST: Duration = Duration::from_secs(5);
+/// The pause before the same workload is explained again.
+pub(crate) const AGAIN: Duration = Duration::from_secs(10);
+/// The most sentences of one explanation.
+const SENTENCES: usize = 4;
+/// The most objects whose Events are read: the workload and some of its Pods.
+const WITH_EVENTS: usize = 3;
+/// The most Events of one object that are shown.
+const EVENTS: usize = 2;
+/// The most Pods, and the most Events of an object, that are read.
+const READ: u32 = 250;
+/// Longer texts than kubelets and the API server write are left out as a whole: half of a secret cannot be redacted.
+const LONGEST: usize = 4096;
+
+/// Reads why one workload is not ready.
+#[derive(Debug)]
+pub(crate) struct Diagnosis<'a> {
+    cluster: &'a Cluster,
+    namespace: String,
+    is_pod: bool,
+}
+
+impl<'a> Diagnosis<'a> {
+    /// The diagnosis of a workload; nothing for kinds without Pods.
+    pub(crate) fn of(cluster: &'a Cluster, target: &Target) -> Option<Self> {
+        let Gvk { group, kind, .. } = &target.gvk;
+        let is_pod = matches!((group.as_str(), kind.as_str()), ("", "Pod"));
+        let has_pods = matches!(
+            (group.as_str(), kind.as_str()),
+            ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job")
+        );
+        let namespace = target.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
+        (is_pod || has_pods).then_some(Self { cluster, namespace, is_pod })
+    }
+
+    /// Why the workload, as it is live, is not ready: some sentences, the states of containers first, or an empty text.
+    /// Nothing when the cluster cannot be read.
+    pub(crate) async fn read(&self, object: &Map<String, Value>) -> Option<String> {
+        let _turn = self.cluster.diagnoses.acquire().await.ok()?;
+        let mut refused = Vec::new();
+        let pods = match self.pods(object).await {
+            Ok(pods) => pods,
+            Err(error) if error.is_refusal() => {
+                refused.push("pods");
+                Vec::new()
+            }
+            Err(_) => return None,
+        };
+        let pods: Vec<Pod> = pods::unready_newest_first(pods);
+        let mut sentences = pods::sentences(&pods);
+        sentences.extend(condition(object));
+        let known = sentences.join("\n");
+        let subjects = uid(object).into_iter().map(|uid| (uid, None));
+        let of_pods = pods.iter().map(|pod| (pod.uid(), Some(pod)));
+        let subjects = subjects.chain(of_pods.filter(|_| !self.is_pod)).take(WITH_EVENTS);
+        for (uid, pod) in subjects {
+            match self.events(uid).await {
+                Ok(events) => {
+                    let newest = newest(events, &known, self.is_pod || pod.is_some());
+                    let of = pod.map(|pod| format!(" of Pod {}", pod.name())).unwrap_or_default();
+                    sentences.extend(newest.map(|(reason, message)| format!("Warning {reason}{of}: {message}")));
+                }
+                Err(error) if error.is_refusal() => {
+                    refused.push("events");
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        let mut all: Vec<String> = Vec::new();
+        for sentence in sentences {
+            if !all.contains(&sentence) && sentence.len() <= LONGEST {
+                all.push(sentence);
+            }
+        }
+        all.truncate(SENTENCES);
+        if !refused.is_empty() {
+            let (kinds, namespace) = (refused.join(" and "), &self.namespace);
+            all.push(format!(
+                "the workspace's credentials may not list {kinds} in namespace {namespace}, which would say why"
+            ));
+        }
+        Some(all.join("; "))
+    }
+
+    /// The Pods of a workload.
+    async fn pods(&self, object: &Map<String, Value>) -> Result<Vec<Pod>, CallError> {
+        if self.is_pod {
+            return Ok(serde_json::from_value(Value::Object(object.clone())).ok().into_iter().collect());
+        }
+        let Some(selector) = object.get("spec").and_then(|spec| spec.get("selector")).and_then(selector) else {
+            return Ok(Vec::new());
+        };
+        self.list("pods", &format!("labelSelector={}", escaped(&selector))).await
+    }
+
+    /// The Warning Events of the object with a uid.
+    async fn events(&self, uid: &str) -> Result<Vec<Event>, CallError> {
+        let selector = escaped(&format!("involvedObject.uid={uid},type=Warning"));
+        self.list("events", &format!("fieldSelector={selector}")).await
+    }
+
+    async fn list<T: DeserializeOwned>(&self, plural: &str, query: &str) -> Result<Vec<T>, CallError> {
+        let path = format!("/api/v1/namespaces/{}/{plural}?limit={READ}&{query}", self.namespace);
+        let body = self.cluster.get_as(JSON, &path).await?;
+        Ok(decode::<List<T>>(&body)?.items.unwrap_or_default())
+    }
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    items: Option<Vec<T>>,
+}
+
+/// One Event, as far as it is shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Event {
+    reason: Option<String>,
+    message: Option<String>,
+    last_timestamp: Option<String>,
+    event_time: Option<String>,
+    series: Option<Series>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Series {
+    last_observed_time: Option<String>,
+}
+
+impl Event {
+    /// When it happened last, as RFC 3339 in UTC, which sorts as text.
+    fn time(&self) -> &str {
+        let series = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
+        series.or(self.last_timestamp.as_deref()).or(self.event_time.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Reasons and messages of the newest Events. Of a Pod, those that repeat the states of its containers are left out where
+/// `known` has these.
+fn newest(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator<Item = (String, String)> {
+    const REPEATS: [&str; 2] = ["BackOff", "FailedScheduling"];
+    events.sort_by(|a, b| b.time().cmp(a.time()));
+    let texts = events.into_iter().filter_map(|event| Some((event.reason?, event.message?.trim().to_owned())));
+    let is_news = |(reason, message): &(String, String)| {
+        let is_repeated = REPEATS.contains(&reason.as_str()) || message.starts_with("Error: ");
+        !(known.contains(message.as_str()) || (is_of_pod && is_repeated && !known.is_empty()))
+    };
+    let mut newest: Vec<(String, String)> = Vec::new();
+    for text in texts.filter(is_news) {
+        if newest.len() < EVENTS && !newest.contains(&text) {
+            newest.push(text);
+        }
+    }
+    newest.into_iter()
+}
+
+/// What a Deployment says of Pods that cannot be made: the Events about that are of its ReplicaSet.
+fn condition(object: &Map<String, Value>) -> Option<String> {
+    let conditions = object.get("status")?.get("conditions")?.as_array()?;
+    let failure = conditions.iter().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;
+    Some(format!("{}: {}", failure["reason"].as_str()?, failure["message"].as_str()?))
+}
+
+/// A selector of labels as a query has it.
+///
+/// Follows `LabelSelectorAsSelector` of k8s.io/apimachinery/pkg/apis/meta/v1.
+fn selector(selector: &Value) -> Option<String> {
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let labels = labels.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)));
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    let expressions = expressions.filter_map(|expression| {
+        let key = expression.get("key")?.as_str()?;
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = values.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        match expression.get("operator")?.as_str()? {
+            "In" => Some(format!("{key} in ({values})")),
+            "NotIn" => Some(format!("{key} notin ({values})")),
+            "Exists" => Some(key.to_owned()),
+            "DoesNotExist" => Some(format!("!{key}")),
+            _ => None,
+        }
+    });
+    let all: Vec<String> = labels.chain(expressions).collect();
+    // Without a requirement it would select all Pods of the namespace.
+    (!all.is_empty()).then(|| all.join(","))
+}
+
+fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn uid(object: &Map<String, Value>) -> Option<&str> {
+    crate::write::uid(object)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! Steps of `fieldsV1`, the sets of fields in `managedFields`, and where they lead in an object.
+//!
+//! Source: sigs.k8s.io/structured-merge-diff/v6/fieldpath, serialize-pe.go.
+
+use serde_json::{Map, Value};
+use stoa_engine::path::{FieldPath, Segment, scalar_text};
+
+/// A step in `fieldsV1`.
+pub(crate) enum Step<'k> {
+    /// A member of a map.
+    Field(&'k str),
+    /// The item of a list whose fields have these values.
+    Item(Map<String, Value>),
+    /// This item of a list of values, each of which is there once.
+    Value(Value),
+}
+
+impl<'k> Step<'k> {
+    /// Items by their number are none: nothing says of them what they were.
+    pub(crate) fn parse(key: &'k str) -> Option<Self> {
+        match key.split_once(':')? {
+            ("f", name) => Some(Self::Field(name)),
+            ("k", keys) => serde_json::from_str(keys).ok().map(Self::Item),
+            ("v", value) => serde_json::from_str(value).ok().map(Self::Value),
+            _ => None,
+        }
+    }
+
+    /// The path that it leads to, as a resource names fields. An item of several keys is told by its first, which may be
+    /// another item's, too, and a value by its list, since its place there is not the same everywhere.
+    pub(crate) fn after(&self, path: &FieldPath) -> Option<FieldPath> {
+        Some(match self {
+            Self::Field(name) => path.key(name),
+            Self::Item(keys) => {
+                let (key, value) = keys.iter().find_map(|(key, value)| Some((key, scalar_text(value)?)))?;
+                path.join(Segment::Item { key: key.clone(), value })
+            }
+            Self::Value(_) => path.clone(),
+        })
+    }
+
+    fn position(&self, items: &[Value]) -> Option<usize> {
+        // A key that an object leaves out has a default, such as a port's protocol.
+        let agrees = |item: &Value| match self {
+            Self::Field(_) => false,
+            Self::Item(keys) => {
+                keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value))
+                    && keys.keys().any(|name| item.get(name).is_some())
+            }
+            Self::Value(value) => item == value,
+        };
+        let mut found = (0..items.len()).filter(|at| agrees(&items[*at]));
+        // Of two nobody knows which is meant.
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    pub(crate) fn in_value<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        match self {
+            Self::Field(name) => value.get(name),
+            Self::Item(_) | Self::Value(_) => value.as_array().and_then(|items| items.get(self.position(items)?)),
+        }
+    }
+
+    pub(crate) fn in_value_mut<'v>(&self, value: &'v mut Value) -> Option<&'v mut Value> {
+        match self {
+            Self::Field(name) => value.get_mut(name),
+            Self::Item(_) | Self::Value(_) => {
+                let items = value.as_array_mut()?;
+                let at = self.position(items)?;
+                items.get_mut(at)
+            }
+        }
+    }
+
+    pub(crate) fn remove_from(&self, value: &mut Value) {
+        match self {
+            Self::Field(name) => {
+                if let Some(map) = value.as_object_mut() {
+                    map.remove(*name);
+                }
+            }
+            Self::Item(_) | Self::Value(_) => {
+                if let Some(items) = value.as_array_mut()
+                    && let Some(at) = self.position(items)
+                {
+                    items.remove(at);
+                }
+            }
+        }
+    }
+}

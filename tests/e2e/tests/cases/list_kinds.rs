@@ -1,0 +1,28 @@
+//! Case `list-kinds`.
+//!
+//! Reports: kubernetes-sigs/kustomize#5042, crossplane-contrib/provider-kafka#56.
+
+use serde_json::json;
+
+use crate::harness::Case;
+
+#[test]
+fn a_kind_that_ends_in_list_is_applied_as_one_object() {
+    let case = Case::new("list-kinds");
+    let kubectl = case.kubectl();
+    let live = || kubectl.get(&["allowlists.lists.example.com", "users", "--namespace=lists"]);
+    case.apply("filled");
+    let filled = live();
+    assert_eq!(filled["items"], json!([{"cidr": "198.51.100.0/24"}]));
+    case.apply("empty");
+    let empty = live();
+    assert_eq!((&empty["items"], &empty["metadata"]["uid"]), (&json!([]), &filled["metadata"]["uid"]));
+    case.assert_settled();
+    case.destroy();
+    // Items of a list take their kind from the list.
+    kubectl.run(&["create", "namespace", "lists"]);
+    case.apply("list");
+    assert_eq!(kubectl.get(&["configmap", "bare", "--namespace=lists"])["data"], json!({"a": "4"}));
+    case.destroy();
+    kubectl.run(&["delete", "namespace", "lists"]);
+}

@@ -1,0 +1,41 @@
+//! Case `prune-when-create-fails`.
+//!
+//! Reports: fluxcd/kustomize-controller#734, fluxcd/kustomize-controller#340.
+
+use std::time::Duration;
+
+use crate::harness::Case;
+
+/// What is moved from one namespace to another.
+const FRONT: [&str; 2] = ["service/front", "deployment/front"];
+
+#[test]
+fn a_rejected_move_leaves_the_application_in_its_old_namespace() {
+    let case = Case::new("prune-when-create-fails");
+    case.apply("old");
+    case.prepare("cluster/policy.yaml");
+    // No dry run can ask the policy: the new namespace does not exist.
+    let planned = case.preview("moved");
+    assert_eq!(Case::summary(&planned), "create 3, delete 2, unchanged 2, unverified 2");
+    let (run, message) = case.fails_within("Apply", Duration::from_secs(120));
+    assert!(message.contains("nothing new is admitted here"), "{message}");
+    let log = case.document(&run, "log");
+    for id in ["v1:Service:moved-from:front", "apps/v1:Deployment:moved-from:front"] {
+        assert!(message.contains(id) && log.contains(id), "{message}\n{log}");
+        let resources = run["status"]["resources"].as_array().unwrap();
+        let left = resources.iter().find(|resource| resource["id"] == id).unwrap();
+        assert_eq!(left["phase"], "Skipped", "{left}");
+    }
+    let kubectl = case.kubectl();
+    for object in FRONT {
+        kubectl.run(&["get", object, "--namespace", "moved-from"]);
+    }
+    kubectl.run(&["delete", "--filename", case.input("cluster/policy.yaml").to_str().unwrap()]);
+    case.apply("moved");
+    for object in FRONT {
+        kubectl.run(&["get", object, "--namespace", "moved-to"]);
+        kubectl.refused(&["get", object, "--namespace", "moved-from"]);
+    }
+    case.assert_settled();
+    case.destroy();
+}
