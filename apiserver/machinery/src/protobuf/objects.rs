@@ -34,7 +34,7 @@ pub trait FromProtobuf: kube::Resource<DynamicType = ()> + Serialize + Sized + '
     fn from_message(message: Self::Message) -> Option<Self>;
 }
 
-/// An object as JSON. What says to be of another kind comes without its fields: whoever reads the JSON refuses it by its kind.
+/// An object as JSON. One of another kind comes without its fields: the decoder of the JSON refuses it by its kind.
 ///
 /// # Errors
 ///
