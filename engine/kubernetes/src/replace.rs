@@ -15,7 +15,6 @@ pub(crate) fn deleted_with(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("every object of the kind that it defines"),
         ("", "Namespace") => Some("everything in it"),
-        ("", "PersistentVolumeClaim") => Some("its volume with all data"),
         _ => None,
     }
 }
@@ -112,7 +111,7 @@ mod tests {
         for (group, kind, is_advised) in [
             ("apiextensions.k8s.io", "CustomResourceDefinition", false),
             ("", "Namespace", false),
-            ("", "PersistentVolumeClaim", false),
+            ("", "PersistentVolumeClaim", true),
             ("apps", "Deployment", true),
         ] {
             let gvk = Gvk { group: group.to_owned(), version: "v1".to_owned(), kind: kind.to_owned() };
