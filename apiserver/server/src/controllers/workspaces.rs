@@ -396,7 +396,7 @@ mod tests {
         with_backend(&world).await;
         with_workspace(&world, "edge", "shop").await;
         let workspaces = world.registry.api::<Workspace>();
-        let unseen = "Unknown Progressing: the Secrets that it names are not looked for yet";
+        let unseen = "Unknown Progressing: Stoa has not checked the Secrets yet";
         assert_eq!(told(&world, "edge").await, unseen);
 
         let end = CancellationToken::new();
