@@ -80,7 +80,6 @@ async fn api_writes_are_commits_by_whoever_made_them() {
         branch: main
         directory: dev
         mode: Commit
-        validation: Strict
       requireApproval: false
     ");
     insta::assert_snapshot!(fixture.show(ORGANIZATION), @r"

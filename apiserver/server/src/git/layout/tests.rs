@@ -110,7 +110,6 @@ fn workspace_keeps_its_free_form_settings() {
         branch: main
         directory: dev
         mode: Commit
-        validation: Strict
       context:
         kubernetes:
           config: ~/.kube/config
