@@ -80,7 +80,7 @@ async fn look(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String>
         // The receiver lives as long as the look does.
         let _ = reports.send(health);
     };
-    let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.wait_healthy(&resource, &report)));
+    let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.check_health(&resource, &report)));
     let health = tokio::select! {
         biased;
         Some(health) = heard.recv() => health,
