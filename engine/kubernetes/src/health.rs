@@ -374,4 +374,23 @@ mod tests {
         let extensions = Map::from_iter([("stoa.dev/timeout".to_owned(), "10m".into())]);
         wait(&Resource { extensions, ..desired }).await.unwrap_err();
     }
+
+    #[tokio::test]
+    async fn check_of_a_complete_job_notes_that_it_has_finished() {
+        let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+        for (kind, ttl, noted) in
+            [("Complete", json!(600), true), ("Failed", json!(600), false), ("Complete", json!(null), false)]
+        {
+            let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+                "spec": {"ttlSecondsAfterFinished": ttl}, "status": {"startTime": "x",
+                    "conditions": [{"type": kind, "status": "True"}]}});
+            let runtime = KubernetesRuntime::of(vec![cluster(200, &resources)], stoa_engine::Owner::default());
+            let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
+            runtime.remember(&desired.id, &desired.attributes);
+            runtime.check_health(&desired, &|_, _| {}).await.unwrap();
+            let found = (runtime.ends_by_itself(&desired), runtime.has_finished(&desired.id));
+            assert_eq!(found, (ttl.is_number(), noted), "{job}");
+        }
+    }
 }

@@ -298,6 +298,10 @@ impl Runtime for KubernetesRuntime {
         health::wait_healthy(self, desired, health::Jobs::AsTheyAre, report).await
     }
 
+    fn ends_by_itself(&self, desired: &Resource) -> bool {
+        Target::of_desired(desired).is_ok_and(|target| kstatus::ends_by_itself(&target.gvk, &desired.attributes))
+    }
+
     fn has_finished(&self, id: &ResourceId) -> bool {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }

@@ -396,6 +396,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         self.wait_healthy(desired, report).await
     }
 
+    /// Whether the infrastructure deletes a resource once it has finished, as Kubernetes does with a Job that has
+    /// `spec.ttlSecondsAfterFinished`.
+    fn ends_by_itself(&self, desired: &Resource) -> bool {
+        let _ = desired;
+        false
+    }
+
     /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
     fn has_finished(&self, id: &ResourceId) -> bool {
         let _ = id;
