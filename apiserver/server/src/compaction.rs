@@ -52,7 +52,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Compacts a full etcd until the token ends, whoever leads.
+/// Compacts a full etcd until the token ends, with or without a leader.
 ///
 /// The bound is the leader's but for the number of records: a version that was the head [`HistoryOptions::age`] ago, and
 /// none that is not in Git by the record in the log. Other replicas have read all up to such a version. A full etcd takes
@@ -74,7 +74,7 @@ pub(crate) async fn while_full(log: Arc<EtcdLog>, history: HistoryOptions, end: 
     compact_while(is_full, log, history, end).await;
 }
 
-/// [`while_full`], for any log: `is_full` answers `None` when nobody knows.
+/// [`while_full`], for any log: `is_full` answers `None` where that is unknown.
 async fn compact_while<F>(is_full: impl Fn() -> F, log: Arc<dyn Log>, history: HistoryOptions, end: CancellationToken)
 where
     F: Future<Output = Option<bool>>,

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -456,6 +456,16 @@ async fn preview(
             }
         }));
     }
+    let lifting = OnceLock::new();
+    let lifted_by = |id: &ResourceId, error: &RuntimeError| match error {
+        RuntimeError::Rejected { message, .. } if !looked.refresh => {
+            let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
+            let recorded = |id: &ResourceId| prior.get(id).copied();
+            let gathered = || Lifting::of(sketch.actions.values(), wanted, recorded, looked.clusters);
+            lifting.get_or_init(gathered).by(&desired[id], message, looked.clusters)
+        }
+        _ => Vec::new(),
+    };
     let mut left = calls.len();
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
@@ -469,8 +479,9 @@ async fn preview(
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err(refusal) => {
                 // Nothing else in the plan makes up for it.
-                is_hopeless |=
-                    !looked.refresh && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. });
+                is_hopeless |= !looked.refresh
+                    && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. })
+                    && lifted_by(&refusal.0, &refusal.1).is_empty();
                 refused.push(refusal);
             }
         }
@@ -487,7 +498,6 @@ async fn preview(
     let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
     let namespaces =
         if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
-    let mut lifting = None;
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
@@ -508,22 +518,14 @@ async fn preview(
         }
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
-        if let RuntimeError::Rejected { message, .. } = &error
-            && !looked.refresh
-        {
-            let lifting = lifting.get_or_insert_with(|| {
-                let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
-                Lifting::of(sketch.actions.values(), wanted, |id| prior.get(id).copied(), looked.clusters)
-            });
-            let by = lifting.by(&desired[&id], message, looked.clusters);
-            if !by.is_empty() {
-                let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
-                let why = format!("rejected for now, which {named} may lift: {}", sensitive.redact(message));
-                previews.insert(id, Preview::Lifted(why, by));
-                continue;
-            }
-        }
         let problem = problem(&id, &error, &sensitive);
+        let by = lifted_by(&id, &error);
+        if !by.is_empty() {
+            let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+            let why = format!("rejected for now, which {named} may lift: {}", problem.message);
+            previews.insert(id, Preview::Lifted(why, by));
+            continue;
+        }
         if looked.refresh && is_refusal(&error) {
             previews.insert(id, Preview::Refused(problem.message));
         } else {

@@ -85,9 +85,9 @@ impl<'w> Walk<'w> {
             });
         }
         // A null counts as a field that is not there.
-        let lacks = |field: &&Box<str>| map.get(&***field).is_none_or(Value::is_null) && !is_skipped(field);
-        for field in required.iter().filter(lacks) {
-            self.step(Segment::Key(field.to_string()), |walk| {
+        let lacks = |field: &&str| map.get(*field).is_none_or(Value::is_null) && !is_skipped(field);
+        for field in required.iter().map(|field| &**field).filter(lacks) {
+            self.step(Segment::Key(field.to_owned()), |walk| {
                 if !walk.unknown.contains(&walk.at) {
                     walk.report(Fault::Missing, "its kind requires this field".to_owned());
                 }
@@ -121,9 +121,7 @@ impl<'w> Walk<'w> {
             (Type::Number, _) => misfit("number", value),
             (Type::Int32, _) => misfit("integer", value).or_else(|| range(value, i32::MIN.into(), i32::MAX.into())),
             (Type::Int64, _) => misfit("integer", value).or_else(|| range(value, i64::MIN.into(), i64::MAX.into())),
-            (Type::Bytes, Value::String(text)) => {
-                (!is_base64(text)).then(|| "must be written in base64; text without it goes elsewhere".to_owned())
-            }
+            (Type::Bytes, Value::String(text)) => (!is_base64(text)).then(|| "must be base64".to_owned()),
             (Type::Bytes, _) => misfit("string", value),
             (Type::Quantity, Value::String(text)) => {
                 (!is_quantity(text)).then(|| "must be a quantity, such as 500m, 1.5 or 2Gi".to_owned())
@@ -183,7 +181,7 @@ fn is_base64(text: &str) -> bool {
             _ => return false,
         }
     }
-    padding <= 2 && (digits + padding) % 4 == 0
+    padding <= 2 && (digits + padding).is_multiple_of(4)
 }
 
 /// Whether a text is a quantity (`resource.Quantity`): a number, and a suffix or an exponent.

@@ -52,8 +52,8 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
         ("timestamp", [Value::String(text)]) if !call.receiver => timestamp(text),
         ("timestamp", [Value::Timestamp(time)]) if !call.receiver => Ok(Value::Timestamp(*time)),
         ("timestamp", [Value::Int(seconds)]) if !call.receiver => {
-            let held = if *seconds <= LAST { (*seconds).min(Timestamp::MAX.as_second()) } else { *seconds };
-            Timestamp::from_second(held).map_err(|_| late()).and_then(|at| in_time(OffsetTime::utc(at)))
+            let seconds = if *seconds <= LAST { (*seconds).min(Timestamp::MAX.as_second()) } else { *seconds };
+            Timestamp::from_second(seconds).map_err(|_| late()).and_then(|at| in_time(OffsetTime::utc(at)))
         }
         ("duration", [Value::String(text)]) if !call.receiver => duration(text),
         ("duration", [Value::Int(nanoseconds)]) if !call.receiver => {

@@ -50,7 +50,7 @@ fn parse_hexadecimal(text: &str) -> Option<f64> {
     if exponent_digits.is_empty() || !exponent_digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // So many digits that they do not fit: only the sign counts.
+    // More digits than i64 has: only the sign counts.
     let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     if whole.len() + fraction.len() == 0 {

@@ -164,7 +164,7 @@ async fn make_again<K, T>(
 {
     let make = Arc::new(Mutex::new(make));
     let mut tried = 0;
-    // Fails once nobody has it any more.
+    // Fails once the last owner has dropped it.
     while let Ok(progress) = progress.wait_for(|progress| progress.received > tried).await.map(|progress| *progress) {
         tried = progress.received;
         let (make, found) = (Arc::clone(&make), store.state());
@@ -174,7 +174,7 @@ async fn make_again<K, T>(
                 watched.current.store(Arc::new(made));
                 watched.progress.send_modify(|progress| progress.made = tried);
             }
-            // Writes are refused until it is configured otherwise: nobody knows what it asks for.
+            // Writes are refused until the configuration changes: its rules are unknown.
             Err(error) => tracing::error!(kind = %K::kind(&()), %error, "a configuration of admission cannot be read"),
         }
     }

@@ -166,7 +166,7 @@ async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsT
     };
     let credentials = match credentials {
         Ok(credentials) => credentials,
-        Err(halt) => return known().unwrap_or_else(|| Referents::Unreachable(told(halt))),
+        Err(halt) => return known().unwrap_or_else(|| Referents::Unreachable(message_of(halt))),
     };
     let source = stoa_proto::Source {
         provider: "Git".to_owned(),
@@ -191,16 +191,17 @@ async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsT
         );
         return Referents::Unusable(reason::BRANCH_NOT_FOUND.to_owned(), message);
     }
-    match runner::halt(&status, reason::REPOSITORY_NOT_FOUND) {
-        Halt::Failed { message, .. } | Halt::Refused { message, .. } => {
-            Referents::Unusable(reason::REPOSITORY_NOT_FOUND.to_owned(), message)
+    match runner::halt(&status, reason::SOURCE_UNREACHABLE) {
+        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
+            let reason = if reason == reason::SOURCE_NOT_FOUND { reason::REPOSITORY_NOT_FOUND } else { reason };
+            Referents::Unusable(reason.to_owned(), message)
         }
-        halt => known().unwrap_or_else(|| Referents::Unreachable(told(halt))),
+        halt => known().unwrap_or_else(|| Referents::Unreachable(message_of(halt))),
     }
 }
 
 /// What keeps a repository from being reached, in a sentence.
-fn told(halt: Halt) -> String {
+fn message_of(halt: Halt) -> String {
     match halt {
         Halt::Failed { message, .. }
         | Halt::Refused { message, .. }
@@ -208,7 +209,7 @@ fn told(halt: Halt) -> String {
         | Halt::SourceUnreachable(message)
         | Halt::Abandoned(message) => message,
         Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
-            "the look was cancelled".to_owned()
+            "the request was cancelled".to_owned()
         }
     }
 }
@@ -395,7 +396,7 @@ mod tests {
         with_backend(&world).await;
         with_workspace(&world, "edge", "shop").await;
         let workspaces = world.registry.api::<Workspace>();
-        let unseen = "Unknown Progressing: the Secrets that it names are not looked for yet";
+        let unseen = "Unknown Progressing: Stoa has not checked the Secrets yet";
         assert_eq!(told(&world, "edge").await, unseen);
 
         let end = CancellationToken::new();

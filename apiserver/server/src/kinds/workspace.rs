@@ -81,7 +81,7 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
         (Some(true), Referents::Unreachable(why)) => (unknown, reason::SOURCE_UNREACHABLE, why.clone()),
         (Some(true), Referents::Unseen) => {
             let what = if workspace.spec.gitops.is_some() { "repository and the Secrets" } else { "Secrets" };
-            (unknown, reason::PROGRESSING, format!("the {what} that it names are not looked for yet"))
+            (unknown, reason::PROGRESSING, format!("Stoa has not checked the {what} yet"))
         }
         (Some(true), Referents::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };

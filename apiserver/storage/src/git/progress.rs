@@ -168,7 +168,7 @@ impl Serialize for Progress {
 }
 
 /// The version up to which the record in the log says that everything is in Git; 0 when it has no record. The log may be
-/// compacted up to it by every replica, whether or not one projects now: a projection goes on from there.
+/// compacted up to it by every replica, whether or not one projects now: a projection continues from there.
 ///
 /// # Errors
 ///

@@ -64,7 +64,7 @@ async fn full_etcd_is_opened_read_and_compacted_without_a_lease_after_a_restart(
     assert!(log.is_full().await.unwrap());
     let unwell = cause(&log.probe().await.unwrap_err());
     assert!(unwell.contains("NOSPACE") && unwell.contains("etcdctl alarm disarm"), "{unwell}");
-    // Nobody can lead.
+    // No replica can lead.
     assert_refused(log.acquire("controllers", "one", TTL).await);
     log.compact(last).await.unwrap();
     let expired = log.scan("/", Some(first)).await;
@@ -74,7 +74,7 @@ async fn full_etcd_is_opened_read_and_compacted_without_a_lease_after_a_restart(
     assert_refused(log.acquire("controllers", "one", TTL).await);
     let member = &etcd.members[0];
     let began = Instant::now();
-    // Compaction goes on after its answer.
+    // Compaction continues after its answer.
     while number(&member.post("/v3/maintenance/status", "{}"), "dbSize") > QUOTA / 2 {
         assert!(began.elapsed() < PATIENCE, "its file does not get smaller");
         member.post("/v3/maintenance/defragment", "{}");
@@ -89,7 +89,7 @@ async fn full_etcd_is_opened_read_and_compacted_without_a_lease_after_a_restart(
 }
 
 #[tokio::test]
-async fn full_etcd_renews_the_lease_of_who_leads_already() {
+async fn full_etcd_renews_the_lease_of_the_leader() {
     let etcd = Etcd::with_quota(QUOTA);
     let log = open(&etcd).await;
     let lease = log.acquire("controllers", "one", TTL).await.unwrap();

@@ -140,7 +140,7 @@ impl Etcd {
         Self::cluster(1)
     }
 
-    /// One member with a database of at most so many bytes.
+    /// One member whose database has this quota.
     pub(crate) fn with_quota(bytes: u64) -> Self {
         let mut member = Member::new("m0");
         member.quota = Some(bytes);

@@ -167,9 +167,10 @@ pub struct GitOpsTarget {
     /// Whether to commit to the branch or to open a pull request.
     #[serde(default)]
     pub mode: CommitMode,
-    /// What becomes of a plan with manifests that no cluster would take: they are validated before they are committed.
-    #[serde(default)]
-    pub validation: Validation,
+    /// What becomes of a plan with manifests that no cluster would take: they are validated before they are committed. Absent:
+    /// Strict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
     /// The version of Kubernetes by whose schemas manifests are validated: 1.33, 1.34, 1.35 or 1.36. Absent: the newest of
     /// these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,10 +230,9 @@ pub enum CommitMode {
 }
 
 /// What invalid manifests do to a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Validation {
     /// The plan is refused, with all that is wrong.
-    #[default]
     Strict,
     /// The plan has warnings.
     Warn,

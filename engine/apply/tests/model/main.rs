@@ -61,7 +61,7 @@ struct Model {
 enum End {
     /// No plan could be made, for these reasons.
     Refused(Vec<Problem>),
-    Ended(Planned, Box<Outcome>),
+    Ended(Box<Planned>, Box<Outcome>),
     /// The last of its tries crashed or was suspended.
     Interrupted,
 }
@@ -212,7 +212,7 @@ impl Model {
                     Goal::Apply(_) | Goal::Destroy => self.check_success(&run.goal).await,
                 }
             }
-            return End::Ended(planned, Box::new(outcome));
+            return End::Ended(Box::new(planned), Box::new(outcome));
         }
         End::Interrupted
     }

@@ -58,10 +58,13 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
     problems
 }
 
+/// Wanted objects by their server, and by group, kind and name, each with its namespace.
+type Named<'c, 's> = HashMap<(&'c str, [String; 3]), Vec<(String, &'s Resource)>>;
+
 /// Wanted objects of kinds whose scope is not known, where one of the same kind and name is wanted in another namespace or in
 /// none: they are one object if the kind has no namespaces.
 pub fn of_unknown_scope<'s>(spec: &'s Spec, clusters: &Clusters) -> Vec<&'s Resource> {
-    let mut found: HashMap<(&str, [String; 3]), Vec<(String, &Resource)>> = HashMap::new();
+    let mut found = Named::new();
     for resource in spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
         let Some(object) = ObjectRef::of(&resource.attributes) else { continue };
         if is_built_in(&object.group) || clusters.is_cluster_scoped(&object.group, &object.kind) {

@@ -71,11 +71,18 @@ async fn two_names_of_one_server_remove_nothing_though_one_did_not_answer_for_th
     assert_eq!(deployment.uid("web"), uid, "it is left alone");
     assert_eq!(deployment.planned(&wanted).await, [("web/east".to_owned(), Action::Unchanged, None)]);
 
-    // What is known to be another object is removed at once.
+    // What is known to be another object waits for nothing but the end of all changes.
     let deployment = Deployment::new();
     let twins = || vec![in_cluster("", "web", "a", false), in_cluster("east", "web", "a", true)];
     deployment.brings(&spec(twins())).await;
     deployment.east.be_away(true);
-    let (_, results) = deployment.apply(&spec(twins()[1..].to_vec())).await;
+    let wanted = spec(twins()[1..].to_vec());
+    let planned = deployment.plan(&wanted).await.unwrap();
+    let deletion = planned.plan.actions.iter().find(|it| it.action == Action::Delete).unwrap();
+    assert_eq!(deletion.after, []);
+    let (_, results) = deployment.carry_out(&wanted, &planned).await;
+    assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Skipped)), "{results:?}");
+    deployment.east.be_away(false);
+    let (_, results) = deployment.carry_out(&wanted, &planned).await;
     assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Done)), "{results:?}");
 }

@@ -214,22 +214,27 @@ fn pushed_file_that_is_wrong_keeps_others_from_writing_until_it_is_mended() {
     let mut server = Standalone::start();
     let organization = Organization::create(&server);
     let name = &organization.name;
-    let file = format!("organizations/{name}/sources/config.yaml");
+    let file = format!("organizations/{name}/sources/other.yaml");
+    // One that nothing refers to can be deleted otherwise.
+    server.kubectl().apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Source, metadata: {{name: other, namespace: {name}}},
+          spec: {{remote: \"file:///other.git\", pollInterval: 1s}}}}"
+    ));
     wait_for_commits(&server, &file, 1);
     let clone = Clone::of(&server);
     clone.edit(&file, "pollInterval: 1s", "pollInterval: [");
     let bad = clone.git(&["log", "-1", "--format=%h", "--abbrev=8", "--", &file]).trim().to_owned();
     let synced = |server: &Standalone, status: &'static str| {
-        server.kubectl().watch(name, "source/config", PATIENCE, |source| {
+        server.kubectl().watch(name, "source/other", PATIENCE, |source| {
             (condition(source, "Synced")["status"] == status).then(|| source.clone())
         })
     };
     let before = synced(&server, "False");
     let patch =
-        ["patch", "source/config", "--type=merge", "--patch={\"spec\":{\"ref\":\"next\"}}", "--namespace", name];
+        ["patch", "source/other", "--type=merge", "--patch={\"spec\":{\"ref\":\"next\"}}", "--namespace", name];
     let refused_all = |server: &Standalone| {
         let kubectl = server.kubectl();
-        let delete = ["delete", "source", "config", "--namespace", name];
+        let delete = ["delete", "source", "other", "--namespace", name];
         for write in [&patch[..], &delete[..]] {
             for dry_run in [None, Some("--dry-run=server")] {
                 let arguments: Vec<&str> = write.iter().copied().chain(dry_run).collect();
@@ -243,13 +248,13 @@ fn pushed_file_that_is_wrong_keeps_others_from_writing_until_it_is_mended() {
     server.kill();
     server.restart();
     refused_all(&server);
-    let after = server.kubectl().get(&["source", "config", "--namespace", name]);
+    let after = server.kubectl().get(&["source", "other", "--namespace", name]);
     assert_eq!(after["spec"], before["spec"], "the last good one is served");
 
     clone.edit(&file, "pollInterval: [", "pollInterval: 2s");
     let source = synced(&server, "True");
     assert_eq!(source["spec"]["pollInterval"], "2s", "{source:#}");
-    let source = server.kubectl().get(&["source", "config", "--show-managed-fields", "--namespace", name]);
+    let source = server.kubectl().get(&["source", "other", "--show-managed-fields", "--namespace", name]);
     let git = source["metadata"]["managedFields"].as_array().unwrap().iter().find(|entry| entry["manager"] == "git");
     assert_eq!(git.expect("an entry")["operation"], "Apply", "{source:#}");
     server.kubectl().run(&patch);

@@ -247,7 +247,8 @@ fn readiness_is_that_of_the_latest_generation() {
     let name = &organization.name;
     organization.stack("web", &config_maps(&namespace, 1, "a"));
     organization.succeed("web", "Apply", "");
-    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", "--patch={\"spec\":{\"path\":\"web\"}}"]);
+    let patch = "--patch={\"spec\":{\"description\":\"web\"}}";
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
     let patch = "--patch={\"spec\":{\"workspaces\":[\"nowhere\"]}}";
     kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);

@@ -55,7 +55,7 @@ fn finalizer_holds(server: &dyn Server) {
     };
     finalizers("[\"example.com/hold\"]");
     on_source(&["delete", "--wait=false"]);
-    let held = kubectl.get(&["source", "config", "--namespace", name]);
+    let held = kubectl.get(&["source", "held", "--namespace", name]);
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held:#}");
     let more = "--patch={\"metadata\":{\"finalizers\":[\"example.com/hold\",\"example.com/more\"]}}";
     let refused = kubectl.refused(&["patch", "source/held", "--namespace", name, "--type=merge", more]);

@@ -24,7 +24,7 @@ fn two_manifests_of_a_cluster_scoped_object_are_duplicates() {
     let manifests = std::fs::read_to_string(case.input("all.yaml")).unwrap();
     let source = &case.organization.source;
     case.commit("");
-    let built_in = ["all.yaml:5", "all.yaml:11"];
+    let built_in = ["all.yaml:5", "all.yaml:12"];
     is_duplicate(&case, built_in);
     // The same where the first one is deployed already.
     let second = manifests.match_indices("---\n").nth(1).unwrap().0;

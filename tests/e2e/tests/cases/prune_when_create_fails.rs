@@ -4,7 +4,13 @@
 
 use std::time::Duration;
 
+use stoa_e2e::eventually;
+
 use crate::harness::Case;
+
+/// An object that the policy rejects, and that nobody deploys.
+const PROBE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe", "namespace": "moved-to"},
+    "spec": {"ports": [{"port": 80}]}}"#;
 
 /// What is moved from one namespace to another.
 const FRONT: [&str; 2] = ["service/front", "deployment/front"];
@@ -31,6 +37,8 @@ fn a_rejected_move_leaves_the_application_in_its_old_namespace() {
         kubectl.run(&["get", object, "--namespace", "moved-from"]);
     }
     kubectl.run(&["delete", "--filename", case.input("cluster/policy.yaml").to_str().unwrap()]);
+    // The API server goes on with a deleted policy for a moment.
+    eventually("the policy is out of force", Duration::from_secs(60), || kubectl.would_create(PROBE).ok());
     case.apply("moved");
     for object in FRONT {
         kubectl.run(&["get", object, "--namespace", "moved-to"]);

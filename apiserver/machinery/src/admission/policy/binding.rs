@@ -276,7 +276,7 @@ mod tests {
         let second = read(vec![object("a", "1"), object("b", "3"), object("c", "4")]);
         assert!(Arc::ptr_eq(&first[0], &second[0]), "it has not changed");
         assert_eq!(*second[1], ("b".to_owned(), Some("3".to_owned())));
-        // What was deleted is not kept.
+        // A deleted object is forgotten.
         read(vec![object("c", "4")]);
         assert!(!Arc::ptr_eq(&second[0], &read(vec![object("a", "1")])[0]));
     }

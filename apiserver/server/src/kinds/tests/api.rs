@@ -217,7 +217,8 @@ async fn a_workspace_tells_that_there_is_no_cluster_around_a_standalone_server()
     assert!(message.contains("no cluster around a standalone server: inCluster of cluster \"main\""), "{message}");
     let repository = json!({ "gitops": { "repository": "file:///deploy.git" } });
     let written = client.create(&collection, &make("git", repository)).await;
-    assert_eq!(written["status"]["conditions"][0]["message"], "the backend is ready");
+    let condition = &written["status"]["conditions"][0];
+    assert_eq!(condition["message"], "Stoa has not checked the repository and the Secrets yet");
 }
 
 /// Nothing has to be written once more that would take the version away from under the client's next write.
