@@ -143,7 +143,34 @@ impl Cluster {
         match self.call(Method::GET, path, None).await {
             Ok(body) => decode(&body).map(Some),
             Err(CallError::Status(failure)) if failure.is_missing(path) => Ok(None),
+            Err(CallError::Status(failure)) if failure.is_taken_for_list() => self.get_from_list(path).await,
             Err(err) => Err(err),
+        }
+    }
+
+    /// The object at a path, read from its collection.
+    async fn get_from_list(&self, path: &str) -> Result<Option<Map<String, Value>>, CallError> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<Map<String, Value>>,
+        }
+        let (collection, name) = path.rsplit_once('/').unwrap_or_default();
+        let query = format!("{collection}?fieldSelector=metadata.name%3D{name}");
+        let list: List = decode(&self.call(Method::GET, &query, None).await?)?;
+        Ok(list.items.into_iter().next())
+    }
+
+    /// The object that a write at a path left, by the answer to the write.
+    async fn written(
+        &self,
+        path: &str,
+        answer: Result<Map<String, Value>, CallError>,
+    ) -> Result<Map<String, Value>, CallError> {
+        match answer {
+            Err(CallError::Status(failure)) if failure.is_taken_for_list() => {
+                self.get_from_list(path).await?.ok_or(CallError::Status(failure))
+            }
+            answer => answer,
         }
     }
 
@@ -159,12 +186,15 @@ impl Cluster {
             format!("{path}?fieldManager={FIELD_MANAGER}&force={}&fieldValidation=Strict{dry_run}", options.force);
         let body = body::of_apply(object);
         // A PATCH of this type can be repeated: the second finds what the first made.
-        decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
+        let answer = self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await;
+        let answer = answer.and_then(|body| decode(&body));
+        if options.dry_run { answer } else { self.written(path, answer).await }
     }
 
     /// Changes an object by a JSON patch, and returns it as it is afterwards.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await
+        let answer = self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await;
+        self.written(path, answer).await
     }
 
     /// The object as a JSON patch would leave it. Changes nothing.
@@ -205,7 +235,7 @@ impl Cluster {
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, path, Some(("application/json", body))).await {
             Ok(_) => Ok(()),
-            Err(CallError::Status(failure)) if failure.is_missing(path) => Ok(()),
+            Err(CallError::Status(failure)) if failure.is_missing(path) || failure.is_taken_for_list() => Ok(()),
             Err(err) => Err(err),
         }
     }
@@ -461,6 +491,33 @@ mod tests {
             Err(error) => panic!("{error:?}"),
         };
         (code, called.load(SeqCst), start.elapsed())
+    }
+
+    /// kube-apiserver 1.36 writes an object with `items` at its top and then fails to answer with it.
+    #[tokio::test]
+    async fn an_object_that_a_server_takes_for_a_list_is_read_from_its_collection() {
+        let object = r#"{"kind":"AllowList","metadata":{"name":"users"},"items":[{"cidr":"198.51.100.0/24"}]}"#;
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let (code, body) = if uri.ends_with("/allowlists?fieldSelector=metadata.name%3Dusers") {
+                (200, format!(r#"{{"kind":"AllowListList","items":[{object}]}}"#))
+            } else {
+                let message = "*unstructured.Unstructured is not a list: no Items field in this object";
+                (500, format!(r#"{{"kind":"Status","status":"Failure","code":500,"message":"{message}"}}"#))
+            };
+            let response = http::Response::builder().status(code).body(Body::from(body.into_bytes()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+        });
+        let cluster = Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")));
+        let object: Map<String, Value> = serde_json::from_str(object).unwrap();
+        let path = "/apis/lists.example.com/v1/namespaces/lists/allowlists/users";
+        assert_eq!(cluster.get(path).await.unwrap(), Some(object.clone()));
+        let options = |dry_run| ApplyOptions { dry_run, force: false };
+        assert_eq!(cluster.apply(path, &object, options(false)).await.unwrap(), object);
+        let Err(CallError::Status(failure)) = cluster.apply(path, &object, options(true)).await else {
+            panic!("nothing is there after a dry run")
+        };
+        assert!(failure.is_dry_run_unsupported());
     }
 
     #[tokio::test(start_paused = true)]

@@ -151,9 +151,15 @@ impl Failure {
         SAID.iter().any(|said| self.status.message.contains(said))
     }
 
-    /// Admission cannot say what it would do.
+    /// Admission cannot say what it would do, or the server cannot answer with the object.
     pub(crate) fn is_dry_run_unsupported(&self) -> bool {
-        self.code == 400 && self.status.message.contains("does not support dry run")
+        (self.code == 400 && self.status.message.contains("does not support dry run")) || self.is_taken_for_list()
+    }
+
+    /// The server did what it was asked, and takes the object for a list when it answers: the object has `items` at its top
+    /// (`transformResponseObject` of k8s.io/apiserver/pkg/endpoints/handlers/response.go).
+    pub(crate) fn is_taken_for_list(&self) -> bool {
+        self.code == 500 && self.status.message.ends_with("is not a list: no Items field in this object")
     }
 
     /// All that is wrong is what the definition of its kind says. Webhooks name fields, too, and so does what holds for all
