@@ -108,7 +108,7 @@ where
         match log.compact(before).await {
             Ok(()) => {
                 compacted = before;
-                tracing::warn!(%before, "etcd is full, and its history is compacted; {WAY_OUT_OF_FULL}");
+                tracing::warn!(%before, "etcd is full, and its history is compacted: defragment each member, then disarm the alarm");
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a full etcd is not compacted");
