@@ -174,7 +174,12 @@ async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsT
         credentials,
         organization: String::new(),
     };
-    let request = stoa_proto::LookRequest { source: Some(source), r#ref: gitops.branch.clone(), versions: Vec::new() };
+    let request = stoa_proto::LookRequest {
+        source: Some(source),
+        r#ref: gitops.branch.clone(),
+        versions: Vec::new(),
+        branch_only: true,
+    };
     let Ok(answer) = tokio::time::timeout(PATIENCE, services.runner.look(request)).await else {
         let why = format!("the repository did not answer within {PATIENCE:?}");
         return known().unwrap_or(Referents::Unreachable(why));
