@@ -20,7 +20,7 @@ use crate::{
         stack::live_among,
         workspace::{
             self,
-            secrets::{self, Referents},
+            referents::{self, Referents},
         },
     },
     runs::{Halt, Services, runner, target},
@@ -122,11 +122,11 @@ async fn look(
     let (found, again) = if let Some(known) = looks.get(&workspace) {
         known
     } else {
-        let looked = secrets::look(&*services.cluster, &workspace.spec, PATIENCE).await;
+        let looked = referents::find_secrets(&*services.cluster, &workspace.spec, PATIENCE).await;
         let found = looked.unwrap_or_else(|unread| {
             let why = &unread.why;
             tracing::warn!(why, workspace = name, "it is not known whether the Secrets of a workspace are there");
-            match workspace::known_secrets(&workspace, Some(&workspace)) {
+            match workspace::known_referents(&workspace, Some(&workspace)) {
                 // What was found counts as long as nobody says otherwise.
                 known @ (Referents::Found | Referents::Missing(_)) if !unread.is_refused => known,
                 _ => Referents::Unread(unread.why),
@@ -151,12 +151,12 @@ async fn look(
             }
         })
         .await?;
-    Ok(secrets::are_named(&workspace.spec).then_some(again))
+    Ok(referents::has_referents(&workspace.spec).then_some(again))
 }
 
 /// Looks for the repository of a workspace, and its branch. What was found counts as long as the repository does not answer.
 async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsTarget) -> Referents {
-    let known = || match workspace::known_secrets(workspace, Some(workspace)) {
+    let known = || match workspace::known_referents(workspace, Some(workspace)) {
         known @ (Referents::Found | Referents::Unusable(..)) => Some(known),
         _ => None,
     };

@@ -1,7 +1,7 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
 mod clusters;
-pub(crate) mod secrets;
+pub(crate) mod referents;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use stoa_types::{
     reason,
 };
 
-use self::secrets::Referents;
+use self::referents::Referents;
 use super::{check, lookup, lookup::Lookup, ready, stack};
 
 /// So many kinds may have a health policy.
@@ -69,7 +69,7 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
         (None, secrets) => {
             let mut message = format!("backend {backend:?} does not exist");
             if let Referents::Missing(what) = secrets {
-                message += secrets::BETWEEN;
+                message += referents::BETWEEN;
                 message += what;
             }
             ("False", reason::REFERENCE_NOT_FOUND, message)
@@ -102,14 +102,14 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
 }
 
 /// What is known of the Secrets that a workspace names without a look: what the controller found before, if they are the same.
-pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Referents {
-    if !secrets::are_named(&new.spec) {
+pub(crate) fn known_referents(new: &Workspace, old: Option<&Workspace>) -> Referents {
+    if !referents::has_referents(&new.spec) {
         return Referents::Found;
     }
-    let old = old.filter(|old| secrets::are_same(&new.spec, &old.spec));
+    let old = old.filter(|old| referents::have_same_referents(&new.spec, &old.spec));
     let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
     match condition(conditions, reason::READY) {
-        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => secrets::missing_in(&ready.message),
+        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => referents::missing_in(&ready.message),
         Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Referents::Unread(ready.message.clone()),
         Some(ready) if ready.reason == reason::SOURCE_UNREACHABLE => Referents::Unreachable(ready.message.clone()),
         Some(ready) if [reason::BRANCH_NOT_FOUND, reason::REPOSITORY_NOT_FOUND].contains(&ready.reason.as_str()) => {
@@ -383,13 +383,13 @@ impl Strategy for WorkspaceStrategy {
     }
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {
-        let secrets = known_secrets(object, None);
+        let secrets = known_referents(object, None);
         observe(&self.lookup, object, &secrets);
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Workspace, old: &Workspace) {
         let is_changed = new.spec != old.spec;
-        let secrets = known_secrets(new, Some(old));
+        let secrets = known_referents(new, Some(old));
         check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace, &secrets));
     }
 

@@ -54,7 +54,11 @@ pub(crate) struct Unread {
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
+pub(crate) async fn find_secrets(
+    cluster: &dyn Cluster,
+    spec: &WorkspaceSpec,
+    patience: Duration,
+) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
     let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
@@ -84,12 +88,12 @@ pub(super) fn missing_in(message: &str) -> Referents {
 }
 
 /// Whether a workspace names any, or a repository.
-pub(crate) fn are_named(spec: &WorkspaceSpec) -> bool {
+pub(crate) fn has_referents(spec: &WorkspaceSpec) -> bool {
     spec.gitops.is_some() || !needed(spec).is_empty()
 }
 
 /// Whether two specs name the same.
-pub(super) fn are_same(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
+pub(super) fn have_same_referents(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
     let branch = |spec: &WorkspaceSpec| {
         let gitops = spec.gitops.as_ref();
         gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
