@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::Caller,
-    early,
+    early, health,
     lost::{self, Undecided},
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
@@ -285,8 +285,15 @@ pub async fn execute(
                 Err(problem) => problems.push(problem),
             }
         }
+        let is_left = |planned: &&PlannedAction| planned.action == Action::Unchanged && !is_owed(planned);
+        let unchanged: HashSet<&ResourceId> =
+            execution.plan.actions.iter().filter(is_left).map(|planned| &planned.id).collect();
+        let unchanged = state.resources.iter().filter(|recorded| unchanged.contains(&recorded.id));
         let secrets = values.secrets();
-        let check = verify(&*runtime, &*observer, &ready, &secrets, options.health_timeout);
+        let check = async {
+            health::report_finished(&*runtime, &*observer, unchanged).await;
+            verify(&*runtime, &*observer, &ready, &secrets, options.health_timeout).await
+        };
         match cancel.run_until_cancelled(check).await {
             Some(found) => problems.extend(found),
             None => problems.push(Problem::new(reason::UNHEALTHY, "stopped while waiting for health")),

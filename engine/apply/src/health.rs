@@ -1,4 +1,4 @@
-//! Looks how everything that is recorded fares, once.
+//! Looks how everything that is recorded fares, once, and which Jobs have finished.
 
 use std::{pin::pin, time::Duration};
 
@@ -7,6 +7,8 @@ use stoa_engine::object::is_going;
 use stoa_engine::{Resource, ResourceId, State, StateResource};
 use stoa_runtime::{Health, Live, ReadRequest, Runtime, RuntimeError};
 use tokio::sync::mpsc;
+
+use crate::observer::Observer;
 
 /// How many resources are looked at at once.
 const AT_ONCE: usize = 64;
@@ -66,8 +68,36 @@ async fn of_one(
     message.map(|message| Unhealthy { id: recorded.id.clone(), message })
 }
 
+/// Reports the recorded Jobs that have finished since they were applied, of those that the infrastructure deletes then. A Job
+/// that failed is none of them: the next Apply makes it again. A Job that cannot be read is no failure of the Run.
+pub(crate) async fn report_finished(
+    runtime: &dyn Runtime,
+    observer: &dyn Observer,
+    recorded: impl Iterator<Item = &StateResource>,
+) {
+    let running = recorded.filter(|job| !job.finished && runtime.ends_by_itself(&job.as_applied()));
+    let checks: Vec<BoxFuture<'_, ()>> = running
+        .map(|job| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                if first_health(runtime, job).await.is_ok() && runtime.has_finished(&job.id) {
+                    observer.finished(&job.id).await;
+                }
+            })
+        })
+        .collect();
+    stream::iter(checks).buffer_unordered(AT_ONCE).for_each(std::future::ready).await;
+}
+
 /// What is wrong with a resource that is there, by the first that is heard of it.
 async fn look(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String> {
+    match first_health(runtime, recorded).await {
+        Ok(health) => (!health.is_settled()).then(|| format!("it is {health}")),
+        Err(message) => Some(message),
+    }
+}
+
+/// The first health that is reported of a recorded resource, or why none is.
+async fn first_health(runtime: &dyn Runtime, recorded: &StateResource) -> Result<Health, String> {
     let resource = Resource {
         id: recorded.id.clone(),
         kind: recorded.kind,
@@ -80,15 +110,14 @@ async fn look(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String>
         // The receiver lives as long as the look does.
         let _ = reports.send(health);
     };
-    let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.wait_healthy(&resource, &report)));
-    let health = tokio::select! {
+    let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.check_health(&resource, &report)));
+    tokio::select! {
         biased;
-        Some(health) = heard.recv() => health,
+        Some(health) = heard.recv() => Ok(health),
         ended = &mut wait => match ended {
-            Ok(Ok(health)) => health,
-            Ok(Err(error)) => return Some(error.to_string()),
-            Err(_) => return Some("nothing was heard of it in time".to_owned()),
+            Ok(Ok(health)) => Ok(health),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("nothing was heard of it in time".to_owned()),
         },
-    };
-    (!health.is_settled()).then(|| format!("it is {health}"))
+    }
 }

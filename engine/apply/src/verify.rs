@@ -22,8 +22,8 @@ const LONGEST: usize = 2048;
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong. The time of all runs from
-/// now on, and those that have to wait for their turns are looked at all the same. Messages show no text of `secrets`: a
-/// container may print the Secret that it reads.
+/// now on, and those that have to wait for their turns are looked at all the same. Messages show no text of `secrets`:
+/// objects in the cluster may quote a Secret.
 pub(crate) async fn verify(
     runtime: &dyn Runtime,
     observer: &dyn Observer,

@@ -324,6 +324,8 @@ impl Cluster {
         let mut attempt = 1;
         let mut was_ready = false;
         let mut was_refused = false;
+        // Webhooks that failed an earlier attempt of this call.
+        let mut failed: Vec<String> = Vec::new();
         let began = Instant::now();
         self.unless_given_up()?;
         loop {
@@ -333,6 +335,7 @@ impl Cluster {
                         // It knows its roles now. When it starts once more, it has its time again.
                         *self.unready.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     }
+                    failed.iter().for_each(|webhook| self.webhooks.recovered(webhook));
                     return Ok(body);
                 }
                 Err(err) => err,
@@ -349,7 +352,9 @@ impl Cluster {
             }
             let pause = match &err {
                 CallError::Status(failure) if Verdict::of_answer(failure) == Verdict::RetryBriefly => {
-                    self.webhooks.pause(failure.webhook().unwrap_or_default(), began)
+                    let webhook = failure.webhook().unwrap_or_default();
+                    failed.push(webhook.to_owned());
+                    self.webhooks.pause(webhook, began)
                 }
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
                 CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => None,
@@ -532,6 +537,27 @@ mod tests {
         let (code, _, took) = refused(usize::MAX, usize::MAX).await;
         assert_eq!(code, 403);
         assert!((STARTING..STARTING + 2 * ASK).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn webhook_that_answers_the_repeated_call_has_its_time_again() {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        let calls = AtomicUsize::new(0);
+        // The webhook fails the first try of each call.
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let is_first = calls.fetch_add(1, SeqCst) % 2 == 0;
+            let failure =
+                br#"{"message": "Internal error occurred: failed calling webhook \"a.example.com\": refused"}"#;
+            let (code, body) = if is_first { (500, failure.to_vec()) } else { (200, b"{}".to_vec()) };
+            let response = http::Response::builder().status(code).body(Body::from(body)).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        let cluster = Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")));
+        for second in [0, 20, 40, 60] {
+            let answer = cluster.call(Method::POST, "/api/v1/namespaces/shop/configmaps", None).await;
+            assert!(answer.is_ok(), "after {second} s: {answer:?}");
+            tokio::time::advance(Duration::from_secs(20)).await;
+        }
     }
 
     #[tokio::test]

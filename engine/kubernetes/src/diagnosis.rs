@@ -1,8 +1,8 @@
 //! Explains why a workload is not ready: the states of its containers, and the Warning Events of it and of its Pods.
 //!
 //! Start at [`Diagnosis::read`]. It changes nothing, and what it cannot read is no failure of the run. One explanation of a
-//! cluster is read at a time, so that many workloads that wait cost the API server little. Texts come from live objects and may
-//! hold secrets: the caller redacts them.
+//! cluster is read at a time, so that many workloads that wait cost the API server little. Text that a container
+//! can write is left out. The rest comes from live objects and may hold secrets: the caller redacts it.
 //!
 //! Elsewhere: `pods` puts the state of a Pod into words, and `health` decides when to read.
 
@@ -165,7 +165,11 @@ impl Event {
 fn newest(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator<Item = (String, String)> {
     const REPEATS: [&str; 2] = ["BackOff", "FailedScheduling"];
     events.sort_by(|a, b| b.time().cmp(a.time()));
-    let texts = events.into_iter().filter_map(|event| Some((event.reason?, event.message?.trim().to_owned())));
+    let texts = events.into_iter().filter_map(|event| {
+        let (reason, message) = (event.reason?, event.message?);
+        let message = without_output(&reason, message.trim()).to_owned();
+        Some((reason, message))
+    });
     let is_news = |(reason, message): &(String, String)| {
         let is_repeated = REPEATS.contains(&reason.as_str()) || message.starts_with("Error: ");
         !(known.contains(message.as_str()) || (is_of_pod && is_repeated && !known.is_empty()))
@@ -177,6 +181,23 @@ fn newest(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator
         }
     }
     newest.into_iter()
+}
+
+/// The message of an Event without the output of the container: a probe or a hook may be a command in it, and an HTTP probe
+/// quotes the answer. The status code of an HTTP probe stays.
+///
+/// Follows k8s.io/kubernetes/pkg/kubelet/prober/prober.go and pkg/probe/http/http.go.
+fn without_output<'m>(reason: &str, message: &'m str) -> &'m str {
+    const STATUS: &str = "HTTP probe failed with statuscode: ";
+    match reason {
+        "Unhealthy" | "ProbeWarning" => match message.split_once(": ") {
+            Some((_, rest)) if rest.strip_prefix(STATUS).is_some_and(|code| code.parse::<u16>().is_ok()) => message,
+            Some((probe, _)) => probe,
+            None => message,
+        },
+        "FailedPostStartHook" | "FailedPreStopHook" => "a lifecycle hook failed",
+        _ => message,
+    }
 }
 
 /// What a Deployment says of Pods that cannot be made: the Events about that are of its ReplicaSet.

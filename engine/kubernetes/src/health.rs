@@ -25,12 +25,22 @@ use crate::policy::HealthPolicy;
 use crate::target::Target;
 use crate::watch::{Followed, State};
 
+/// How far a Job that runs, and that Kubernetes deletes after it has finished, is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Jobs {
+    /// To its end: a Job that runs is `InProgress` until then.
+    ToTheEnd,
+    /// Not at all: a Job that runs is `Current`, as any other.
+    AsTheyAre,
+}
+
 /// How long a Job that runs is followed to its end, where its resource does not say how long it may take.
 const TO_THE_END: Duration = Duration::from_secs(60);
 
 pub(crate) async fn wait_healthy(
     runtime: &KubernetesRuntime,
     desired: &Resource,
+    jobs: Jobs,
     report: &HealthReport<'_>,
 ) -> Result<Health, RuntimeError> {
     let (index, target) = runtime.desired_target(desired)?;
@@ -92,7 +102,10 @@ pub(crate) async fn wait_healthy(
                     runtime.note_finished(&desired.id);
                 }
                 Some(job)
-                    if policy.is_none() && health == Health::Current && kstatus::runs_to_its_end(&target.gvk, job) =>
+                    if jobs == Jobs::ToTheEnd
+                        && policy.is_none()
+                        && health == Health::Current
+                        && kstatus::runs_to_its_end(&target.gvk, job) =>
                 {
                     (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
                     let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
@@ -318,7 +331,7 @@ mod tests {
             let applied = job("1", json!([]), json!({})).as_object().unwrap().clone();
             let desired = Resource { attributes: applied.clone(), ..widget("shop", "a") };
             runtime.remember(&desired.id, &applied);
-            let health = wait_healthy(&runtime, &desired, &|_, _| {}).await.unwrap();
+            let health = wait_healthy(&runtime, &desired, Jobs::ToTheEnd, &|_, _| {}).await.unwrap();
             (health, runtime.has_finished(&desired.id))
         };
         assert_eq!(check(json!([{"type": "Complete", "status": "True"}])).await, (Health::Current, true));
@@ -345,12 +358,39 @@ mod tests {
         let begun = Instant::now();
         let wait = async |desired: &Resource| {
             runtime.remember(&desired.id, &desired.attributes);
-            tokio::time::timeout(Duration::from_secs(300), wait_healthy(&runtime, desired, &|_, _| {})).await
+            let wait = wait_healthy(&runtime, desired, Jobs::ToTheEnd, &|_, _| {});
+            tokio::time::timeout(Duration::from_secs(300), wait).await
         };
         assert_eq!(wait(&desired).await.unwrap().unwrap(), Health::Current);
         assert_eq!((begun.elapsed().as_secs(), runtime.has_finished(&desired.id)), (TO_THE_END.as_secs(), false));
+        // A check of its health does not wait for that.
+        let begun = Instant::now();
+        runtime.remember(&desired.id, &desired.attributes);
+        let heard = Mutex::new(Vec::new());
+        let report = |health: Health, _: &str| heard.lock().unwrap().push(health);
+        assert_eq!(runtime.check_health(&desired, &report).await.unwrap(), Health::Current);
+        assert_eq!((begun.elapsed(), heard.into_inner().unwrap()), (Duration::ZERO, vec![Health::Current]));
         // It may take longer where its resource says so.
         let extensions = Map::from_iter([("stoa.dev/timeout".to_owned(), "10m".into())]);
         wait(&Resource { extensions, ..desired }).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn check_of_a_complete_job_notes_that_it_has_finished() {
+        let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
+        for (kind, ttl, noted) in
+            [("Complete", json!(600), true), ("Failed", json!(600), false), ("Complete", json!(null), false)]
+        {
+            let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+                "spec": {"ttlSecondsAfterFinished": ttl}, "status": {"startTime": "x",
+                    "conditions": [{"type": kind, "status": "True"}]}});
+            let runtime = KubernetesRuntime::of(vec![cluster(200, &resources)], stoa_engine::Owner::default());
+            let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
+            runtime.remember(&desired.id, &desired.attributes);
+            runtime.check_health(&desired, &|_, _| {}).await.unwrap();
+            let found = (runtime.ends_by_itself(&desired), runtime.has_finished(&desired.id));
+            assert_eq!(found, (ttl.is_number(), noted), "{job}");
+        }
     }
 }

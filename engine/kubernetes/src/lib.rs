@@ -291,7 +291,15 @@ impl Runtime for KubernetesRuntime {
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
-        health::wait_healthy(self, desired, report).await
+        health::wait_healthy(self, desired, health::Jobs::ToTheEnd, report).await
+    }
+
+    async fn check_health(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        health::wait_healthy(self, desired, health::Jobs::AsTheyAre, report).await
+    }
+
+    fn ends_by_itself(&self, desired: &Resource) -> bool {
+        Target::of_desired(desired).is_ok_and(|target| kstatus::ends_by_itself(&target.gvk, &desired.attributes))
     }
 
     fn has_finished(&self, id: &ResourceId) -> bool {

@@ -36,6 +36,11 @@ impl Webhooks {
         let took = failing.since.elapsed();
         (took < PATIENCE).then(|| (took / 4).clamp(*PAUSES.start(), *PAUSES.end()).min(PATIENCE - took))
     }
+
+    /// Notes that a webhook answered a call that it had failed before: its next failure has [`PATIENCE`] again.
+    pub(crate) fn recovered(&self, webhook: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(webhook);
+    }
 }
 
 #[cfg(test)]

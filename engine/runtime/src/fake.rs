@@ -132,6 +132,8 @@ struct State {
     faults: BTreeMap<(Operation, ResourceId), VecDeque<RuntimeError>>,
     gates: BTreeMap<ResourceId, Arc<Semaphore>>,
     healths: BTreeMap<ResourceId, Vec<(Health, String)>>,
+    /// Jobs that finish, and that the infrastructure deletes then.
+    finished: BTreeSet<ResourceId>,
     /// How long it takes until a health is told.
     delays: BTreeMap<ResourceId, Duration>,
     in_flight: usize,
@@ -321,6 +323,11 @@ impl FakeCloud {
     pub fn set_health(&self, id: &str, healths: &[(Health, &str)]) {
         let healths = healths.iter().map(|(health, message)| (*health, (*message).to_owned())).collect();
         self.lock().healths.insert(id.into(), healths);
+    }
+
+    /// Lets a Job finish that the infrastructure deletes once it has.
+    pub fn finish_job(&self, id: &str) {
+        self.lock().finished.insert(id.into());
     }
 
     /// Lets it take so long until anything is told of a resource's health.

@@ -390,6 +390,19 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// future. `report` hears of every change on the way.
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
+    /// The same for a check of what was applied earlier: what runs to its end by itself, as a Job does, counts as Current
+    /// while it runs.
+    async fn check_health(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.wait_healthy(desired, report).await
+    }
+
+    /// Whether the infrastructure deletes a resource once it has finished, as Kubernetes does with a Job that has
+    /// `spec.ttlSecondsAfterFinished`.
+    fn ends_by_itself(&self, desired: &Resource) -> bool {
+        let _ = desired;
+        false
+    }
+
     /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
     fn has_finished(&self, id: &ResourceId) -> bool {
         let _ = id;

@@ -130,6 +130,29 @@ async fn what_did_not_get_healthy_is_owed_though_nothing_is_left_to_change() {
     assert!(stack.cloud.called(Operation::WaitHealthy).is_empty(), "nothing is owed any more");
 }
 
+#[tokio::test]
+async fn later_apply_records_that_an_unchanged_job_has_finished() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[]), ("b", &[])]);
+    stack.bring(&wanted).await;
+    let has_finished = || [id("a"), id("b")].map(|id| stack.keeper.record(&id).finished);
+    assert_eq!(has_finished(), [false, false]);
+    // It ran longer than the first Run followed it.
+    stack.cloud.finish_job(&id("a"));
+    stack.cloud.clear_calls();
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert_eq!(has_finished(), [true, false]);
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert_eq!(
+        stack.cloud.called(Operation::WaitHealthy),
+        [id("a").as_str().into()],
+        "it is checked until it has finished"
+    );
+    // The infrastructure deletes it.
+    stack.cloud.remove(&id("a"));
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_removed_owes_nothing() {
     let stack = Stack::default();

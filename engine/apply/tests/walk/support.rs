@@ -100,6 +100,12 @@ impl Observer for Keeper {
         }
     }
 
+    async fn finished(&self, id: &ResourceId) {
+        if let Some(record) = self.kept.lock().state.get_mut(id) {
+            record.finished = true;
+        }
+    }
+
     async fn given_up(&self, id: &ResourceId, health: Health, message: &str) {
         self.kept.lock().given_up.push((id.clone(), health, message.to_owned()));
     }

@@ -1,4 +1,7 @@
 //! Puts the state of a Pod into words: whether it can be scheduled, and what its containers wait for or ended with.
+//!
+//! Text that a container can write is left out: with `terminationMessagePolicy: FallbackToLogsOnError` the termination message
+//! is a part of its log, and may hold secrets of any origin. Readers of a Run may lack the permission to read `pods/log`.
 
 use serde::Deserialize;
 
@@ -68,7 +71,6 @@ struct Waiting {
 struct Terminated {
     exit_code: i32,
     reason: Option<String>,
-    message: Option<String>,
 }
 
 /// The Pods that are not ready and not on their way out, the newest first.
@@ -139,6 +141,10 @@ impl Container {
                 (None | Some("ContainerCreating" | "PodInitializing"), Some(ended)) => {
                     Some(format!("container {name} {ended}"))
                 }
+                // The message quotes the output of the hook, which is a command in the container.
+                (Some(reason @ ("PostStartHookError" | "PreStopHookError")), _) => {
+                    Some(format!("container {name}: {reason}"))
+                }
                 (reason, _) => Some(format!("container {name}: {}", text(reason, waiting.message.as_deref()))),
             },
             None if self.ready => None,
@@ -149,11 +155,9 @@ impl Container {
 
 impl Terminated {
     fn text(&self) -> String {
-        let Self { exit_code, reason, message } = self;
+        let Self { exit_code, reason } = self;
         let reason = reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-        let message = message.as_deref().map(str::trim).filter(|message| !message.is_empty());
-        let message = message.map(|message| format!(": {message}")).unwrap_or_default();
-        format!("ended with exit code {exit_code}{reason}{message}")
+        format!("ended with exit code {exit_code}{reason}")
     }
 }
 

@@ -333,6 +333,14 @@ impl Runtime for FakeRuntime {
         Ok(last)
     }
 
+    fn ends_by_itself(&self, desired: &Resource) -> bool {
+        self.cloud.lock().finished.contains(&desired.id)
+    }
+
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        self.cloud.lock().finished.contains(id)
+    }
+
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
         self.cloud.begin(Operation::Finish, &FINISH.into())?;

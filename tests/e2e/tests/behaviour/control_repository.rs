@@ -230,8 +230,7 @@ fn pushed_file_that_is_wrong_keeps_others_from_writing_until_it_is_mended() {
         })
     };
     let before = synced(&server, "False");
-    let patch =
-        ["patch", "source/other", "--type=merge", "--patch={\"spec\":{\"ref\":\"next\"}}", "--namespace", name];
+    let patch = ["patch", "source/other", "--type=merge", "--patch={\"spec\":{\"ref\":\"next\"}}", "--namespace", name];
     let refused_all = |server: &Standalone| {
         let kubectl = server.kubectl();
         let delete = ["delete", "source", "other", "--namespace", name];
