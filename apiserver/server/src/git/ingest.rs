@@ -241,6 +241,10 @@ impl Ingest for ControlIngest {
         match store.delete(&context, &identity.namespace, &identity.name, &DeleteOptions::default()).await {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error, identity) => Ok(()),
+            Err(error) if is_still_used(&error, identity) => {
+                let why = file::explain(identity.kind.kind(), &error, b"").0;
+                Err(IngestError::Waiting(format!("{REFUSED}{why}")))
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -285,6 +289,12 @@ pub(super) fn place_of(stored: &Stored) -> Option<Place> {
 fn is_missing(error: &ApiError, identity: &Identity) -> bool {
     let details = error.0.details.as_ref();
     error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural()))
+}
+
+/// Whether an object was not deleted because others refer to it. The same push may change or remove these later, as their
+/// paths come later.
+fn is_still_used(error: &ApiError, identity: &Identity) -> bool {
+    error.code() == 409 && matches!(identity.kind, Authored::Source | Authored::Backend)
 }
 
 /// Whether an object was not created because of another one, which may be waiting itself: the project of a stack, or a
