@@ -22,7 +22,7 @@ use super::{
     place::{Authored, Identity, Place, VERSION},
     report::{REFUSED, Reports},
 };
-use crate::{destroyed, events::Recorder};
+use crate::{destroyed, events::Recorder, kinds::check};
 
 /// How long others may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -197,7 +197,7 @@ impl ControlIngest {
 #[async_trait]
 impl Ingest for ControlIngest {
     async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError> {
-        let PushedFile { path, content, before, commit } = file;
+        let PushedFile { path, content, before, commit, is_first } = file;
         if is_of_no_object(path) {
             return Ok(());
         }
@@ -207,7 +207,10 @@ impl Ingest for ControlIngest {
             .map_err(|complaint| IngestError::Invalid(complaint.0))?;
         let previous = before.and_then(|before| file::said(&place, before));
         let file = Said { configuration, previous };
-        let context = self.context(commit);
+        let mut context = self.context(commit);
+        if is_first {
+            check::note_restored(&mut context);
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let is_late = Instant::now() >= deadline;

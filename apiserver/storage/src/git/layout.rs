@@ -139,6 +139,8 @@ pub struct PushedFile<'a> {
     pub before: Option<&'a [u8]>,
     /// The commit that changed it last.
     pub commit: &'a CommitInfo,
+    /// Whether no push was applied to the end before: then the log is made of what the repository has.
+    pub is_first: bool,
 }
 
 /// Applies what people pushed, as API writes by [`Layout::ingest_user`], each with
