@@ -27,7 +27,7 @@ use crate::premise::{Premise, There};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// It holds this.
-    Write(Write),
+    Write(Box<Write>),
     /// It goes: the file of this resource, as it is recorded.
     Remove(Box<StateResource>),
     /// It goes if it is this deployment's: where something was that is elsewhere now.

@@ -511,7 +511,7 @@ impl Runtime for GitOpsRuntime {
         let from = taken_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
         let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
-        self.gather(self.path(&reference), Change::Write(write));
+        self.gather(self.path(&reference), Change::Write(Box::new(write)));
         if let Some(former) = former {
             self.gather(former, Change::Leave);
         }
