@@ -14,14 +14,16 @@ fn runtime(stack: &Stack, level: Level, definitions: &[Value]) -> FakeRuntime {
     stack.runtime().deferred().validated(Validation { level, kubernetes: "1.36".to_owned(), definitions })
 }
 
-fn object(id: &str, attributes: Value) -> Value {
+fn object(attributes: Value) -> Value {
+    let metadata = &attributes["metadata"];
+    let parts = [&attributes["apiVersion"], &attributes["kind"], &metadata["namespace"], &metadata["name"]];
+    let id = parts.into_iter().filter_map(Value::as_str).collect::<Vec<_>>().join(":");
     json!({"id": id, "type": "Kubernetes", "attributes": attributes})
 }
 
-fn widget(api_version: &str, size: Value) -> Value {
+fn widget(api_version: &str, name: &str, size: Value) -> Value {
     object(
-        "w",
-        json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "size": size}),
+        json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": name, "namespace": "shop"}, "size": size}),
     )
 }
 
@@ -37,31 +39,27 @@ fn definition() -> Value {
 async fn strict_plan_is_refused_with_all_problems_at_once() {
     let stack = Stack::default();
     let wanted = spec(vec![
-        object(
-            "svc",
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"ports": [{"port": 70000}], "selectors": {}}}),
-        ),
-        object(
-            "ing",
-            json!({"apiVersion": "extensions/v1beta1", "kind": "Ingress",
-            "metadata": {"name": "web", "namespace": "shop"}}),
-        ),
-        object(
-            "dep",
-            json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"selector": {}}}),
-        ),
+        object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"port": 70000}], "selectors": {}}})),
+        object(json!({"apiVersion": "extensions/v1beta1", "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop"}})),
+        object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"selector": {}}})),
     ]);
     let problems = stack.refusal(runtime(&stack, Level::Strict, &[]), &wanted).await;
     let found: Vec<(&str, String)> = problems.iter().map(|it| (it.reason.as_str(), it.to_string())).collect();
     let invalid = |text: &str| (reason::INVALID_RESOURCE, text.to_owned());
-    let replaced = "ing: attributes.apiVersion: Kubernetes 1.36 has no Ingress of extensions/v1beta1; write it as \
+    let replaced = "extensions/v1beta1:Ingress:shop:web: attributes.apiVersion: Kubernetes 1.36 has no Ingress of extensions/v1beta1; write it as \
                     networking.k8s.io/v1";
     let expected = [
-        invalid("svc: attributes.spec.ports[0].port: must be a port from 1 to 65535"),
-        invalid("svc: attributes.spec.selectors: its kind has no field of this name; did you mean selector?"),
-        (reason::MISSING_FIELD, "dep: attributes.spec.template: its kind requires this field".to_owned()),
+        invalid("v1:Service:shop:web: attributes.spec.ports[0].port: must be a port from 1 to 65535"),
+        invalid(
+            "v1:Service:shop:web: attributes.spec.selectors: its kind has no field of this name; did you mean selector?",
+        ),
+        (
+            reason::MISSING_FIELD,
+            "apps/v1:Deployment:shop:web: attributes.spec.template: its kind requires this field".to_owned(),
+        ),
         (reason::UNKNOWN_KIND, replaced.to_owned()),
     ];
     assert_eq!(found, expected);
@@ -81,15 +79,15 @@ async fn strict_plan_is_refused_with_all_problems_at_once() {
 async fn custom_resource_is_validated_by_a_definition_in_the_repository() {
     let stack = Stack::default();
     let strict = |definitions: &[Value]| runtime(&stack, Level::Strict, definitions);
-    let wrong = spec(vec![widget("example.com/v1", json!("large"))]);
+    let wrong = spec(vec![widget("example.com/v1", "w", json!("large"))]);
     let problems = stack.refusal(strict(&[definition()]), &wrong).await;
     assert_eq!(problems[0].field, "attributes.size");
-    let unserved = spec(vec![widget("example.com/v2", json!(1))]);
+    let unserved = spec(vec![widget("example.com/v2", "w", json!(1))]);
     let problems = stack.refusal(strict(&[definition()]), &unserved).await;
-    let expected = "w: attributes.apiVersion: the CustomResourceDefinition of Widget in the repository does not serve \
-                    version \"v2\"";
+    let expected = "example.com/v2:Widget:shop:w: attributes.apiVersion: the CustomResourceDefinition of Widget in the \
+                    repository does not serve version \"v2\"";
     assert_eq!(problems[0].to_string(), expected);
-    let right = spec(vec![widget("example.com/v1", json!(1))]);
+    let right = spec(vec![widget("example.com/v1", "w", json!(1))]);
     let planned = stack.planned(Arc::new(strict(&[definition()])), &right, false).await.unwrap();
     assert_eq!(planned.notes, [""; 0]);
 }
@@ -97,13 +95,10 @@ async fn custom_resource_is_validated_by_a_definition_in_the_repository() {
 #[tokio::test]
 async fn kind_that_nothing_defines_is_one_warning() {
     let stack = Stack::default();
-    let mut other = widget("example.com/v1", json!(2));
-    other["id"] = json!("v");
-    other["attributes"]["metadata"]["name"] = json!("v");
-    let wanted = spec(vec![widget("example.com/v1", json!("any")), other]);
+    let wanted = spec(["w", "v"].map(|name| widget("example.com/v1", name, json!("any"))).to_vec());
     let planned = stack.planned(Arc::new(runtime(&stack, Level::Strict, &[])), &wanted, false).await.unwrap();
-    let expected = "v and 1 more: not validated: neither Kubernetes 1.36 nor a CustomResourceDefinition in the source or the \
-                    repository defines Widget of example.com/v1";
+    let expected = "example.com/v1:Widget:shop:v and 1 more: not validated: neither Kubernetes 1.36 nor a \
+                    CustomResourceDefinition in the source or the repository defines Widget of example.com/v1";
     assert_eq!(planned.notes, [expected]);
 }
 
@@ -114,16 +109,10 @@ async fn block_and_values_of_sops_are_no_fields_of_an_object() {
     let wanted = |sops: Value| {
         let spec_of = json!({"ports": [{"port": encrypted}]});
         spec(vec![
-            object(
-                "svc",
-                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec_of,
-                "sops": sops}),
-            ),
-            object(
-                "w",
-                json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
-                "size": encrypted, "sops": sops}),
-            ),
+            object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+                "spec": spec_of, "sops": sops})),
+            object(json!({"apiVersion": "example.com/v1", "kind": "Widget",
+                "metadata": {"name": "w", "namespace": "shop"}, "size": encrypted, "sops": sops})),
         ])
     };
     let sops = json!({"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0", "age": []});
