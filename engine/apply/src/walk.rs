@@ -263,7 +263,9 @@ impl Walk<'_> {
                     "the run was stopped before its turn"
                 }
                 _ if !schedule.is_held(action) => continue,
-                Stage::Changes | Stage::Admission => "it comes after all other changes, and not all of them succeeded",
+                Stage::Changes | Stage::Exchanges | Stage::Admission => {
+                    "it comes after all other changes, and not all of them succeeded"
+                }
                 Stage::AdmissionDeletions | Stage::CustomResourceDeletions | Stage::Deletions => {
                     "deletions come after all changes, controllers after custom resources; not all of these succeeded"
                 }

@@ -1,7 +1,7 @@
 //! What only one object of a cluster can have at a time: ports and addresses of Services, and hosts of Ingresses.
 //!
 //! Ports and addresses are allocated by the API server (k8s.io/kubernetes/pkg/registry/core/service). The webhook of
-//! ingress-nginx accepts one Ingress for a host and path.
+//! ingress-nginx accepts one Ingress for a host and path, other controllers accept several.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,13 @@ pub(crate) enum Claim {
     Address(String),
     /// A host and a path.
     Host(String, String),
+}
+
+impl Claim {
+    /// Whether the server never gives it to two objects. Of a host, only some webhooks say so.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        matches!(self, Self::NodePort(_) | Self::Address(_))
+    }
 }
 
 /// The claims of an object.

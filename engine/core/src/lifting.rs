@@ -6,7 +6,7 @@
 //!
 //! Sources of the messages: k8s.io/kubernetes/plugin/pkg/admission, k8s.io/apiserver/pkg/admission, pkg/registry.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -14,30 +14,68 @@ use crate::claims::{self, Claim};
 use crate::cluster::Clusters;
 use crate::kinds::pod_spec;
 use crate::object::ObjectRef;
-use crate::plan::{Action, PlannedAction};
+use crate::plan::{Action, FieldChange, PlannedAction};
 use crate::prerequisites;
 use crate::spec::{Resource, ResourceId};
 use crate::stage::ADMISSION;
 use crate::state::StateResource;
 
-/// The changes of a plan.
+/// The changes of a plan, by where their objects are.
 #[derive(Clone, Debug, Default)]
 pub struct Lifting {
-    changes: Vec<Change>,
+    changes: HashMap<Place, Vec<Change>>,
+    /// The changes that give up a claim on a server.
+    freeing: HashMap<(String, Claim), Vec<ResourceId>>,
+    counted: HashMap<Place, Counted>,
+}
+
+/// Where objects are: the first name of their server, API group, kind and namespace. Admission configurations, which are of
+/// several kinds, are in one place.
+type Place = [String; 4];
+
+fn place(server: &str, group: &str, kind: &str, namespace: &str) -> Place {
+    let [kind, namespace] = if group == ADMISSION { [""; 2] } else { [kind, namespace] };
+    [server, group, kind, namespace].map(str::to_owned)
 }
 
 #[derive(Clone, Debug)]
 struct Change {
     id: ResourceId,
     action: Action,
-    /// The first name of the server that it is made on.
-    server: String,
     object: ObjectRef,
     /// The webhooks that the object configures, before or after the change.
     webhooks: Vec<String>,
-    /// Whether it changes the labels of the object.
-    relabels: bool,
-    frees: BTreeSet<Claim>,
+    /// The labels of namespaces that an admission configuration reads.
+    selects: BTreeSet<String>,
+    /// The labels of the object that change.
+    relabels: BTreeSet<String>,
+}
+
+/// What a quota counts together.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// The position of each among the creations.
+    creations: HashMap<ResourceId, usize>,
+    deletions: Vec<ResourceId>,
+}
+
+impl Counted {
+    /// Where the objects are counted that a quota counts with an object. Quotas count objects of a kind, and what Pods take.
+    fn place(server: &str, object: &ObjectRef) -> Place {
+        match pod_spec(&object.group, &object.kind) {
+            Some(_) => place(server, "", "Pod", &object.namespace),
+            None => place(server, &object.group, &object.kind, &object.namespace),
+        }
+    }
+
+    /// The deletions that come before a creation. Every creation has its own share, or one that it shares with others:
+    /// all deletions before each creation would be too many edges.
+    fn before(&self, id: &ResourceId) -> impl Iterator<Item = &ResourceId> {
+        let position = self.creations.get(id).copied().unwrap_or_default();
+        let step = self.creations.len().max(1);
+        let first = if position < self.deletions.len() { position } else { position % self.deletions.len().max(1) };
+        self.deletions.iter().skip(first).step_by(step)
+    }
 }
 
 impl Lifting {
@@ -48,28 +86,55 @@ impl Lifting {
         recorded: impl Fn(&ResourceId) -> Option<&'a StateResource>,
         clusters: &Clusters,
     ) -> Self {
-        let change = |planned: &PlannedAction| {
+        let mut all = Self::default();
+        for planned in actions {
             let record = planned.recorded_id().and_then(&recorded);
             let wanted = wanted(&planned.id).filter(|_| planned.action.keeps());
             let (object, cluster) = match (wanted, record) {
-                (Some(wanted), _) => (clusters.wanted_object(wanted)?, clusters.of_wanted(wanted)),
-                (None, Some(record)) => (clusters.recorded_object(record)?, clusters.of_recorded(record)),
-                (None, None) => return None,
+                (Some(wanted), _) => (clusters.wanted_object(wanted), clusters.of_wanted(wanted)),
+                (None, Some(record)) => (clusters.recorded_object(record), clusters.of_recorded(record)),
+                (None, None) => continue,
             };
+            // An admission configuration that stays the same may select a Namespace that does not.
+            let Some(object) = object.filter(|it| planned.action.is_call() || it.group == ADMISSION) else { continue };
+            let server = clusters.server(cluster);
+            if planned.action.is_call() {
+                all.count(planned, server, &object);
+                let frees = record.map(|record| claims::freed(planned.action, record, wanted)).unwrap_or_default();
+                for claim in frees {
+                    all.freeing.entry((server.to_owned(), claim)).or_default().push(planned.id.clone());
+                }
+            }
             let attributes = [wanted.map(|it| &it.attributes), record.map(|it| &it.attributes)];
-            let webhooks = attributes.into_iter().flatten().flat_map(|it| webhooks(&object, it)).collect();
-            Some(Change {
+            let attributes = attributes.into_iter().flatten();
+            let change = Change {
                 id: planned.id.clone(),
                 action: planned.action,
-                server: clusters.server(cluster).to_owned(),
-                webhooks,
-                relabels: planned.action != Action::Create
-                    && planned.changes.iter().any(|change| change.path.starts_with("metadata.labels")),
-                frees: record.map(|record| claims::freed(planned.action, record, wanted)).unwrap_or_default(),
+                webhooks: attributes.clone().flat_map(|it| webhooks(&object, it)).collect(),
+                selects: attributes.flat_map(|it| selected(&object, it)).collect(),
+                relabels: match planned.action {
+                    Action::Create => BTreeSet::new(),
+                    _ => planned.changes.iter().flat_map(labels).collect(),
+                },
                 object,
-            })
-        };
-        Self { changes: actions.into_iter().filter(|it| it.action.is_call()).filter_map(change).collect() }
+            };
+            let ObjectRef { group, kind, namespace, .. } = &change.object;
+            all.changes.entry(place(server, group, kind, namespace)).or_default().push(change);
+        }
+        all
+    }
+
+    fn count(&mut self, planned: &PlannedAction, server: &str, object: &ObjectRef) {
+        if !matches!(planned.action, Action::Create | Action::Delete) || object.namespace.is_empty() {
+            return;
+        }
+        let counted = self.counted.entry(Counted::place(server, object)).or_default();
+        if planned.action == Action::Delete {
+            counted.deletions.push(planned.id.clone());
+        } else {
+            let position = counted.creations.len();
+            counted.creations.insert(planned.id.clone(), position);
+        }
     }
 
     /// The resources whose changes may lift the rejection of a resource, by what the server said.
@@ -77,8 +142,28 @@ impl Lifting {
         let Some(object) = clusters.wanted_object(rejected) else { return Vec::new() };
         let server = clusters.server(clusters.of_wanted(rejected));
         let subject = Subject { object: &object, attributes: &rejected.attributes, message };
-        let changes = self.changes.iter().filter(|change| change.server == server && change.id != rejected.id);
-        changes.filter(|change| subject.is_lifted_by(change)).map(|change| change.id.clone()).collect()
+        let at = |group: &str, kind: &str, namespace: &str| {
+            self.changes.get(&place(server, group, kind, namespace)).map(Vec::as_slice).unwrap_or_default()
+        };
+        let configurations = at(ADMISSION, "", "");
+        let mut places = vec![configurations, at("", "Namespace", "")];
+        if !object.namespace.is_empty() {
+            places.extend(["ResourceQuota", "LimitRange"].map(|kind| at("", kind, &object.namespace)));
+        }
+        let named: HashSet<_> = prerequisites::of(&object, subject.attributes).into_iter().collect();
+        places.extend(named.iter().map(|it| at(it.group, it.kind, it.namespace)));
+        let changes = places.into_iter().flatten().filter(|change| subject.is_lifted_by(change, configurations));
+        let mut by: BTreeSet<&ResourceId> = changes.map(|change| &change.id).collect();
+        if subject.says("exceeded quota: ") {
+            let counted = self.counted.get(&Counted::place(server, &object));
+            by.extend(counted.into_iter().flat_map(|counted| counted.before(&rejected.id)));
+        }
+        if subject.says("already") {
+            let claims = claims::of(subject.attributes).into_iter();
+            by.extend(claims.filter_map(|claim| self.freeing.get(&(server.to_owned(), claim))).flatten());
+        }
+        by.remove(&rejected.id);
+        by.into_iter().cloned().collect()
     }
 }
 
@@ -86,6 +171,35 @@ fn webhooks(object: &ObjectRef, attributes: &Map<String, Value>) -> Vec<String> 
     let all = attributes.get("webhooks").filter(|_| object.group == ADMISSION).and_then(Value::as_array);
     let name = |webhook: &Value| webhook.get("name")?.as_str().map(str::to_owned);
     all.into_iter().flatten().filter_map(name).collect()
+}
+
+/// The labels that the namespace selectors of an admission configuration read.
+fn selected(object: &ObjectRef, attributes: &Map<String, Value>) -> Vec<String> {
+    if object.group != ADMISSION {
+        return Vec::new();
+    }
+    let webhooks = attributes.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+    let spec = attributes.get("spec");
+    let policies = ["matchConstraints", "matchResources"].into_iter().filter_map(|field| spec?.get(field));
+    let selectors = webhooks.chain(policies).filter_map(|it| it.get("namespaceSelector"));
+    let keys = |selector: &Value| {
+        let labels = selector["matchLabels"].as_object().into_iter().flat_map(Map::keys).cloned();
+        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+        labels.chain(expressions.filter_map(|it| it["key"].as_str().map(str::to_owned))).collect::<Vec<_>>()
+    };
+    selectors.flat_map(keys).collect()
+}
+
+/// The labels that a change of a field is about.
+fn labels(change: &FieldChange) -> Vec<String> {
+    let Some(rest) = change.path.strip_prefix("metadata.labels") else { return Vec::new() };
+    if rest.is_empty() {
+        let maps = [&change.before, &change.after].into_iter().flatten().filter_map(Value::as_object);
+        return maps.flat_map(Map::keys).cloned().collect();
+    }
+    // As [`FieldPath`](crate::path::FieldPath) writes a key.
+    let quoted = || serde_json::from_str(rest.strip_prefix('[')?.strip_suffix(']')?).ok();
+    rest.strip_prefix('.').map(str::to_owned).or_else(quoted).into_iter().collect()
 }
 
 /// An object and why it is rejected.
@@ -100,23 +214,16 @@ impl Subject<'_> {
         self.message.contains(text)
     }
 
-    fn is_lifted_by(&self, change: &Change) -> bool {
-        let ObjectRef { group, kind, namespace, name, .. } = &change.object;
-        let is_beside = !namespace.is_empty() && *namespace == self.object.namespace;
+    fn is_lifted_by(&self, change: &Change, configurations: &[Change]) -> bool {
+        let ObjectRef { group, kind, name, .. } = &change.object;
         match (group.as_str(), kind.as_str()) {
-            ("", "ResourceQuota") if is_beside => self.is_by_quota(name),
-            ("", "LimitRange") if is_beside => self.says(" usage per ") || self.says(" limit to request ratio per "),
-            // All of these select namespaces by their labels.
-            ("", "Namespace") if *name == self.object.namespace => change.relabels && self.is_by_label(),
-            (ADMISSION, _) => {
-                self.says(&format!("'{name}'"))
-                    || change.webhooks.iter().any(|webhook| self.says(&format!("webhook \"{webhook}\"")))
+            ("", "ResourceQuota") => self.is_by_quota(name),
+            ("", "LimitRange") => self.says(" usage per ") || self.says(" limit to request ratio per "),
+            ("", "Namespace") if *name == self.object.namespace => {
+                change.relabels.iter().any(|label| self.is_by_label(label, configurations))
             }
-            _ => {
-                self.is_of_prerequisite(change)
-                    || (is_beside && self.is_of_quota_freed_by(change))
-                    || (self.says("already") && !claims::of(self.attributes).is_disjoint(&change.frees))
-            }
+            (ADMISSION, _) => change.action.is_call() && self.names(change),
+            _ => self.is_of_prerequisite(change),
         }
     }
 
@@ -125,9 +232,27 @@ impl Subject<'_> {
         [',', ':'].iter().any(|end| self.says(&format!("quota: {name}{end}")))
     }
 
-    /// Pod Security admission, a policy, or a webhook.
-    fn is_by_label(&self) -> bool {
-        ["violates PodSecurity", " denied request: ", "webhook \""].iter().any(|text| self.says(text))
+    /// Whether the message names an admission configuration: a policy or its binding by its name, or one of its webhooks.
+    fn names(&self, configuration: &Change) -> bool {
+        self.says(&format!("'{}'", configuration.object.name))
+            || configuration.webhooks.iter().any(|webhook| self.says(&format!("webhook \"{webhook}\"")))
+    }
+
+    /// Pod Security admission reads labels of its own, a policy or a webhook those that it selects namespaces by.
+    fn is_by_label(&self, label: &str, configurations: &[Change]) -> bool {
+        if self.says("violates PodSecurity") {
+            return label.starts_with("pod-security.kubernetes.io/");
+        }
+        let is_denied = self.says(" denied request: ") || self.says("webhook \"");
+        let selects = |it: &Change| self.names(it) && it.selects.contains(label);
+        is_denied && (self.says_label(label) || configurations.iter().any(selects))
+    }
+
+    /// Whether the message has a label as a word of its own, rather than as a part of another.
+    fn says_label(&self, label: &str) -> bool {
+        let is_of_label = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '/' | '.');
+        let words = self.message.split(|it| !is_of_label(it));
+        words.into_iter().any(|word| word.trim_end_matches('.') == label)
     }
 
     /// `no PriorityClass with name a was found`, `RuntimeClass "a" not found`, `serviceaccount "a" not found`.
@@ -139,13 +264,6 @@ impl Subject<'_> {
             && prerequisites::named(&change.object)
                 .is_some_and(|named| prerequisites::of(self.object, self.attributes).contains(&named))
     }
-
-    /// Quotas count objects of a kind, and what Pods take.
-    fn is_of_quota_freed_by(&self, change: &Change) -> bool {
-        let kinds = [self.object, &change.object].map(|it| (&it.group, &it.kind));
-        let [wanted, gone] = kinds.map(|(group, kind)| pod_spec(group, kind).is_some());
-        change.action == Action::Delete && self.says("exceeded quota: ") && (kinds[0] == kinds[1] || (wanted && gone))
-    }
 }
 
 #[cfg(test)]
@@ -153,7 +271,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::FieldChange;
     use crate::spec::ResourceType;
 
     fn resource(id: &str, object: &Value) -> Resource {
@@ -173,15 +290,19 @@ mod tests {
         object
     }
 
-    /// Whether a change of one object may lift the rejection of another.
+    /// Whether a change of one object, and of its label `a`, may lift the rejection of another.
     fn check(change: (&Value, Action), rejected: &Value, message: &str) -> bool {
+        check_label("metadata.labels.a", change, rejected, message)
+    }
+
+    fn check_label(path: &str, change: (&Value, Action), rejected: &Value, message: &str) -> bool {
         let (changed, action) = change;
         let (wanted, rejected) = (resource("changed", changed), resource("rejected", rejected));
         let record = (action != Action::Create).then(|| StateResource {
             attributes: wanted.attributes.clone(),
             ..serde_json::from_value(json!({"id": "changed", "type": "Kubernetes", "attributes": {}})).unwrap()
         });
-        let label = FieldChange { path: "metadata.labels.a".to_owned(), before: None, after: None, drift: false };
+        let label = FieldChange { path: path.to_owned(), before: None, after: None, drift: false };
         let planned = PlannedAction {
             changes: vec![label],
             ..PlannedAction::new("changed".into(), ResourceType::Kubernetes, action)
@@ -228,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_policies_webhooks_limits_and_labels_lift_what_they_reject() {
+    fn changed_policies_webhooks_and_limits_lift_what_they_reject() {
         let map = object("v1", "ConfigMap", "b", &json!({}));
         let policy = object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "no-front", &json!({}));
         let denied =
@@ -243,13 +364,80 @@ mod tests {
             "admission webhook \"check.example.com\" denied the request: no"
         ));
         assert!(!check((&webhook, Action::Update), &map, "admission webhook \"other.example.com\" denied the request"));
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
         let insecure = "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": privileged";
-        assert!(check((&namespace, Action::Update), &object("v1", "Pod", "x", &json!({})), insecure));
         let limits = object("v1", "LimitRange", "l", &json!({}));
         let limited = "pods \"x\" is forbidden: maximum cpu usage per Container is 1, but limit is 2";
         assert!(check((&limits, Action::Update), &object("v1", "Pod", "x", &json!({})), limited));
         assert!(!check((&limits, Action::Update), &object("v1", "Pod", "x", &json!({})), insecure));
+    }
+
+    #[test]
+    fn a_changed_label_lifts_what_is_rejected_by_it() {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        let pod = object("v1", "Pod", "x", &json!({}));
+        let check = |path: &str, message: &str| check_label(path, (&namespace, Action::Update), &pod, message);
+        let insecure = "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": privileged";
+        assert!(check(r#"metadata.labels["pod-security.kubernetes.io/enforce"]"#, insecure));
+        assert!(!check("metadata.labels.team", insecure));
+        let denied = "admission webhook \"check.example.com\" denied the request: shop has no label team";
+        assert!(check("metadata.labels.team", denied));
+        assert!(!check("metadata.labels.tea", denied), "it is a part of another");
+        assert!(!check("metadata.annotations.team", denied));
+    }
+
+    #[test]
+    fn a_changed_label_lifts_the_rejection_of_a_configuration_that_selects_by_it() {
+        let namespace = resource("ns", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+        let selector = json!({"matchExpressions": [{"key": "check", "operator": "Exists"}]});
+        let webhooks = json!({"webhooks": [{"name": "check.example.com", "namespaceSelector": selector}]});
+        let webhook = object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "w", &webhooks);
+        let (webhook, map) = (resource("w", &webhook), resource("b", &object("v1", "ConfigMap", "b", &json!({}))));
+        let by = |path: &str, message: &str| {
+            let change = FieldChange { path: path.to_owned(), before: None, after: None, drift: false };
+            let mut relabelled = PlannedAction::new("ns".into(), ResourceType::Kubernetes, Action::Update);
+            relabelled.changes = vec![change];
+            let unchanged = PlannedAction::new("w".into(), ResourceType::Kubernetes, Action::Unchanged);
+            let wanted = |id: &ResourceId| [&namespace, &webhook].into_iter().find(|it| it.id == *id);
+            let clusters = Clusters::default();
+            Lifting::of([&relabelled, &unchanged], wanted, |_| None, &clusters).by(&map, message, &clusters)
+        };
+        let denied = "admission webhook \"check.example.com\" denied the request: no";
+        assert_eq!(by("metadata.labels.check", denied), ["ns".into()]);
+        assert_eq!(by("metadata.labels.a", denied), []);
+        assert_eq!(by("metadata.labels.check", "admission webhook \"other.example.com\" denied the request: no"), []);
+    }
+
+    /// How many edges each of some rejected creations has to some deletions, and how many deletions have one.
+    fn shared(creations: usize, deletions: usize) -> (Vec<usize>, usize) {
+        let map = |id: &str| resource(id, &object("v1", "ConfigMap", id, &json!({})));
+        let created: Vec<Resource> = (0..creations).map(|at| map(&format!("new{at:04}"))).collect();
+        let deleted: Vec<StateResource> = (0..deletions)
+            .map(|at| StateResource {
+                attributes: map(&format!("old{at:04}")).attributes,
+                ..serde_json::from_value(json!({"id": format!("old{at:04}"), "type": "Kubernetes", "attributes": {}}))
+                    .unwrap()
+            })
+            .collect();
+        let action = |id: &ResourceId, action| PlannedAction::new(id.clone(), ResourceType::Kubernetes, action);
+        let actions: Vec<PlannedAction> = created.iter().map(|it| action(&it.id, Action::Create)).collect();
+        let actions = actions.into_iter().chain(deleted.iter().map(|it| action(&it.id, Action::Delete)));
+        let actions: Vec<PlannedAction> = actions.collect();
+        let wanted: HashMap<&ResourceId, &Resource> = created.iter().map(|it| (&it.id, it)).collect();
+        let recorded: HashMap<&ResourceId, &StateResource> = deleted.iter().map(|it| (&it.id, it)).collect();
+        let clusters = Clusters::default();
+        let lifting = Lifting::of(&actions, |id| wanted.get(id).copied(), |id| recorded.get(id).copied(), &clusters);
+        let exceeded = "forbidden: exceeded quota: objects, requested: count/configmaps=1";
+        let by: Vec<Vec<ResourceId>> = created.iter().map(|it| lifting.by(it, exceeded, &clusters)).collect();
+        let first: BTreeSet<&ResourceId> = by.iter().flatten().collect();
+        (by.iter().map(Vec::len).collect(), first.len())
+    }
+
+    #[test]
+    fn creations_share_the_deletions_that_free_a_quota() {
+        assert_eq!(shared(2, 5), (vec![3, 2], 5));
+        assert_eq!(shared(3, 2), (vec![1, 1, 1], 2));
+        assert_eq!(shared(1, 0), (vec![0], 0));
+        assert_eq!(shared(2500, 2500), (vec![1; 2500], 2500));
     }
 
     #[test]

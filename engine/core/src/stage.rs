@@ -19,6 +19,8 @@ use crate::spec::ResourceId;
 pub enum Stage {
     /// Creations and changes.
     Changes,
+    /// Deletions that a creation or change waits for, and what waits for them: one Service gives up a port, another takes it.
+    Exchanges,
     /// Creations and changes of admission configurations, and of resources that depend on one.
     Admission,
     /// Deletions of admission configurations: a webhook whose server is deleted rejects every request.
@@ -57,17 +59,28 @@ pub(crate) const ADMISSION: &str = "admissionregistration.k8s.io";
 /// Sets the stage of every action. `actions` are in their order; `group` is the API group of a resource that is an object.
 ///
 /// An edge of the graph wins over the order of kinds. A resource that depends on an admission configuration is applied
-/// after it, in its stage. A deletion that something has to wait for is made in the stage of that.
+/// after it, in its stage. A deletion that something has to wait for is made in the stage of that, after all other changes:
+/// while one of these may fail, what is deleted has to stay.
 pub(crate) fn assign<'o>(actions: &mut [PlannedAction], group: impl Fn(&ResourceId) -> Option<&'o str>) {
     let own: Vec<Stage> = actions.iter().map(|it| Stage::of_group(it.action, group(&it.id))).collect();
     let position: HashMap<&ResourceId, usize> = actions.iter().enumerate().map(|(at, it)| (&it.id, at)).collect();
     let before: Vec<Vec<usize>> =
         actions.iter().map(|it| it.after.iter().filter_map(|id| position.get(id).copied()).collect()).collect();
+    // Whether it is a deletion, or the removal of a record that comes after one.
+    let mut deletes = vec![false; actions.len()];
+    for at in 0..actions.len() {
+        let action = actions[at].action;
+        deletes[at] = !action.keeps() && (action == Action::Delete || before[at].iter().any(|first| deletes[*first]));
+    }
     // The latest stage of a change that comes before, whatever is in between.
     let mut latest = vec![Stage::Changes; actions.len()];
     for at in 0..actions.len() {
         let of_before = before[at].iter().map(|first| latest[*first]).max();
-        let of_own = if actions[at].action.keeps() { own[at] } else { Stage::Changes };
+        let of_own = match actions[at].action.keeps() {
+            true if before[at].iter().any(|first| deletes[*first]) => own[at].max(Stage::Exchanges),
+            true => own[at],
+            false => Stage::Changes,
+        };
         latest[at] = of_before.map_or(of_own, |stage| stage.max(of_own));
     }
     let mut stages: Vec<Stage> =
@@ -158,8 +171,12 @@ mod tests {
             ("Service:old", Action::Delete, &[] as &[&str]),
             ("ConfigMap:gone", Action::Forget, &["Service:old"]),
             ("Service:new", Action::Create, &["ConfigMap:gone"]),
+            ("Deployment.apps:d", Action::Update, &[]),
+            ("ConfigMap:c", Action::Create, &["Service:new"]),
         ];
-        assert_eq!(check(&freed)[0], "Service:old Changes");
+        let stages = check(&freed);
+        assert_eq!((&*stages[0], &*stages[2]), ("Service:old Exchanges", "Service:new Exchanges"));
+        assert_eq!(stages[3..], ["Deployment.apps:d Changes", "ConfigMap:c Exchanges"]);
     }
 
     #[test]

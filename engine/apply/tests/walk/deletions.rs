@@ -152,6 +152,31 @@ async fn a_port_is_freed_before_another_service_takes_it() {
 }
 
 #[tokio::test]
+async fn a_port_is_not_freed_while_another_change_fails() {
+    let stack = Stack::default();
+    let service = |name: &str| object("v1", "Service", name, &json!({"spec": {"ports": [{"nodePort": 30080}]}}));
+    stack.bring(&spec(vec![service("old")])).await;
+    stack.cloud.fail(Operation::Apply, &id("a"), rejected("no"));
+    let outcome = stack.apply(&spec(vec![service("new"), config_map("a", &[], json!({}))])).await;
+    assert!(!outcome.succeeded);
+    assert!(stack.cloud.live("v1:Service:shop:old").is_some());
+}
+
+#[tokio::test]
+async fn an_ingress_stays_while_its_successor_is_rejected() {
+    let stack = Stack::default();
+    let rules = json!({"spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [{"path": "/"}]}}]}});
+    let ingress = |name: &str| object("networking.k8s.io/v1", "Ingress", name, &rules);
+    let [old, new] = ["old", "new"].map(|name| format!("networking.k8s.io/v1:Ingress:shop:{name}"));
+    stack.bring(&spec(vec![ingress("old")])).await;
+    stack.cloud.fail(Operation::Apply, &new, rejected("no"));
+    assert!(!stack.apply(&spec(vec![ingress("new")])).await.succeeded);
+    assert!(stack.cloud.live(&old).is_some());
+    assert!(stack.apply(&spec(vec![ingress("new")])).await.succeeded);
+    assert_eq!(stack.cloud.ids(), [new.as_str().into()]);
+}
+
+#[tokio::test]
 async fn a_port_moves_from_one_service_to_another() {
     let stack = Stack::default();
     let service =

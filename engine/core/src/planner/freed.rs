@@ -1,4 +1,7 @@
-//! What has to be free before another object can have it: ports, addresses and hosts.
+//! What has to be free before another object can have it: ports and addresses.
+//!
+//! A host is not: while a webhook accepts a second Ingress for it, deleting the first one only takes it off the network.
+//! `lifting` has the case where the webhook rejects the second one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +22,7 @@ pub(super) fn freed<'a>(
         let Some(planned) = actions.get(*id) else { continue };
         let wanted = outline.by_id.get(id.0.as_str()).copied();
         let server = clusters.server(clusters.of_recorded(record));
-        for claim in claims::freed(planned.action, record, wanted) {
+        for claim in claims::freed(planned.action, record, wanted).into_iter().filter(Claim::is_exclusive) {
             holders.entry((server, claim)).or_default().push(id);
         }
     }

@@ -49,11 +49,24 @@ fn a_deletion_comes_before_what_takes_its_port_alone() {
     let plan = world.plan(&spec(json!([service("new", 30080)])));
     assert_eq!(after(&plan, "v1:Service:shop:new"), ["v1:Service:shop:old"]);
     let stage = |id: &str| plan.actions.iter().find(|it| it.id.0 == id).unwrap().stage();
-    assert_eq!(stage("v1:Service:shop:old"), Stage::Changes);
+    assert_eq!(stage("v1:Service:shop:old"), Stage::Exchanges);
     assert_eq!(stage("v1:Service:shop:unused"), Stage::Deletions);
     // Two that swap their ports are in no order that works; both are tried.
     let swapped = spec(json!([service("old", 30081), service("unused", 30080)]));
     assert_eq!(world.plan(&swapped).summary().update, 2);
+}
+
+#[test]
+fn an_ingress_is_deleted_after_the_one_that_takes_its_host() {
+    let rules = json!({"spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [{"path": "/"}]}}]}});
+    let ingress = |name: &str| object("networking.k8s.io/v1", "Ingress", name, rules.clone());
+    let mut world = World::default();
+    let before = spec(json!([ingress("old")]));
+    let plan = world.plan(&before);
+    world.carry_out(&before, &plan);
+    let plan = world.plan(&spec(json!([ingress("new")])));
+    assert_eq!(after(&plan, "networking.k8s.io/v1:Ingress:shop:new"), [""; 0]);
+    assert_eq!(plan.actions.iter().map(PlannedAction::stage).max(), Some(Stage::Deletions));
 }
 
 #[test]
