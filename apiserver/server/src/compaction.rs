@@ -80,13 +80,14 @@ where
     F: Future<Output = Option<bool>>,
 {
     let mut heads = Heads::default();
-    let (mut was_full, mut compacted) = (false, Version::default());
+    let (mut was_full, mut warned, mut compacted) = (false, false, Version::default());
     while end.run_until_cancelled(tokio::time::sleep(LOOK.min(history.age()))).await.is_some() {
         let is_full = is_full().await.unwrap_or(was_full);
         if is_full && !was_full {
             tracing::error!("{WAY_OUT_OF_FULL}. History older than {:?} is compacted meanwhile", history.age());
         } else if was_full && !is_full {
             tracing::info!("etcd takes writes again");
+            warned = false;
         }
         was_full = is_full;
         let old = heads.older_than(&*log, history.age()).await;
@@ -102,13 +103,17 @@ where
             }
         };
         let before = old.min(safe);
+        if safe < old && !warned {
+            warned = true;
+            tracing::warn!(version = %safe, "etcd is full, and is compacted no further: the control repository has records up to this version only");
+        }
         if before <= compacted {
             continue;
         }
         match log.compact(before).await {
             Ok(()) => {
                 compacted = before;
-                tracing::warn!(%before, "etcd is full, and its history is compacted; {WAY_OUT_OF_FULL}");
+                tracing::warn!(%before, "etcd is full, and its history is compacted: defragment each member, then disarm the alarm");
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a full etcd is not compacted");

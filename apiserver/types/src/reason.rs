@@ -102,6 +102,8 @@ pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
 pub const REPOSITORY_NOT_FOUND: &str = "RepositoryNotFound";
 /// The repository of a workspace does not have its branch.
 pub const BRANCH_NOT_FOUND: &str = "BranchNotFound";
+/// The server of a workspace's repository refuses Stoa, or Stoa refuses the server: credentials, certificate or address.
+pub const REPOSITORY_REFUSED: &str = "RepositoryRefused";
 /// The source, the version or the path in it does not exist.
 pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 /// The source could not be turned into a Spec.

@@ -1,5 +1,6 @@
 //! The documents of a file with several, apart by lines of `---`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Where the documents of a text are that say something, without the lines between them.
@@ -19,21 +20,46 @@ pub fn documents(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The text without one of its [`documents`], and without the line that was between it and another; empty when it was the
-/// only one.
-pub fn without(text: &str, document: &Range<usize>) -> String {
-    let others: Vec<Range<usize>> = documents(text).into_iter().filter(|it| it != document).collect();
-    if others.is_empty() {
+/// The text with some of its [`documents`], by where they start, replaced or removed. A line between documents goes with one
+/// that is removed; the text is empty once all are.
+pub fn rewritten(text: &str, changes: &BTreeMap<usize, Option<String>>) -> String {
+    let (mut out, mut at) = (String::new(), 0);
+    // Whether a document stays before, and whether the next line between documents has none before it.
+    let (mut has_document, mut is_first_removed) = (false, false);
+    for range in documents(text) {
+        let between = &text[at..range.start];
+        at = range.end;
+        let between = if is_first_removed { without_marker(between, true) } else { between.to_owned() };
+        is_first_removed = false;
+        match changes.get(&range.start) {
+            Some(None) if has_document => out.push_str(&without_marker(&between, false)),
+            Some(None) => {
+                is_first_removed = true;
+                out.push_str(&between);
+            }
+            changed => {
+                let document = changed.and_then(Option::as_deref).unwrap_or(&text[range.clone()]);
+                out.push_str(&between);
+                out.push_str(document);
+                if !document.ends_with('\n') && range.end < text.len() {
+                    out.push('\n');
+                }
+                has_document = true;
+            }
+        }
+    }
+    if !has_document {
         return String::new();
     }
-    let (before, after) = (&text[..document.start], &text[document.end..]);
-    // The line before it goes with it, or the one behind it where it is the first.
-    let before_line = before.trim_end_matches('\n').rfind('\n').map_or(0, |newline| newline + 1);
-    if is_marker(&before[before_line..]) && others.iter().any(|it| it.end <= before_line) {
-        return format!("{}{after}", &before[..before_line]);
-    }
-    let after = after.split_once('\n').map_or("", |(line, rest)| if is_marker(line) { rest } else { after });
-    format!("{before}{after}")
+    out + &text[at..]
+}
+
+/// What is between two documents without its first or last line of `---`.
+fn without_marker(between: &str, first: bool) -> String {
+    let lines: Vec<&str> = between.split_inclusive('\n').collect();
+    let mut markers = lines.iter().enumerate().filter(|(_, line)| is_marker(line)).map(|(at, _)| at);
+    let marker = if first { markers.next() } else { markers.next_back() };
+    lines.iter().enumerate().filter(|(at, _)| Some(*at) != marker).map(|(_, line)| *line).collect()
 }
 
 /// The text with one more document at its end.
@@ -91,12 +117,14 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            let left = without(FILE, &documents(FILE)[number]);
+            let left = rewritten(FILE, &[(documents(FILE)[number].start, None)].into());
             assert_eq!(left, expected, "{number}");
             assert_eq!(said(&left).len(), 2);
         }
-        assert_eq!(without("# head\na: 1\n---\nb: 1\n", &(0..12)), "b: 1\n");
-        assert_eq!(without("---\na: 1\n", &(4..9)), "");
+        assert_eq!(rewritten("# head\na: 1\n---\nb: 1\n", &[(0, None)].into()), "b: 1\n");
+        assert_eq!(rewritten("---\na: 1\n", &[(4, None)].into()), "");
+        let changes = [(0, None), (9, Some("b: 2".to_owned())), (18, None)].into();
+        assert_eq!(rewritten("a: 1\n---\nb: 1\n---\nc: 1\n", &changes), "b: 2\n");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod fuzzing;
 mod outline;
 mod write;
 
-pub use documents::{appended, documents, without};
+pub use documents::{appended, documents, rewritten};
 
 use std::{
     collections::{HashMap, VecDeque},

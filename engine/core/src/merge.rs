@@ -56,7 +56,7 @@ fn merged_items(schema: &Schema, path: &FieldPath, keys: &[ListKey], live: Vec<V
     let key_of = |item: &Value| keys.iter().map(|key| key.of(item)).collect::<Option<Vec<String>>>();
     let is_wanted: HashSet<Vec<String>> = wanted.iter().filter_map(key_of).collect();
     let mut shared: HashMap<Vec<String>, Value> = HashMap::new();
-    // Live items that are not wanted, by the key of the wanted item in front of which they are.
+    // Live items that are not wanted, by the key of the wanted item that follows them.
     let mut others: HashMap<Option<Vec<String>>, Vec<Value>> = HashMap::new();
     let mut before = Vec::new();
     for item in live {

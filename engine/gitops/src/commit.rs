@@ -1,7 +1,9 @@
 //! Makes one commit of what a run gathered.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +16,9 @@ use stoa_runtime::{Grant, RuntimeError};
 use crate::RunInfo;
 use crate::bounded::{self, Paths};
 use crate::content::Content;
-use crate::file::{self, Document};
+use crate::file::{self, Document, Edits};
 use crate::history::History;
-use crate::index::{Folder, Index};
+use crate::index::{Folder, Found, Index};
 use crate::manifest;
 use crate::place::{Advance, Place};
 use crate::premise::{Premise, There};
@@ -25,7 +27,7 @@ use crate::premise::{Premise, There};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// It holds this.
-    Write(Write),
+    Write(Box<Write>),
     /// It goes: the file of this resource, as it is recorded.
     Remove(Box<StateResource>),
     /// It goes if it is this deployment's: where something was that is elsewhere now.
@@ -108,29 +110,48 @@ pub(crate) struct Gathered {
     pub(crate) changes: BTreeMap<String, Change>,
 }
 
-/// The file of a change in a tree, and what is in it.
+/// The file of a change in a tree.
 struct Located {
     path: String,
     /// Whether something else than a file is there.
     is_folder: bool,
-    /// None where there is no file.
-    content: Option<Vec<u8>>,
+    /// What the file has of the object; none where there is no file.
     found: Option<Document>,
 }
 
-/// The files of a tree, some of them changed.
+/// The files of a tree, and what changes of them.
 struct Files<'t> {
     paths: Paths<'t>,
     directory: &'t str,
     index: Arc<Index>,
-    /// By path; none of a file that is to go.
-    changed: BTreeMap<String, Option<Vec<u8>>>,
+    /// Those that were read, by path; none of what is no file, or too large for one.
+    contents: RefCell<BTreeMap<String, Option<Arc<[u8]>>>>,
+    edits: BTreeMap<String, Edits>,
 }
 
 impl<'t> Files<'t> {
     fn of(repository: &'t Repository, tree: &'t Tree<'t>, folder: &'t Folder) -> Result<Self, git2::Error> {
         let (index, directory) = (folder.index(repository, tree)?, folder.directory.as_str());
-        Ok(Self { paths: Paths::of(repository, tree), directory, index, changed: BTreeMap::new() })
+        let paths = Paths::of(repository, tree);
+        Ok(Self { paths, directory, index, contents: RefCell::default(), edits: BTreeMap::new() })
+    }
+
+    fn content(&self, path: &str) -> Result<Option<Arc<[u8]>>, git2::Error> {
+        if let Some(content) = self.contents.borrow().get(path) {
+            return Ok(content.clone());
+        }
+        let content = match self.paths.entry(path)? {
+            Some(entry) if entry.kind() == Some(ObjectType::Blob) => {
+                match bounded::file(self.paths.repository, entry.id()) {
+                    Ok(file) => Some(Arc::from(file.content())),
+                    Err(err) if bounded::is_too_large(&err) => None,
+                    Err(err) => return Err(err),
+                }
+            }
+            Some(_) | None => None,
+        };
+        self.contents.borrow_mut().insert(path.to_owned(), content.clone());
+        Ok(content)
     }
 
     /// The file that a change is about. `own` is the path of the object's own file.
@@ -139,56 +160,50 @@ impl<'t> Files<'t> {
     ///
     /// The inner one when it is not known which file that is.
     fn locate(&self, own: &str, change: &Change) -> Result<Result<Located, RuntimeError>, git2::Error> {
-        let object = change.object();
-        let path = match &object {
-            Some(object) => {
-                let former = manifest::former_path(self.directory, object);
-                match self.index.path(object, own, former.as_deref()) {
-                    Ok(path) => path.unwrap_or(own),
-                    Err(error) => return Ok(Err(error)),
+        if let Some(object) = change.object() {
+            let former = manifest::former_path(self.directory, &object);
+            match self.index.find(&object, own, former.as_deref()) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    let Found { path, range, object } = found.clone();
+                    return Ok(Ok(Located { path, is_folder: false, found: Some(Document::Object(range, object)) }));
                 }
+                Err(error) => return Ok(Err(error)),
             }
-            None => own,
-        };
-        let mut located = Located { path: path.to_owned(), is_folder: false, content: None, found: None };
-        located.content = match self.changed.get(path) {
-            Some(changed) => changed.clone(),
-            None => match self.paths.entry(path)? {
-                None => None,
-                Some(entry) if entry.kind() != Some(ObjectType::Blob) => {
-                    located.is_folder = true;
-                    None
-                }
-                Some(entry) => match bounded::file(self.paths.repository, entry.id()) {
-                    Ok(file) => Some(file.content().to_vec()),
-                    // It is written anew, or goes.
-                    Err(err) if bounded::is_too_large(&err) => {
-                        located.found = Some(Document::Spoilt);
-                        Some(Vec::new())
-                    }
-                    Err(err) => return Err(err),
-                },
-            },
-        };
-        if let (Some(content), None) = (&located.content, &located.found) {
-            located.found = Some(file::find(path, content, object.as_ref(), path == own));
         }
-        Ok(Ok(located))
+        let entry = self.paths.entry(own)?;
+        let is_folder = entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob));
+        let found = match entry.filter(|_| !is_folder) {
+            None => None,
+            // One that is too large is written anew, or goes.
+            Some(_) => Some(self.content(own)?.map_or(Document::Spoilt, |content| file::own(own, &content))),
+        };
+        Ok(Ok(Located { path: own.to_owned(), is_folder, found }))
     }
 
-    /// Notes what becomes of a file.
-    fn set(&mut self, path: String, content: Option<Vec<u8>>) {
-        self.changed.insert(path, content);
+    /// What becomes of a document of a file that is to say what `rendered` says; `None` when it does.
+    fn document(&self, path: &str, range: &Range<usize>, rendered: &[u8]) -> Result<Option<String>, git2::Error> {
+        let content = self.content(path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&content);
+        Ok(file::document(path, text.get(range.clone()).unwrap_or_default(), rendered))
+    }
+
+    fn edit(&mut self, path: String) -> &mut Edits {
+        self.edits.entry(path).or_default()
     }
 
     /// The tree with the changes, and what they are; no tree where nothing changes.
-    fn written(
-        self,
-        repository: &Repository,
-        base: &Tree<'_>,
-    ) -> Result<(Option<Oid>, BTreeMap<String, FileChange>), git2::Error> {
+    ///
+    /// # Errors
+    ///
+    /// The inner one when a file would be larger than one that is read again.
+    fn written(mut self, repository: &Repository, base: &Tree<'_>) -> Result<Result<Made, RuntimeError>, git2::Error> {
         let (mut update, mut files) = (TreeUpdateBuilder::new(), BTreeMap::new());
-        for (path, content) in self.changed {
+        for (path, edits) in std::mem::take(&mut self.edits) {
+            let content = edits.made(&self.content(&path)?.unwrap_or_default());
+            if content.as_ref().is_some_and(|content| content.len() > bounded::LARGEST_FILE) {
+                return Ok(Err(too_large(&path)));
+            }
             let before = self.paths.entry(&path)?.map(|entry| entry.id());
             let after = content.as_deref().map(|content| Oid::hash_object(ObjectType::Blob, content)).transpose()?;
             let change = match (before, after) {
@@ -204,8 +219,16 @@ impl<'t> Files<'t> {
             files.insert(path, change);
         }
         let tree = if files.is_empty() { None } else { Some(update.create_updated(repository, base)?) };
-        Ok((tree, files))
+        Ok(Ok((tree, files)))
     }
+}
+
+/// A tree, if it is another, and the files that differ.
+type Made = (Option<Oid>, BTreeMap<String, FileChange>);
+
+fn too_large(path: &str) -> RuntimeError {
+    let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
+    RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
 /// What was written.
@@ -383,7 +406,7 @@ pub(crate) fn draft<'c>(
     let mut files = Files::of(repository, base, &changes.folder)?;
     let formers = Paths::of(repository, base);
     for (own, change) in &changes.changes {
-        let Located { path, is_folder, content, found } = match files.locate(own, change)? {
+        let Located { path, is_folder, found } = match files.locate(own, change)? {
             Ok(located) => located,
             Err(error) => {
                 draft.refused.get_or_insert(error);
@@ -403,18 +426,17 @@ pub(crate) fn draft<'c>(
             Some(Document::Object(_, object)) => Some(object),
             Some(Document::Others | Document::Spoilt) | None => None,
         };
-        match (change, &content, &found) {
-            (Change::Remove(_) | Change::Leave, None, _) => {}
-            // It is none of this deployment's.
-            (Change::Remove(_), Some(_), Some(Document::Others)) => {}
-            (Change::Leave, Some(_), _) => {
+        match (change, &found) {
+            // The file has nothing of this deployment.
+            (Change::Remove(_) | Change::Leave, None) | (Change::Remove(_), Some(Document::Others)) => {}
+            (Change::Leave, Some(_)) => {
                 if object.is_some_and(|object| run.owner.has(object)) {
-                    files.set(path, None);
+                    files.edit(path).set(None);
                 } else {
                     draft.others.insert(own.as_str());
                 }
             }
-            (Change::Remove(prior), Some(content), found) => {
+            (Change::Remove(prior), Some(document)) => {
                 if let Some(other) = object.and_then(|object| run.owner.other(object)) {
                     draft.left.insert(prior.id.clone(), other);
                     draft.others.insert(own.as_str());
@@ -424,10 +446,12 @@ pub(crate) fn draft<'c>(
                     let held = files.index.held(&run.owner, &contents);
                     draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::HoldsOthers));
                 }
-                let left = found.as_ref().and_then(|found| file::less(content, found));
-                files.set(path, left);
+                match document {
+                    Document::Object(range, _) => files.edit(path).replace(range, None),
+                    Document::Others | Document::Spoilt => files.edit(path).set(None),
+                }
             }
-            (Change::Write(write), _, found) => {
+            (Change::Write(write), found) => {
                 let place = At { path: &path, found: found.as_ref(), formers: &formers, owner: &run.owner };
                 let bytes = match write.rendered(&place) {
                     Ok(bytes) => bytes,
@@ -436,18 +460,13 @@ pub(crate) fn draft<'c>(
                         continue;
                     }
                 };
-                let new = match (&content, found) {
-                    (Some(content), Some(found)) => file::with(&path, content, found, &bytes),
-                    _ => Some(bytes.to_vec()),
+                let document = match found {
+                    Some(Document::Object(range, _)) => match files.document(&path, range, &bytes)? {
+                        None => continue,
+                        document => document,
+                    },
+                    Some(Document::Others | Document::Spoilt) | None => None,
                 };
-                let Some(new) = new else { continue };
-                if new.len() > bounded::LARGEST_FILE {
-                    // Nobody could read it again.
-                    let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
-                    let error = RuntimeError::Rejected { message, field: None, by_definition: false };
-                    draft.refused.get_or_insert(error);
-                    continue;
-                }
                 // It counts all the same: an earlier try of this run may have written it before.
                 if let Some(object) = object
                     && let Err(error) = RuntimeError::unless_owned(&run.owner, write.from.as_deref(), object)
@@ -465,11 +484,18 @@ pub(crate) fn draft<'c>(
                     draft.blocked = Some(path);
                     return Ok(draft);
                 }
-                files.set(path, Some(new));
+                match found {
+                    Some(Document::Object(range, _)) => files.edit(path).replace(range, document),
+                    Some(Document::Others) => files.edit(path).append(String::from_utf8_lossy(&bytes).into_owned()),
+                    Some(Document::Spoilt) | None => files.edit(path).set(Some(bytes.to_vec())),
+                }
             }
         }
     }
-    (draft.tree, draft.files) = files.written(repository, base)?;
+    match files.written(repository, base)? {
+        Ok((tree, changed)) => (draft.tree, draft.files) = (tree, changed),
+        Err(error) => drop(draft.refused.get_or_insert(error)),
+    }
     Ok(draft)
 }
 
@@ -556,15 +582,18 @@ pub(crate) fn holds(
 ) -> Result<bool, git2::Error> {
     let (files, formers) = (Files::of(repository, tree, &changes.folder)?, Paths::of(repository, tree));
     for (own, change) in changes.changes.iter().filter(|(own, _)| !others.contains(own.as_str())) {
-        let Ok(Located { path, is_folder, content, found }) = files.locate(own, change)? else { return Ok(false) };
-        let is_so = match (change, &content, &found) {
-            (Change::Write(write), Some(content), Some(document @ Document::Object(..))) => {
+        let Ok(Located { path, is_folder, found }) = files.locate(own, change)? else { return Ok(false) };
+        let is_so = match (change, &found) {
+            (Change::Write(write), Some(Document::Object(range, _))) => {
                 let place = At { path: &path, found: found.as_ref(), formers: &formers, owner };
-                write.rendered(&place).is_ok_and(|bytes| file::with(&path, content, document, &bytes).is_none())
+                match write.rendered(&place) {
+                    Ok(bytes) => files.document(&path, range, &bytes)?.is_none(),
+                    Err(_) => false,
+                }
             }
-            (Change::Write(_), ..) => false,
-            (Change::Remove(_), Some(_), Some(Document::Others)) => true,
-            (Change::Remove(_) | Change::Leave, ..) => content.is_none() && !is_folder,
+            (Change::Write(_), _) => false,
+            (Change::Remove(_), Some(Document::Others)) => true,
+            (Change::Remove(_) | Change::Leave, found) => found.is_none() && !is_folder,
         };
         if !is_so {
             return Ok(false);

@@ -1,10 +1,10 @@
-//! The objects of one file: which of its documents is an object, and what becomes of the file when that changes.
+//! The objects of one file: what becomes of the file when some of them change.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
-use stoa_engine::ObjectRef;
-use stoa_yaml_edit::{appended, documents, made_to_say, without};
+use stoa_yaml_edit::{appended, documents, made_to_say, rewritten};
 
 use crate::manifest;
 
@@ -19,61 +19,68 @@ pub(crate) enum Document {
     Spoilt,
 }
 
-/// Finds an object in a file. `is_own`: the file is the object's own by its name, so that whatever single object is in it is
-/// what became of that object.
-pub(crate) fn find(path: &str, content: &[u8], object: Option<&ObjectRef>, is_own: bool) -> Document {
+/// What became of an object whose own file this is, where it is not found by what it is called: a single object is what somebody
+/// made of it.
+pub(crate) fn own(path: &str, content: &[u8]) -> Document {
     let Ok(text) = std::str::from_utf8(content) else { return Document::Spoilt };
-    let ranges = documents(text);
     let parsed = |range: &Range<usize>| manifest::parse(path, text[range.clone()].as_bytes()).ok();
-    if let [only] = ranges.as_slice()
-        && is_own
-    {
-        return parsed(only).map_or(Document::Spoilt, |found| Document::Object(only.clone(), found));
+    match documents(text).as_slice() {
+        [only] => parsed(only).map_or(Document::Spoilt, |object| Document::Object(only.clone(), object)),
+        several if several.iter().any(|range| parsed(range).is_some()) => Document::Others,
+        _ => Document::Spoilt,
     }
-    let is_it = |found: &Map<String, Value>| {
-        ObjectRef::of(found).zip(object).is_some_and(|(found, object)| is_same(&found, object))
-    };
-    let mut is_spoilt = true;
-    for range in ranges {
-        match parsed(&range) {
-            Some(found) if is_it(&found) => return Document::Object(range, found),
-            Some(_) => is_spoilt = false,
-            None => {}
-        }
-    }
-    if is_spoilt { Document::Spoilt } else { Document::Others }
 }
 
-/// What becomes of a file that is to have an object, rendered as `rendered`; `None` when it says that already.
-pub(crate) fn with(path: &str, content: &[u8], found: &Document, rendered: &[u8]) -> Option<Vec<u8>> {
-    let (text, after) = (String::from_utf8_lossy(content), String::from_utf8_lossy(rendered));
-    let new = match found {
-        Document::Object(range, _) => {
-            let document = &text[range.clone()];
-            let made = made_to_say(document.as_bytes(), &after)?;
-            let newline = if made.ends_with('\n') || range.end == text.len() { "" } else { "\n" };
-            format!("{}{made}{newline}{}", &text[..range.start], &text[range.end..])
-        }
-        Document::Others => appended(&text, &after),
-        Document::Spoilt => after.clone().into_owned(),
-    };
+/// What becomes of a document that is to say what `rendered` says; `None` when it does.
+pub(crate) fn document(path: &str, current: &str, rendered: &[u8]) -> Option<String> {
+    let wanted = manifest::parse(path, rendered).ok()?;
+    let says = |text: &str| manifest::parse(path, text.as_bytes()).is_ok_and(|object| object == wanted);
+    if says(current) {
+        return None;
+    }
+    let whole = String::from_utf8_lossy(rendered);
+    // What is edited and what clusters read may differ, as YAML 1.1 and 1.2 do.
+    let new = made_to_say(current.as_bytes(), &whole).filter(|text| says(text)).unwrap_or_else(|| whole.into_owned());
     if path.ends_with(".json") && serde_json::from_str::<Value>(&new).is_err() {
-        // What reads a file of this name may read JSON alone.
-        let object = manifest::parse(path, rendered).ok()?;
-        return serde_json::to_vec_pretty(&object).ok();
+        // Tools may read a file of this name as JSON alone.
+        return serde_json::to_string_pretty(&wanted).ok().map(|text| text + "\n");
     }
-    Some(new.into_bytes())
+    Some(new)
 }
 
-/// What becomes of a file that is not to have an object any more; `None` when nothing is left of it.
-pub(crate) fn less(content: &[u8], found: &Document) -> Option<Vec<u8>> {
-    let Document::Object(range, _) = found else { return None };
-    let left = without(&String::from_utf8_lossy(content), range);
-    (!documents(&left).is_empty()).then(|| left.into_bytes())
+/// The changes of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Edits {
+    /// Documents by where they start; none of one that is to go.
+    documents: BTreeMap<usize, Option<String>>,
+    appended: Vec<String>,
+    /// The whole content, or none of a file that is to go.
+    whole: Option<Option<Vec<u8>>>,
 }
 
-fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
-    (&one.group, &one.kind, &one.namespace, &one.name) == (&other.group, &other.kind, &other.namespace, &other.name)
+impl Edits {
+    pub(crate) fn replace(&mut self, document: &Range<usize>, new: Option<String>) {
+        self.documents.insert(document.start, new);
+    }
+
+    pub(crate) fn append(&mut self, document: String) {
+        self.appended.push(document);
+    }
+
+    pub(crate) fn set(&mut self, content: Option<Vec<u8>>) {
+        self.whole = Some(content);
+    }
+
+    /// The file with the changes; none when nothing is left of it.
+    pub(crate) fn made(self, content: &[u8]) -> Option<Vec<u8>> {
+        if let Some(whole) = self.whole {
+            return whole;
+        }
+        let text = String::from_utf8_lossy(content);
+        let text = rewritten(&text, &self.documents);
+        let text = self.appended.iter().fold(text, |text, document| appended(&text, document));
+        (!text.is_empty()).then(|| text.into_bytes())
+    }
 }
 
 #[cfg(test)]
@@ -83,48 +90,63 @@ mod tests {
     use super::*;
 
     const FILE: &str = "# maps of the shop\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: \"1\" # one\n---\n\
-                        apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\ndata: {y: \"2\"}\n";
+                        apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\ndata: {z: \"2\"}\n";
 
-    fn map(name: &str, data: Value) -> (ObjectRef, Vec<u8>) {
+    fn map(name: &str, data: Value) -> Vec<u8> {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
-        let object = object.as_object().unwrap();
-        (ObjectRef::of(object).unwrap(), manifest::render(object).unwrap())
+        manifest::render(object.as_object().unwrap()).unwrap()
     }
 
-    fn changed(path: &str, content: &str, name: &str, data: Value) -> Option<String> {
-        let (object, rendered) = map(name, data);
-        let found = find(path, content.as_bytes(), Some(&object), false);
-        with(path, content.as_bytes(), &found, &rendered).map(|new| String::from_utf8(new).unwrap())
+    /// The file with one of its documents changed; `None` when it says that already.
+    fn changed(number: usize, rendered: &[u8]) -> Option<String> {
+        let range = documents(FILE)[number].clone();
+        let new = document("maps.yml", &FILE[range.clone()], rendered)?;
+        let mut edits = Edits::default();
+        edits.replace(&range, Some(new));
+        edits.made(FILE.as_bytes()).map(|content| String::from_utf8(content).unwrap())
     }
 
     #[test]
-    fn object_is_edited_where_it_is() {
-        let changed = |name: &str, data: Value| changed("maps.yml", FILE, name, data);
-        assert_eq!(changed("a", json!({"x": "1"})), None);
-        assert_eq!(changed("a", json!({"x": "3"})).unwrap(), FILE.replace("\"1\"", "\"3\""));
-        assert_eq!(changed("b", json!({"y": "3"})).unwrap(), FILE.replace("\"2\"", "\"3\""));
-        let added = changed("c", json!({})).unwrap();
+    fn document_is_edited_where_it_is() {
+        assert_eq!(changed(0, &map("a", json!({"x": "1"}))), None);
+        assert_eq!(changed(0, &map("a", json!({"x": "3"}))).unwrap(), FILE.replace("\"1\"", "\"3\""));
+        assert_eq!(changed(1, &map("b", json!({"z": "3"}))).unwrap(), FILE.replace("\"2\"", "\"3\""));
+        let mut edits = Edits::default();
+        edits.append(String::from_utf8(map("c", json!({}))).unwrap());
+        let added = String::from_utf8(edits.made(FILE.as_bytes()).unwrap()).unwrap();
         assert!(added.starts_with(FILE) && added.contains("\n---\napiVersion: v1\nkind: ConfigMap\n"), "{added}");
     }
 
     #[test]
+    fn document_says_to_kubectl_what_is_wanted() {
+        let current = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: yes}\n";
+        for (wanted, is_changed) in [(json!({"x": true}), false), (json!({"x": "yes"}), true)] {
+            let rendered = map("a", wanted.clone());
+            let new = document("a.yaml", current, &rendered);
+            assert_eq!(new.is_some(), is_changed, "{wanted}");
+            let text = new.unwrap_or(current.to_owned());
+            assert_eq!(manifest::parse("a.yaml", text.as_bytes()).unwrap()["data"], wanted);
+        }
+    }
+
+    #[test]
     fn object_of_a_json_file_stays_json() {
-        let file = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"a\"}, \"data\": {\"x\": \"1\"}}\n";
+        let object = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"a\"}, \"data\": {\"x\": \"1\"}}\n";
         for data in [json!({"x": "2"}), json!({"x": "two\nlines", "y": "#"}), json!({})] {
-            let text = changed("a.json", file, "a", data.clone()).unwrap();
+            let text = document("a.json", object, &map("a", data.clone())).unwrap();
             let read: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["data"], data, "{text}");
         }
     }
 
     #[test]
-    fn removed_object_leaves_its_neighbours() {
-        let (object, _) = map("a", json!({}));
-        let found = find("maps.yml", FILE.as_bytes(), Some(&object), false);
-        let left = String::from_utf8(less(FILE.as_bytes(), &found).unwrap()).unwrap();
-        assert_eq!(left, FILE.split_once("---\n").unwrap().1);
-        let (object, _) = map("b", json!({}));
-        let found = find("maps.yml", left.as_bytes(), Some(&object), false);
-        assert_eq!(less(left.as_bytes(), &found), None);
+    fn removed_documents_leave_their_neighbours() {
+        let ranges = documents(FILE);
+        let mut edits = Edits::default();
+        edits.replace(&ranges[0], None);
+        assert_eq!(edits.made(FILE.as_bytes()).unwrap(), FILE.split_once("---\n").unwrap().1.as_bytes());
+        let mut edits = Edits::default();
+        ranges.iter().for_each(|range| edits.replace(range, None));
+        assert_eq!(edits.made(FILE.as_bytes()), None);
     }
 }

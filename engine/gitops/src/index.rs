@@ -4,11 +4,12 @@
 //! deployment owns are left out: folders of several workspaces may be within each other.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use git2::{ObjectType, Oid, Repository, Tree};
 use serde_json::{Map, Value};
-use stoa_engine::{Contents, Held, ObjectRef, Owner};
+use stoa_engine::{Contents, Held, ObjectRef, Owner, Scopes};
 use stoa_runtime::RuntimeError;
 use stoa_yaml_edit::documents;
 
@@ -31,12 +32,23 @@ pub(crate) struct Folder {
 /// Where the objects of a folder are.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// The paths of the files that have an object, by its group, kind, namespace and name.
-    objects: BTreeMap<[String; 4], Vec<String>>,
+    /// The objects that are documents, by group, kind, namespace and name.
+    objects: BTreeMap<[String; 4], Vec<Found>>,
+    /// The files that have an object as an item of a List.
+    items: BTreeMap<[String; 4], String>,
     /// The CustomResourceDefinitions.
     pub(crate) definitions: Vec<Map<String, Value>>,
     /// What is not this deployment's, as far as that says whose it is.
     others: Vec<Map<String, Value>>,
+}
+
+/// An object in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) path: String,
+    /// Where its document is in the text of the file.
+    pub(crate) range: Range<usize>,
+    pub(crate) object: Map<String, Value>,
 }
 
 /// The fields that say what an object is, and whose.
@@ -91,7 +103,15 @@ impl Folder {
     fn note(&self, path: &str, content: &[u8], index: &mut Index) {
         let Ok(text) = std::str::from_utf8(content) else { return };
         for range in documents(text) {
-            let Ok(object) = manifest::parse(path, text[range].as_bytes()) else { continue };
+            let Ok(object) = manifest::parse(path, text[range.clone()].as_bytes()) else { continue };
+            if let Some(Value::Array(items)) =
+                object.get("items").filter(|_| object.get("kind") == Some(&"List".into()))
+            {
+                for item in items.iter().filter_map(|item| ObjectRef::of(item.as_object()?)) {
+                    index.items.insert(identity(&item), path.to_owned());
+                }
+                continue;
+            }
             let Some(reference) = ObjectRef::of(&object) else { continue };
             if self.is_elsewhere(&object) && manifest::path(&self.directory, &reference) != path {
                 continue;
@@ -100,13 +120,11 @@ impl Folder {
                 let naming = object.iter().filter(|(field, _)| NAMING.contains(&field.as_str()));
                 index.others.push(naming.map(|(field, value)| (field.clone(), value.clone())).collect());
             }
-            let paths = index.objects.entry(identity(&reference)).or_default();
-            if paths.last().is_none_or(|last| last != path) {
-                paths.push(path.to_owned());
-            }
             if reference.is_custom_resource_definition() {
-                index.definitions.push(object);
+                index.definitions.push(object.clone());
             }
+            let found = Found { path: path.to_owned(), range, object };
+            index.objects.entry(identity(&reference)).or_default().push(found);
         }
     }
 
@@ -126,33 +144,36 @@ impl Index {
         held
     }
 
-    /// The file that has an object. `standard` is the path of its own file, and `former` where that was in earlier versions.
+    /// The document that is an object. `own` is the path of the object's own file, and `former` where that was in earlier
+    /// versions.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::Rejected`] when several files have it and none of them is its own.
-    pub(crate) fn path(
+    /// [`RuntimeError::Rejected`] when it is in several files and none of them is its own, or is an item of a List.
+    pub(crate) fn find(
         &self,
         object: &ObjectRef,
-        standard: &str,
+        own: &str,
         former: Option<&str>,
-    ) -> Result<Option<&str>, RuntimeError> {
-        let paths = self.objects.get(&identity(object)).map(Vec::as_slice).unwrap_or_default();
-        let mut others = paths.iter().map(String::as_str).filter(|path| Some(*path) != former);
-        if let Some(own) = paths.iter().find(|path| *path == standard) {
+    ) -> Result<Option<&Found>, RuntimeError> {
+        let identity = identity(object);
+        let found = self.objects.get(&identity).map(Vec::as_slice).unwrap_or_default();
+        if let Some(own) = found.iter().find(|found| found.path == own) {
             return Ok(Some(own));
         }
-        match (others.next(), others.next()) {
-            (None, _) => Ok(None),
-            (Some(only), None) => Ok(Some(only)),
-            (Some(first), Some(second)) => {
-                let message = format!(
-                    "{first} and {second} both have {} {}; keep one of them, or set spec.gitops.directory to the folder that \
-                     is deployed",
-                    object.kind, object.name
-                );
-                Err(RuntimeError::Rejected { message, field: None, by_definition: false })
-            }
+        let ObjectRef { kind, name, .. } = object;
+        let refused = |message: String| Err(RuntimeError::Rejected { message, field: None, by_definition: false });
+        let mut others = found.iter().filter(|found| Some(found.path.as_str()) != former);
+        match (others.next(), others.next(), self.items.get(&identity)) {
+            (Some(first), Some(second), _) => refused(format!(
+                "{} and {} both have {kind} {name}; keep one of them, or set spec.gitops.directory to the folder that is \
+                 deployed",
+                first.path, second.path
+            )),
+            (_, _, Some(path)) => refused(format!(
+                "{path} has {kind} {name} as an item of a List; write each item as a document of its own, with --- between"
+            )),
+            (only, _, None) => Ok(only),
         }
     }
 }
@@ -168,8 +189,10 @@ fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result
     }
 }
 
-fn identity(object: &ObjectRef) -> [String; 4] {
-    [&object.group, &object.kind, &object.namespace, &object.name].map(Clone::clone)
+fn identity(ObjectRef { group, kind, namespace, name, .. }: &ObjectRef) -> [String; 4] {
+    let is_cluster_scoped = Scopes::BUILT_IN.is_cluster_scoped(group, kind);
+    let namespace = if is_cluster_scoped { "" } else { namespace };
+    [group, kind, namespace, name].map(str::to_owned)
 }
 
 fn is_manifest(name: &str) -> bool {

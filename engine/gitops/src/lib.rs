@@ -48,7 +48,7 @@ use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
 use crate::file::Document;
-use crate::index::{Folder, Index};
+use crate::index::{Folder, Found as FoundObject, Index};
 use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::premise::Premise;
@@ -343,23 +343,33 @@ enum Asked {
 }
 
 impl Asked {
-    /// The file that has the object, or is to have it.
-    fn path<'a>(&'a self, index: &'a Index) -> Result<Option<&'a str>, RuntimeError> {
+    /// The document that is the object.
+    fn find<'i>(&self, index: &'i Index) -> Result<Option<&'i FoundObject>, RuntimeError> {
         let Self::Object { object, own, former, .. } = self else { return Ok(None) };
-        Ok(Some(index.path(object, own, former.as_deref())?.unwrap_or(own)))
+        index.find(object, own, former.as_deref())
     }
 
-    /// What these files have of it.
+    /// The files to read where no document is the object.
+    fn files(&self, index: &Index) -> [Option<&str>; 2] {
+        match self {
+            Self::Object { own, former, .. } if matches!(self.find(index), Ok(None)) => [Some(own), former.as_deref()],
+            Self::Object { .. } | Self::Unnamed => [None; 2],
+        }
+    }
+
+    /// What the repository has of it, whose files these are.
     fn read(
         &self,
         index: &Index,
         files: &BTreeMap<String, Option<Vec<u8>>>,
         owner: &Owner,
     ) -> Result<Live, RuntimeError> {
-        let Self::Object { object, own, former, recorded } = self else {
+        let Self::Object { own, former, recorded, .. } = self else {
             return Ok(Live::Unverified("its name is not known yet".to_owned()));
         };
-        let path = self.path(index)?.unwrap_or(own);
+        if let Some(found) = self.find(index)? {
+            return Ok(Live::Present(found.object.clone()));
+        }
         let former = || {
             let former = former.as_ref()?;
             let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
@@ -367,16 +377,16 @@ impl Asked {
         };
         // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
         let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
-        let Some(content) = files.get(path) else {
-            return Ok(former().map_or(Live::Absent, Live::Present));
-        };
-        let Some(content) = content else { return spoilt(manifest::too_large(path)) };
-        match file::find(path, content, Some(object), path == own) {
-            Document::Object(_, live) => Ok(Live::Present(live)),
-            Document::Others => Ok(former().map_or(Live::Absent, Live::Present)),
-            Document::Spoilt => match manifest::parse(path, content) {
-                Ok(live) => Ok(Live::Present(live)),
-                Err(error) => spoilt(error),
+        match files.get(own) {
+            None => Ok(former().map_or(Live::Absent, Live::Present)),
+            Some(None) => spoilt(manifest::too_large(own)),
+            Some(Some(content)) => match file::own(own, content) {
+                Document::Object(_, live) => Ok(Live::Present(live)),
+                Document::Others => Ok(former().map_or(Live::Absent, Live::Present)),
+                Document::Spoilt => match manifest::parse(own, content) {
+                    Ok(live) => Ok(Live::Present(live)),
+                    Err(error) => spoilt(error),
+                },
             },
         }
     }
@@ -440,13 +450,7 @@ impl Runtime for GitOpsRuntime {
             let (index, files) = place.at_head(|repository, tree| {
                 let Some(tree) = tree else { return Ok((Arc::default(), BTreeMap::new())) };
                 let index = folder.index(repository, tree)?;
-                let paths = asked.iter().flat_map(|asked| {
-                    let former = match asked {
-                        Asked::Object { former, .. } => former.as_deref(),
-                        Asked::Unnamed => None,
-                    };
-                    [asked.path(&index).ok().flatten(), former]
-                });
+                let paths = asked.iter().flat_map(|asked| asked.files(&index));
                 let files = place::files(repository, tree, paths.flatten())?;
                 Ok((index, files))
             })?;
@@ -507,7 +511,7 @@ impl Runtime for GitOpsRuntime {
         let from = taken_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
         let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
-        self.gather(self.path(&reference), Change::Write(write));
+        self.gather(self.path(&reference), Change::Write(Box::new(write)));
         if let Some(former) = former {
             self.gather(former, Change::Leave);
         }

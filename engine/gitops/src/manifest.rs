@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use stoa_engine::normalize::remove_server_fields;
 use stoa_engine::{ObjectRef, Owner, Resource, sensitive};
 use stoa_runtime::{RuntimeError, SECRET_IN_THE_OPEN};
+use stoa_yaml::{Document, Limits};
 
 use crate::bounded::LARGEST_FILE;
 
@@ -135,14 +136,18 @@ pub(crate) fn render(object: &Map<String, Value>) -> Result<Vec<u8>, RuntimeErro
     Ok(text.into_bytes())
 }
 
-/// The object in a file.
+/// How much a document may be: as much as a manifest of a source.
+const LIMITS: Limits = Limits { depth: 100, values: 3_000_000, documents: 1, copied: 8 << 20 };
+
+/// The object in a document, as kubectl reads it.
 pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<Map<String, Value>, RuntimeError> {
     let invalid = |why: String| RuntimeError::Invalid { message: format!("{path} {why}"), field: None };
     let text = std::str::from_utf8(bytes).map_err(|_| invalid("is no text".to_owned()))?;
-    serde_saphyr::from_str(text).map_err(|err| {
-        let first = err.to_string();
-        invalid(format!("holds no object: {}", first.lines().next().unwrap_or_default()))
-    })
+    match stoa_yaml::first(text, &LIMITS) {
+        Ok(Some(Document { value: Value::Object(object), .. })) => Ok(object),
+        Ok(_) => Err(invalid("holds no object: it is no map".to_owned())),
+        Err(err) => Err(invalid(format!("holds no object: {err}"))),
+    }
 }
 
 /// What is wrong with a file that nobody reads for how large it is.

@@ -545,7 +545,7 @@ mod tests {
         let calls = AtomicUsize::new(0);
         // The webhook fails the first try of each call.
         let server = tower::service_fn(move |_: Request<Body>| {
-            let is_first = calls.fetch_add(1, SeqCst) % 2 == 0;
+            let is_first = calls.fetch_add(1, SeqCst).is_multiple_of(2);
             let failure =
                 br#"{"message": "Internal error occurred: failed calling webhook \"a.example.com\": refused"}"#;
             let (code, body) = if is_first { (500, failure.to_vec()) } else { (200, b"{}".to_vec()) };

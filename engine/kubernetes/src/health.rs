@@ -1,6 +1,6 @@
 //! Waits for the health of an object, by following it. `diagnosis` explains meanwhile why a workload is not ready.
 //!
-//! A Job that Kubernetes deletes after it has finished is followed to its end, since nobody can see later that it finished: for
+//! A Job that Kubernetes deletes after it has finished is followed to its end, because its end cannot be seen later: for
 //! a minute ([`TO_THE_END`]), or for as long as its resource says that it may take.
 
 use std::collections::BTreeSet;
@@ -312,7 +312,7 @@ mod tests {
                 json!({"type": "MODIFIED", "object": job("3", ended.clone(), json!({}))}),
                 json!({"type": "DELETED", "object": job("4", ended, going)}),
             ];
-            // Whoever waits hears of the last of them alone.
+            // The wait sees only the last of them.
             let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
             let service = tower::service_fn(move |request: Request<Body>| {
                 let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});

@@ -220,7 +220,7 @@ mod tests {
             let Preview::Changed(object) = check(manager, "Update").await.unwrap() else { panic!("{manager}") };
             assert_eq!(object["spec"], json!({"ports": [{"name": "http", "port": 8081}]}));
         }
-        // Whoever applies a field keeps it.
+        // A manager that applies a field still owns it.
         let refused = check("flux", "Apply").await.unwrap_err();
         assert!(refused.to_string().contains("Duplicate value"), "{refused}");
     }

@@ -1,7 +1,7 @@
 //! Tells what cannot be changed in place from what is wrong, and whether it may be made anew.
 //!
-//! Start at [`decide`]. An error advises to make an object anew only where nothing but the object, and what its controller
-//! makes again, would be deleted. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
+//! Start at [`decide`]. An error advises recreation only where it deletes the object and what its controller creates
+//! again. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
 //! object that is there, and would be taken if it were not, cannot be changed in place.
 
 use stoa_engine::spec::RECREATE;
@@ -10,7 +10,7 @@ use stoa_runtime::{Preview, RuntimeError};
 use crate::error::{CallError, Failure};
 use crate::target::Gvk;
 
-/// What is deleted with an object of a kind and does not come back when the object is made anew; `None` of all other kinds.
+/// The objects that are deleted with an object of a kind and are not created again with it; `None` for all other kinds.
 pub(crate) fn deleted_with(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("every object of the kind that it defines"),

@@ -289,10 +289,15 @@ impl FunctionRunner for Service {
     }
 
     async fn look(&self, request: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
-        let LookRequest { source, r#ref, versions } = request.into_inner();
+        let LookRequest { source, r#ref, versions, branch_only } = request.into_inner();
         let span = tracing::info_span!("Look", versions = versions.len());
         self.call(Call::of_source("Look", source.as_ref(), span), async {
-            let looked = self.sources.look(&required(source, "source")?, &r#ref, versions).await?;
+            let source = required(source, "source")?;
+            let looked = if branch_only {
+                self.sources.branch(&source, &r#ref).await?
+            } else {
+                self.sources.look(&source, &r#ref, versions).await?
+            };
             Ok(LookResponse { latest: looked.latest, commits: looked.commits })
         })
         .await

@@ -133,12 +133,12 @@ fn permissions_are_asked_for_of_either_server() {
 
 #[test]
 fn every_version_of_kubectl_works_alike() {
-    play_with_every_version("versions", &*Stage::cluster());
+    play_with_every_version("versions", &Stage::cluster());
 }
 
 #[test]
 fn every_version_of_kubectl_creates_core_kinds_standalone() {
-    play_with_every_version("core_kinds", &*Stage::standalone());
+    play_with_every_version("core_kinds", &Stage::standalone());
 }
 
 fn play_with_every_version(script: &str, stage: &Stage) {

@@ -22,6 +22,7 @@ use crate::{
     cluster,
     events::Kind,
     kinds::{
+        check::set_condition,
         deletion::{Owner, Policies},
         live, project, stack, trigger,
     },
@@ -30,6 +31,9 @@ use crate::{
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
+
+/// Why a project that is being deleted is still there.
+const WAITS: &str = "the project waits for its stacks to be deleted";
 
 /// What of a stack says to which project it belongs.
 #[derive(Deserialize)]
@@ -144,9 +148,13 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
             deleted => drop(failed.note(deleted)),
         }
     }
-    if !kept.is_empty() {
-        let message = owner.message(&kept.iter().collect::<Vec<_>>(), &policies);
-        services.recorder.record(project, Kind::Warning, reason::TERMINATING, message);
+    let held = (!kept.is_empty()).then(|| owner.message(&kept.iter().collect::<Vec<_>>(), &policies));
+    if !own.is_empty() {
+        let why = held.as_ref().map_or_else(|| WAITS.to_owned(), |held| format!("{WAITS}: {held}"));
+        failed.note(note(services, project, &why).await);
+    }
+    if let Some(held) = held {
+        services.recorder.record(project, Kind::Warning, reason::TERMINATING, held);
     }
     failed.told()?;
     if !own.is_empty() {
@@ -154,6 +162,20 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     }
     let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
+}
+
+/// Sets `Ready` of a project that is being deleted to why it is still there.
+async fn note(services: &Services, project: &Project, why: &str) -> Result<(), ApiError> {
+    let (namespace, name) = queue::key_of(project);
+    let set = |project: &mut Project| {
+        let generation = project.metadata.generation;
+        let conditions = &mut project.status.get_or_insert_default().conditions;
+        set_condition(conditions, reason::READY, false, reason::TERMINATING, why, generation);
+    };
+    match services.lookup.api::<Project>()?.update_status_with(&namespace, &name, set).await {
+        Err(error) if error.code() != 404 => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -165,7 +187,7 @@ mod tests {
     use super::*;
     use crate::{
         controllers::runs::tests::World,
-        kinds::{check::set_condition, testing::deploying},
+        kinds::testing::deploying,
         runs::{journal::tests::Narrow, runner},
     };
 
@@ -231,6 +253,22 @@ mod tests {
             assert_eq!(stack.spec.deletion_policy, of_stack, "no policy is written");
             let deleted = stack.metadata.deletion_timestamp.is_some();
             assert_eq!(deleted, is_deleted, "{of_project:?} {of_stack:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn deleted_project_says_which_stacks_hold_it() {
+        let held = "project \"web\" has 1 live stack with deletionPolicy Refuse (web); destroy it first";
+        for (of_stack, expected) in
+            [(Some(DeletionPolicy::Refuse), format!("{WAITS}: {held}")), (None, WAITS.to_owned())]
+        {
+            let world = World::with_secrets().await;
+            world.create_in("", "Namespace", "shop", json!({})).await;
+            delete(&world, Some(DeletionPolicy::Orphan), of_stack).await;
+            let status = world.registry.api::<Project>().get("shop", "web").await.unwrap().status.unwrap();
+            let ready = condition(&status.conditions, reason::READY).unwrap();
+            assert_eq!((&*ready.status, &*ready.reason), ("False", reason::TERMINATING));
+            assert_eq!(ready.message, expected);
         }
     }
 

@@ -316,6 +316,7 @@ async fn resolve(
         source: Some(target::source(services, source).await.map_err(failed)?),
         r#ref: source.spec.reference.clone(),
         versions: versions.iter().cloned().collect(),
+        branch_only: false,
     };
     let response = tokio::time::timeout(LOOK, services.runner.look(request)).await;
     let response = response.unwrap_or_else(|_| {

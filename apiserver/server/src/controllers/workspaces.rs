@@ -1,4 +1,8 @@
 //! Workspace: counts the stacks that are deployed to it and looks for its Backend, its Secrets, its repository and branch.
+//!
+//! The question about the repository is in [`repositories`].
+
+mod repositories;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,10 +11,11 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Backend, Stack, Workspace, config::Deployment, platform::GitOpsTarget, reason};
+use stoa_types::{Backend, Stack, Workspace, config::Deployment};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::repositories::Repositories;
 use super::{
     groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
@@ -20,10 +25,10 @@ use crate::{
         stack::live_among,
         workspace::{
             self,
-            secrets::{self, Referents},
+            referents::{self, Referents},
         },
     },
-    runs::{Halt, Services, runner, target},
+    runs::Services,
 };
 
 /// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
@@ -93,7 +98,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
+    let (repositories, answered) = Repositories::new();
     let triggers = vec![
+        answered,
         Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
         Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(GATHER),
         Trigger::on(&backends, move |b: &Backend| {
@@ -102,7 +109,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     ];
     let looks = Looks::default();
     queue::drive_some(services.queues.of("workspaces"), AT_ONCE, triggers, end, |key| {
-        look(services.clone(), by_workspace.clone(), looks.clone(), key)
+        look(services.clone(), by_workspace.clone(), looks.clone(), &repositories, key)
     })
     .await;
 }
@@ -111,36 +118,27 @@ async fn look(
     services: Services,
     stacks: Groups<ObjectKey>,
     looks: Looks,
+    repositories: &Repositories,
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
     let Some(workspace) = workspaces.get_opt("", &name).await? else {
         looks.remove(&name);
+        repositories.forget(&name);
         return Ok(None);
     };
     let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
-    let (found, again) = if let Some(known) = looks.get(&workspace) {
-        known
-    } else {
-        let looked = secrets::look(&*services.cluster, &workspace.spec, PATIENCE).await;
-        let found = looked.unwrap_or_else(|unread| {
-            let why = &unread.why;
-            tracing::warn!(why, workspace = name, "it is not known whether the Secrets of a workspace are there");
-            match workspace::known_secrets(&workspace, Some(&workspace)) {
-                // What was found counts as long as nobody says otherwise.
-                known @ (Referents::Found | Referents::Missing(_)) if !unread.is_refused => known,
-                _ => Referents::Unread(unread.why),
-            }
-        });
-        let found = match (found, &workspace.spec.gitops) {
-            (Referents::Found, Some(gitops)) if workspace.spec.kubernetes.is_none() => {
-                repository(&services, &workspace, gitops).await
-            }
-            (found, _) => found,
-        };
-        looks.insert(&workspace, found.clone());
-        let again = term(&found);
-        (found, again)
+    let (secrets, again) = secrets_of(&services, &looks, &workspace).await;
+    let repository = workspace.spec.gitops.as_ref().filter(|_| workspace.spec.kubernetes.is_none());
+    let (found, again) = match repository {
+        Some(gitops) if matches!(secrets, Referents::Found) => {
+            let (found, sooner) = repositories.find(&services, &workspace, gitops);
+            (found, again.min(sooner))
+        }
+        _ => {
+            repositories.forget(&name);
+            (secrets, again)
+        }
     };
     workspaces
         .update_status_with("", &name, |w: &mut Workspace| {
@@ -151,67 +149,29 @@ async fn look(
             }
         })
         .await?;
-    Ok(secrets::are_named(&workspace.spec).then_some(again))
+    Ok(referents::has_referents(&workspace.spec).then_some(again))
 }
 
-/// Looks for the repository of a workspace, and its branch. What was found counts as long as the repository does not answer.
-async fn repository(services: &Services, workspace: &Workspace, gitops: &GitOpsTarget) -> Referents {
-    let known = || match workspace::known_secrets(workspace, Some(workspace)) {
-        known @ (Referents::Found | Referents::Unusable(..)) => Some(known),
-        _ => None,
-    };
-    let credentials = match &gitops.secret_ref {
-        None => Ok(HashMap::new()),
-        Some(reference) => target::referenced_secret(services, "", reference).await,
-    };
-    let credentials = match credentials {
-        Ok(credentials) => credentials,
-        Err(halt) => return known().unwrap_or_else(|| Referents::Unreachable(message_of(halt))),
-    };
-    let source = stoa_proto::Source {
-        provider: "Git".to_owned(),
-        remote: gitops.repository.clone(),
-        credentials,
-        organization: String::new(),
-    };
-    let request = stoa_proto::LookRequest { source: Some(source), r#ref: gitops.branch.clone(), versions: Vec::new() };
-    let Ok(answer) = tokio::time::timeout(PATIENCE, services.runner.look(request)).await else {
-        let why = format!("the repository did not answer within {PATIENCE:?}");
-        return known().unwrap_or(Referents::Unreachable(why));
-    };
-    let status = match answer {
-        Ok(_) => return Referents::Found,
-        Err(status) if runner::lacks_version(&status) && gitops.create_branch => return Referents::Found,
-        Err(status) => status,
-    };
-    if runner::lacks_version(&status) {
-        let message = format!(
-            "the repository has no branch {:?}; create the branch, or set spec.gitops.createBranch: true",
-            gitops.branch
-        );
-        return Referents::Unusable(reason::BRANCH_NOT_FOUND.to_owned(), message);
+/// Whether the Secrets of a workspace exist, and when to ask again.
+async fn secrets_of(services: &Services, looks: &Looks, workspace: &Workspace) -> (Referents, Duration) {
+    if let Some(known) = looks.get(workspace) {
+        return known;
     }
-    match runner::halt(&status, reason::SOURCE_UNREACHABLE) {
-        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
-            let reason = if reason == reason::SOURCE_NOT_FOUND { reason::REPOSITORY_NOT_FOUND } else { reason };
-            Referents::Unusable(reason.to_owned(), message)
+    let found = referents::find_secrets(&*services.cluster, &workspace.spec, PATIENCE).await;
+    let found = found.unwrap_or_else(|unread| {
+        let (why, workspace_name) = (&unread.why, workspace.name_any());
+        tracing::warn!(why, workspace = workspace_name, "the Secrets of a workspace cannot be read");
+        match workspace::known_referents(workspace, Some(workspace)) {
+            _ if unread.is_refused => Referents::Unread(unread.why),
+            Referents::Missing(what) => Referents::Missing(what),
+            // The controller asks for the repository once the Secrets are found.
+            Referents::Found | Referents::Unusable(..) | Referents::Unreachable(_) => Referents::Found,
+            Referents::Unread(_) | Referents::Unseen => Referents::Unread(unread.why),
         }
-        halt => known().unwrap_or_else(|| Referents::Unreachable(message_of(halt))),
-    }
-}
-
-/// What keeps a repository from being reached, in a sentence.
-fn message_of(halt: Halt) -> String {
-    match halt {
-        Halt::Failed { message, .. }
-        | Halt::Refused { message, .. }
-        | Halt::Retry(message)
-        | Halt::SourceUnreachable(message)
-        | Halt::Abandoned(message) => message,
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
-            "the request was cancelled".to_owned()
-        }
-    }
+    });
+    looks.insert(workspace, found.clone());
+    let again = term(&found);
+    (found, again)
 }
 
 #[cfg(test)]
@@ -223,17 +183,14 @@ mod tests {
         core::v1::{Event, Secret},
         rbac::v1::RoleBinding,
     };
-    use prost::Message as _;
     use serde_json::json;
-    use stoa_proto::{LookRequest, LookResponse, Problem};
-    use stoa_types::{Organization, common::condition};
+    use stoa_types::{Organization, common::condition, reason};
 
     use super::*;
     use crate::{
         cluster::{Cluster, NamespaceInfo},
         controllers::runs::tests::World,
         kinds::check::set_condition,
-        runs::runner::testing::{Answer, Answers},
     };
 
     /// A cluster that refuses the Secrets of some namespaces, and does not answer about those of others.
@@ -290,7 +247,7 @@ mod tests {
     }
 
     /// Says that the Backend is ready.
-    async fn with_backend(world: &World) {
+    pub(super) async fn with_backend(world: &World) {
         let ready = |backend: &mut Backend| {
             let conditions = &mut backend.status.get_or_insert_default().conditions;
             set_condition(conditions, reason::READY, true, reason::AVAILABLE, "", None);
@@ -308,13 +265,13 @@ mod tests {
         world.create("Workspace", name, spec).await;
     }
 
-    async fn told(world: &World, workspace: &str) -> String {
+    pub(super) async fn told(world: &World, workspace: &str) -> String {
         let status = world.registry.api::<Workspace>().get("", workspace).await.unwrap().status.unwrap_or_default();
         let ready = condition(&status.conditions, reason::READY).unwrap();
         format!("{} {}: {}", ready.status, ready.reason, ready.message)
     }
 
-    async fn until(world: &World, workspace: &str, expected: &str) {
+    pub(super) async fn until(world: &World, workspace: &str, expected: &str) {
         let is_told = async {
             while told(world, workspace).await != expected {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -430,62 +387,6 @@ mod tests {
         let put = |it: &mut Secret| it.data = secret("kubeconfig").data;
         secrets.update_with("shop", "edge", put).await.unwrap();
         until("True Available: the backend is ready").await;
-        end.cancel();
-        driven.await.unwrap();
-    }
-
-    /// A server of repositories, with what it says of the one that it is asked for.
-    #[derive(Clone, Debug, Default)]
-    struct Repositories(Arc<Mutex<Option<tonic::Status>>>);
-
-    impl Repositories {
-        fn lack(&self, what: &str, message: &str) {
-            let problem = Problem { reason: what.to_owned(), message: message.to_owned(), ..Problem::default() };
-            let details = problem.encode_to_vec().into();
-            *self.0.lock() = Some(tonic::Status::with_details(tonic::Code::NotFound, message, details));
-        }
-    }
-
-    #[tonic::async_trait]
-    impl Answers for Repositories {
-        async fn look(&self, request: tonic::Request<LookRequest>) -> Answer<LookResponse> {
-            let request = request.into_inner();
-            let remote = request.source.unwrap_or_default().remote;
-            assert_eq!((remote.as_str(), request.r#ref.as_str()), ("https://git.example.com/deploy.git", "live"));
-            match self.0.lock().clone() {
-                Some(status) => Err(status),
-                None => Ok(tonic::Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() })),
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn workspace_is_not_ready_without_its_repository_and_branch() {
-        let repositories = Repositories::default();
-        let world = World::with_runner(runner::at(repositories.clone().serve())).await;
-        with_backend(&world).await;
-        let workspace = async |name: &str, create_branch: bool| {
-            let gitops = json!({"repository": "https://git.example.com/deploy.git", "branch": "live",
-                "createBranch": create_branch});
-            world.create("Workspace", name, json!({"backend": {"name": "default"}, "gitops": gitops})).await;
-        };
-        repositories.lack(reason::VERSION_NOT_FOUND, "there is no ref live");
-        workspace("a", false).await;
-        workspace("b", true).await;
-        assert!(told(&world, "a").await.starts_with("Unknown Progressing: "));
-        let end = CancellationToken::new();
-        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
-        let lacking = "False BranchNotFound: the repository has no branch \"live\"; create the branch, or set \
-                       spec.gitops.createBranch: true";
-        until(&world, "a", lacking).await;
-        until(&world, "b", "True Available: the backend is ready").await;
-        repositories.lack("SourceNotFound", "repository https://git.example.com/deploy.git does not exist");
-        workspace("c", true).await;
-        let missing = "False RepositoryNotFound: repository https://git.example.com/deploy.git does not exist";
-        until(&world, "c", missing).await;
-        *repositories.0.lock() = None;
-        workspace("d", false).await;
-        until(&world, "d", "True Available: the backend is ready").await;
         end.cancel();
         driven.await.unwrap();
     }

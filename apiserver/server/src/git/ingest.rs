@@ -22,7 +22,7 @@ use super::{
     place::{Authored, Identity, Place, VERSION},
     report::{REFUSED, Reports},
 };
-use crate::{destroyed, events::Recorder};
+use crate::{destroyed, events::Recorder, kinds::check};
 
 /// How long others may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -197,7 +197,7 @@ impl ControlIngest {
 #[async_trait]
 impl Ingest for ControlIngest {
     async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError> {
-        let PushedFile { path, content, before, commit } = file;
+        let PushedFile { path, content, before, commit, is_first } = file;
         if is_of_no_object(path) {
             return Ok(());
         }
@@ -207,7 +207,10 @@ impl Ingest for ControlIngest {
             .map_err(|complaint| IngestError::Invalid(complaint.0))?;
         let previous = before.and_then(|before| file::said(&place, before));
         let file = Said { configuration, previous };
-        let context = self.context(commit);
+        let mut context = self.context(commit);
+        if is_first {
+            check::note_restored(&mut context);
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let is_late = Instant::now() >= deadline;
@@ -241,6 +244,10 @@ impl Ingest for ControlIngest {
         match store.delete(&context, &identity.namespace, &identity.name, &DeleteOptions::default()).await {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error, identity) => Ok(()),
+            Err(error) if is_still_used(&error, identity) => {
+                let why = file::explain(identity.kind.kind(), &error, b"").0;
+                Err(IngestError::Waiting(format!("{REFUSED}{why}")))
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -285,6 +292,12 @@ pub(super) fn place_of(stored: &Stored) -> Option<Place> {
 fn is_missing(error: &ApiError, identity: &Identity) -> bool {
     let details = error.0.details.as_ref();
     error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural()))
+}
+
+/// Whether an object was not deleted because others refer to it. The same push may change or remove these later, as their
+/// paths come later.
+fn is_still_used(error: &ApiError, identity: &Identity) -> bool {
+    error.code() == 409 && matches!(identity.kind, Authored::Source | Authored::Backend)
 }
 
 /// Whether an object was not created because of another one, which may be waiting itself: the project of a stack, or a

@@ -91,6 +91,11 @@ impl Layout for ControlLayout {
         self.read(&place.identity.key(), &serde_json::to_vec(&said.0).ok()?).ok()
     }
 
+    fn outlives_log(&self, path: &str) -> bool {
+        // The record of what was destroyed has no object that could bring it back.
+        destroyed::Names::of_path(path).is_some()
+    }
+
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
         let authored = |value| serde_json::from_slice::<Texts<'_>>(value).ok();
         Identity::of_key(key).is_some() && authored(old).is_some_and(|old| Some(old) == authored(new))

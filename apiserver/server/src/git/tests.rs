@@ -6,6 +6,7 @@ mod fixture;
 mod moved;
 mod past;
 mod recorded;
+mod referred;
 mod undecodable;
 
 use kube::ResourceExt as _;

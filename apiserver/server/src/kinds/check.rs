@@ -14,10 +14,22 @@ use super::trigger::CAUSED_BY;
 const LABEL: usize = 63;
 /// Whoever pushes a file to the control repository.
 const PUSHER: &str = "stoa:git:";
+/// Marks the user of a push by which a server begins anew from its repository.
+const RESTORED: &str = "stoa.dev/restored";
 
 /// Whether a file of the control repository is what is written.
 pub(crate) fn is_pushed(context: &RequestContext) -> bool {
     context.user.name.starts_with(PUSHER)
+}
+
+/// Notes that a server begins anew from its repository, and makes the objects that it had again.
+pub(crate) fn note_restored(context: &mut RequestContext) {
+    context.user.extra.insert(RESTORED.to_owned(), vec!["true".to_owned()]);
+}
+
+/// Whether an object is made again that the control repository had before the log began.
+pub(crate) fn is_restored(context: &RequestContext) -> bool {
+    is_pushed(context) && context.user.extra.contains_key(RESTORED)
 }
 
 /// Refuses the name of an object that is longer than a label may be: what belongs to the object has it as one.

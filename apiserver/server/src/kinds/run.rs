@@ -131,8 +131,14 @@ pub(super) async fn refusals(
     let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
         errors.push(FieldError::not_found("spec.stack", &run.spec.stack));
         let name = &run.spec.workspace;
-        if !name.is_empty() && workspace::require_use(lookup, context, name).await?.is_none() {
-            errors.push(FieldError::not_found("spec.workspace", name));
+        if !name.is_empty() {
+            match workspace::require_use(lookup, context, name).await {
+                Ok(Some(_)) => {}
+                Ok(None) => errors.push(FieldError::not_found("spec.workspace", name)),
+                // It would hide that the stack is missing.
+                Err(error) if error.code() == 403 => {}
+                Err(error) => return Err(error),
+            }
         }
         return Ok(errors);
     };

@@ -71,9 +71,7 @@ impl SourceStrategy {
     async fn refuse_second(&self, source: &Source) -> Result<(), ApiError> {
         let (namespace, name) = (source.namespace().unwrap_or_default(), source.name_any());
         let same = |other: Source| {
-            let is_same = other.spec.provider == source.spec.provider
-                && canonical(&other.spec.remote) == canonical(&source.spec.remote)
-                && other.name_any() != name;
+            let is_same = repository(&other) == repository(source) && other.name_any() != name;
             let made = other.metadata.creation_timestamp.clone().map(|time| time.0);
             is_same.then(|| (made, other.name_any()))
         };
@@ -99,6 +97,11 @@ impl SourceStrategy {
         let why = format!("it is the source of {users}; delete what refers to it first");
         Err(ApiError::conflict("config.stoa.dev", "sources", &name, why))
     }
+}
+
+/// The repository of a source, which another source of the namespace may not have.
+fn repository(source: &Source) -> (SourceProvider, &str) {
+    (source.spec.provider, canonical(&source.spec.remote))
 }
 
 /// The address of a repository without what makes no difference: `/` and `.git` at its end.
@@ -275,7 +278,7 @@ impl Strategy for SourceStrategy {
                 require_secrets(context, source).await?;
                 trigger::require_of_source(&self.lookup, context, source).await?;
                 // The repository is the record: what it has from before this rule is made again of it.
-                if check::is_pushed(context) { Ok(()) } else { self.refuse_second(source).await }
+                if check::is_restored(context) { Ok(()) } else { self.refuse_second(source).await }
             }
             Admission::Update { new, old, subresource: "" } => {
                 let leads_elsewhere = leads(new) != leads(old);
@@ -286,7 +289,8 @@ impl Strategy for SourceStrategy {
                     require_host_of_pulls(context, new).await?;
                     trigger::require_of_source(&self.lookup, context, new).await?;
                 }
-                Ok(())
+                // Those that were there before this rule stay as they are.
+                if repository(new) != repository(old) { self.refuse_second(new).await } else { Ok(()) }
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
                 // What a trigger deploys follows them, and what is told to pull requests.

@@ -1,7 +1,7 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
 mod clusters;
-pub(crate) mod secrets;
+pub(crate) mod referents;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use stoa_types::{
     reason,
 };
 
-use self::secrets::Referents;
+use self::referents::Referents;
 use super::{check, lookup, lookup::Lookup, ready, stack};
 
 /// So many kinds may have a health policy.
@@ -55,7 +55,7 @@ fn target(object: &stoa_machinery::Object) -> serde_json::Value {
 /// Brings a workspace's condition `Ready` to whether its Backend exists and is ready, as the watch cache has it, and its
 /// Secrets, repository and branch exist, as far as that is known. The controller of workspaces finds changes of these. Of
 /// its clusters only the function-runner knows whether they can be reached.
-pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Referents) {
+pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, referents: &Referents) {
     let backend = &workspace.spec.backend.name;
     let is_ready = |found: Backend| {
         let status = found.status.unwrap_or_default();
@@ -65,11 +65,11 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
     let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
     // Whoever was told that it is not ready is told when it is again: nobody knows that yet.
     let unknown = if was_unready { "False" } else { "Unknown" };
-    let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), secrets) {
-        (None, secrets) => {
+    let (ready, why, mut message) = match (lookup.cached::<Backend>("", backend).map(is_ready), referents) {
+        (None, referents) => {
             let mut message = format!("backend {backend:?} does not exist");
-            if let Referents::Missing(what) = secrets {
-                message += secrets::BETWEEN;
+            if let Referents::Missing(what) = referents {
+                message += referents::BETWEEN;
                 message += what;
             }
             ("False", reason::REFERENCE_NOT_FOUND, message)
@@ -77,7 +77,7 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
         (Some(_), Referents::Missing(what)) => ("False", reason::REFERENCE_NOT_FOUND, what.clone()),
         (Some(false), _) => ("False", reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
         (Some(true), Referents::Unread(why)) => (unknown, reason::UNREADABLE_SECRET, why.clone()),
-        (Some(true), Referents::Unusable(why, message)) => ("False", why.as_str(), message.clone()),
+        (Some(true), Referents::Unusable(why, message)) => ("False", *why, message.clone()),
         (Some(true), Referents::Unreachable(why)) => (unknown, reason::SOURCE_UNREACHABLE, why.clone()),
         (Some(true), Referents::Unseen) => {
             let what = if workspace.spec.gitops.is_some() { "repository and the Secrets" } else { "Secrets" };
@@ -101,22 +101,22 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace, secrets: &Refe
     check::set_condition_to(&mut status.conditions, reason::READY, ready, why, message, generation);
 }
 
-/// What is known of the Secrets that a workspace names without a look: what the controller found before, if they are the same.
-pub(crate) fn known_secrets(new: &Workspace, old: Option<&Workspace>) -> Referents {
-    if !secrets::are_named(&new.spec) {
+/// What the controller found before of the Secrets and the repository that a workspace names, if these are the same.
+pub(crate) fn known_referents(new: &Workspace, old: Option<&Workspace>) -> Referents {
+    if !referents::has_referents(&new.spec) {
         return Referents::Found;
     }
-    let old = old.filter(|old| secrets::are_same(&new.spec, &old.spec));
+    let old = old.filter(|old| referents::have_same_referents(&new.spec, &old.spec));
     let conditions = old.and_then(|old| old.status.as_ref()).map_or(&[][..], |status| status.conditions.as_slice());
-    match condition(conditions, reason::READY) {
-        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => secrets::missing_in(&ready.message),
+    let ready = condition(conditions, reason::READY);
+    let unusable = ready.and_then(|ready| referents::UNUSABLE.into_iter().find(|why| ready.reason == *why));
+    match ready {
+        Some(ready) if ready.reason == reason::REFERENCE_NOT_FOUND => referents::missing_in(&ready.message),
         Some(ready) if ready.reason == reason::UNREADABLE_SECRET => Referents::Unread(ready.message.clone()),
         Some(ready) if ready.reason == reason::SOURCE_UNREACHABLE => Referents::Unreachable(ready.message.clone()),
-        Some(ready) if [reason::BRANCH_NOT_FOUND, reason::REPOSITORY_NOT_FOUND].contains(&ready.reason.as_str()) => {
-            Referents::Unusable(ready.reason.clone(), ready.message.clone())
-        }
         Some(ready) if ready.status == "True" => Referents::Found,
-        _ => Referents::Unseen,
+        Some(ready) => unusable.map_or(Referents::Unseen, |why| Referents::Unusable(why, ready.message.clone())),
+        None => Referents::Unseen,
     }
 }
 
@@ -383,14 +383,14 @@ impl Strategy for WorkspaceStrategy {
     }
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {
-        let secrets = known_secrets(object, None);
-        observe(&self.lookup, object, &secrets);
+        let referents = known_referents(object, None);
+        observe(&self.lookup, object, &referents);
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Workspace, old: &Workspace) {
         let is_changed = new.spec != old.spec;
-        let secrets = known_secrets(new, Some(old));
-        check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace, &secrets));
+        let referents = known_referents(new, Some(old));
+        check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace, &referents));
     }
 
     fn validate(&self, object: &Workspace) -> Vec<FieldError> {

@@ -187,8 +187,9 @@ impl EtcdLog {
 }
 
 /// How operators make a full etcd take writes again.
-pub const WAY_OUT_OF_FULL: &str = "etcd is full and takes no writes: defragment each member (etcdctl defrag), or raise \
-     --quota-backend-bytes; then disarm the alarm (etcdctl alarm disarm)";
+pub const WAY_OUT_OF_FULL: &str = "etcd is full and takes no writes: wait until a replica logs that its history is \
+     compacted, defragment each member (etcdctl defrag) or raise --quota-backend-bytes, then disarm the alarm (etcdctl \
+     alarm disarm)";
 
 /// Whether an error of a member's status is the alarm of a full database, as in `memberID:… alarm:NOSPACE`.
 fn is_full(error: &str) -> bool {

@@ -86,6 +86,13 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// `None` of a file that makes no sense.
     fn read_file(&self, path: &str, content: &[u8]) -> Option<Box<dyn Document>>;
 
+    /// Whether a file stays where the log has nothing of it. No other file is left when main is made again what the log says,
+    /// such as that of a log that began anew.
+    fn outlives_log(&self, path: &str) -> bool {
+        let _ = path;
+        false
+    }
+
     /// Whether two values of a key surely are in the same place and read the same, as where only a status differs. What
     /// says no is looked at more closely, which takes longer.
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
@@ -139,6 +146,8 @@ pub struct PushedFile<'a> {
     pub before: Option<&'a [u8]>,
     /// The commit that changed it last.
     pub commit: &'a CommitInfo,
+    /// Whether no push was applied to the end before: then the log is made of what the repository has.
+    pub is_first: bool,
 }
 
 /// Applies what people pushed, as API writes by [`Layout::ingest_user`], each with

@@ -386,7 +386,8 @@ pub(super) fn reconciliation(
         };
         edits.extend(content.map(|content| Edit { path, content: Some(content) }));
     }
-    let gone = present.into_keys().filter(|path| !keep(path) && index.key(path, layout).is_none());
+    let is_gone = |path: &String| !keep(path) && !layout.outlives_log(path) && index.key(path, layout).is_none();
+    let gone = present.into_keys().filter(is_gone);
     edits.extend(gone.map(|path| Edit { path, content: None }));
     if edits.is_empty() {
         return Ok(None);

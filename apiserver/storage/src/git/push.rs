@@ -257,7 +257,8 @@ impl Session {
             Some(Content::Bytes(content)) if self.is_current(path, content).await? => Ok(()),
             Some(Content::Bytes(content)) => {
                 let before = good.map(|(_, before)| before.as_slice());
-                self.shared.ingest.apply(PushedFile { path, content, before, commit }).await
+                let is_first = self.tip()?.is_none();
+                self.shared.ingest.apply(PushedFile { path, content, before, commit, is_first }).await
             }
             Some(Content::TooLarge(size)) => Err(too_large(*size)),
             Some(Content::Submodule) => Err(IngestError::Invalid("a submodule is no file".to_owned())),

@@ -424,11 +424,16 @@ async fn what_is_reconciled_keeps_comments_and_order() {
     std::fs::remove_dir_all(bench.repository()).unwrap();
     clone.git(&["init", "-q", "--bare", bench.repository().to_str().unwrap()]);
     clone.git(&["checkout", "-q", "--orphan", "another"]);
+    clone.write("things/records/web.yaml", "removed: 1\n");
+    clone.write("things/unknown.yaml", "a: 1\n");
+    clone.git(&["add", "--all"]);
     clone.git(&["commit", "-q", "-m", "begin again"]);
     clone.git(&["push", "-q", "origin", "HEAD:refs/heads/main"]);
     let bench = bench.run();
     bench.projected(last).await;
     assert_eq!(bench.subjects(), ["begin again", "reconcile with the log"]);
+    let files = bench.git(&["ls-tree", "-r", "--name-only", "main"]);
+    assert_eq!(files, "things/queue.yaml\nthings/records/web.yaml\nthings/web.yaml", "a record outlives the log");
     assert_eq!(bench.git(&["show", "main:things/web.yaml"]), web(4));
     assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), QUEUE.trim_end());
 }

@@ -211,7 +211,8 @@ pub struct EarlierRun {
 pub struct EndedRun {
     /// The run.
     pub run: String,
-    /// Succeeded, Failed or Canceled.
+    /// How it ended: Succeeded, Failed or Canceled. It is never Pending, Generating, Planning, AwaitingApproval, Applying,
+    /// AwaitingMerge or Verifying.
     pub phase: RunPhase,
     /// The reason of its condition Complete or Failed.
     pub reason: String,

@@ -141,3 +141,58 @@ async fn definitions_in_the_folder_are_what_custom_resources_are_validated_by() 
     bed.push_by_somebody_else("other/all.yaml", definition);
     assert_eq!(names(&bed.run("u-2")).await, [json!("widgets.example.com")]);
 }
+
+#[tokio::test]
+async fn item_of_a_list_is_refused_with_its_file() {
+    let bed = Bed::local();
+    let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [item]});
+    bed.push_by_somebody_else("dev/all.json", &list.to_string());
+    let expected = "dev/all.json has ConfigMap a as an item of a List; write each item as a document of its own, with --- \
+                    between";
+    assert_eq!(live(&bed.run("u-1"), &config_map("a", "1")).await.unwrap_err().to_string(), expected);
+}
+
+#[tokio::test]
+async fn object_is_read_as_kubectl_reads_it() {
+    let bed = Bed::local();
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {mode: 0644, on: x}\n";
+    bed.push_by_somebody_else("dev/a.yml", text);
+    let Live::Present(found) = live(&bed.run("u-1"), &config_map("a", "1")).await.unwrap() else {
+        panic!("it is there")
+    };
+    assert_eq!(found["data"], json!({"mode": 420, "true": "x"}));
+}
+
+#[tokio::test]
+async fn cluster_scoped_object_is_found_whatever_namespace_it_names() {
+    let bed = Bed::local();
+    let role = |namespace: &str| {
+        let metadata = json!({"name": "reader", "namespace": namespace});
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata})
+    };
+    bed.push_by_somebody_else("dev/roles.json", &role("shop").to_string());
+    let mut desired = config_map("a", "1");
+    desired.attributes = role("").as_object().unwrap().clone();
+    assert!(matches!(live(&bed.run("u-1"), &desired).await, Ok(Live::Present(_))));
+}
+
+#[tokio::test]
+async fn many_objects_of_one_file_are_changed_together() {
+    let bed = Bed::local();
+    let document = |number: usize| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{number}, namespace: shop}}\ndata: {{a: '1'}} # {number}\n"
+        )
+    };
+    let documents: Vec<String> = (0..1_000).map(document).collect();
+    bed.push_by_somebody_else("dev/all.yaml", &documents.join("---\n"));
+    let runtime = bed.run("u-1");
+    for number in 0..1_000 {
+        apply(&runtime, &config_map(&format!("m{number}"), "2")).await;
+    }
+    finish(&runtime).await.unwrap();
+    let text = head(&bed, "dev/all.yaml");
+    assert_eq!(text.matches("# ").count(), 1_000);
+    assert_eq!(bed.files(), ["dev/all.yaml"]);
+}

@@ -55,7 +55,7 @@ pub(super) fn read(manifests: &[Manifest]) -> (Vec<Vec<ResourceId>>, Vec<Problem
     let all = manifests.iter().map(|manifest| match list(manifest) {
         Ok(list) => before(manifest, list, &known, &mut problems),
         Err(problem) => {
-            problems.push(problem);
+            problems.push(*problem);
             Vec::new()
         }
     });
@@ -67,12 +67,12 @@ fn wrong(manifest: &Manifest, message: impl Into<String>) -> Problem {
 }
 
 /// The value of the annotation; empty where there is none.
-fn list(manifest: &Manifest) -> Result<&str, Problem> {
+fn list(manifest: &Manifest) -> Result<&str, Box<Problem>> {
     let annotations = manifest.object.get("metadata").and_then(|metadata| metadata.get("annotations"));
     match annotations.and_then(|annotations| annotations.get(DEPENDS_ON)) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(list)) => Ok(list),
-        Some(_) => Err(wrong(manifest, "has to be a string; put it in quotes")),
+        Some(_) => Err(Box::new(wrong(manifest, "has to be a string; put it in quotes"))),
     }
 }
 

@@ -164,8 +164,9 @@ impl Question {
                 let Resolved { commit, subject } = cache.resolve(&version, &r#ref)?;
                 Reply::Resolved(ResolveResponse { commit, subject })
             }
-            Self::Look(LookRequest { r#ref, versions, .. }) => {
-                let Looked { latest, commits } = cache.look(&r#ref, &versions)?;
+            Self::Look(LookRequest { r#ref, versions, branch_only, .. }) => {
+                let looked = if branch_only { cache.branch(&r#ref) } else { cache.look(&r#ref, &versions) };
+                let Looked { latest, commits } = looked?;
                 Reply::Looked(LookResponse { latest, commits })
             }
             Self::Content(ContentRequest { commit, path, .. }) => {

@@ -183,6 +183,16 @@ impl Cache {
         Ok(looked)
     }
 
+    /// The commit that a branch points to, by the list of the remote's refs. Fetches nothing.
+    fn branch(&self, name: &str) -> Result<Looked, Failure> {
+        let heads = self.list()?;
+        let head = heads.branch(name).ok_or_else(|| {
+            let message = format!("{} has no branch {name:?}", self.remote());
+            Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+        })?;
+        Ok(Looked { latest: head.oid.to_string(), ..Looked::default() })
+    }
+
     fn no_version(&self, latest: bool, wanted: &str) -> Failure {
         let message = if latest && wanted.is_empty() {
             format!("{} is empty", self.remote())

@@ -53,8 +53,13 @@ impl Heads {
     pub(super) fn find(&self, name: &str) -> Option<&Head> {
         self.exact(name)
             .filter(|_| name.starts_with("refs/"))
-            .or_else(|| self.exact(&format!("refs/heads/{name}")))
+            .or_else(|| self.branch(name))
             .or_else(|| self.exact(&format!("refs/tags/{name}")))
+    }
+
+    /// The branch of this name.
+    pub(super) fn branch(&self, name: &str) -> Option<&Head> {
+        self.exact(&format!("refs/heads/{name}"))
     }
 
     /// All branches and tags.

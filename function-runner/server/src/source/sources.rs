@@ -148,7 +148,17 @@ impl Sources {
         reference: &str,
         versions: Vec<String>,
     ) -> Result<Looked, Failure> {
-        let request = LookRequest { source: None, r#ref: reference.to_owned(), versions };
+        let request = LookRequest { r#ref: reference.to_owned(), versions, ..LookRequest::default() };
+        self.look_up(source, request).await
+    }
+
+    /// The commit that a branch points to now. The remote lists its refs, and nothing is fetched.
+    pub(crate) async fn branch(&self, source: &Source, name: &str) -> Result<Looked, Failure> {
+        let request = LookRequest { r#ref: name.to_owned(), branch_only: true, ..LookRequest::default() };
+        self.look_up(source, request).await
+    }
+
+    async fn look_up(&self, source: &Source, request: LookRequest) -> Result<Looked, Failure> {
         match self.ask(source, Question::Look(request)).await? {
             Reply::Looked(looked) => Ok(Looked { latest: looked.latest, commits: looked.commits }),
             _ => Err(unfitting()),

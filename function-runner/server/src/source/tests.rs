@@ -136,6 +136,34 @@ async fn one_look_tells_all_versions_and_fetches_only_what_is_new() {
     check(sources.look(&origin.source(), "nowhere", Vec::new()).await, Code::NotFound, reason::VERSION_NOT_FOUND);
 }
 
+/// How many files with objects are in a folder of caches.
+fn count_object_files(folder: &Path, is_of_objects: bool) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let count = |path: std::path::PathBuf| match path.is_dir() {
+        true => count_object_files(&path, is_of_objects || path.ends_with("objects")),
+        false => usize::from(is_of_objects),
+    };
+    entries.map(count).sum()
+}
+
+#[tokio::test]
+async fn look_for_a_branch_finds_no_tag_and_fetches_nothing() {
+    let origin = Origin::new();
+    let first = origin.commit("first", &[("a.yaml", "a: 1")]);
+    let repository = origin.repository();
+    let author = Signature::now("t", "t@example.com").unwrap();
+    repository.tag("live", repository.find_commit(first).unwrap().as_object(), &author, "one", false).unwrap();
+    let sources = origin.sources();
+    let expected = Looked { latest: first.to_string(), ..Looked::default() };
+    assert_eq!(sources.branch(&origin.source(), "main").await.unwrap(), expected);
+    for name in ["live", "refs/tags/live", "refs/heads/main", &first.to_string()] {
+        check(sources.branch(&origin.source(), name).await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    }
+    assert_eq!(count_object_files(origin.caches.path(), false), 0);
+    assert_eq!(sources.look(&origin.source(), "live", Vec::new()).await.unwrap(), expected);
+    assert_ne!(count_object_files(origin.caches.path(), false), 0, "the other look fetches");
+}
+
 #[tokio::test]
 async fn content_is_the_same_until_something_below_the_path_changes() {
     let origin = Origin::new();

@@ -1,8 +1,8 @@
 //! The records of deleted stacks: Runs, Releases and Resources go after 90 days, and beyond the newest 100 of each kind a stack.
 //!
 //! A Workspace sets other numbers, and `0` turns each off. Its own `runs` and `releases` win: where one is set, the records of
-//! that kind go by it alone. A stack is deleted when no Stack has its uid, or its name where a record has no uid. What a live
-//! stack has is never looked at here, nor a Run that has not ended.
+//! that kind go by it alone, and the newest 100 are counted without them. A stack is deleted when no Stack has its uid, or its
+//! name where a record has no uid. The records of a Stack that exists stay, and so does a Run that has not ended.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -112,14 +112,16 @@ fn excess<'a>(
     let mut excess = Vec::new();
     for mut records in by_stack.into_values() {
         records.sort_by(|a, b| (b.at, &b.read.key).cmp(&(a.at, &a.read.key)));
-        for (place, record) in records.into_iter().enumerate() {
+        let mut counted = 0;
+        for record in records {
             let Limits { days, newest } = limits(&record.workspace);
             let is_old = days
                 .zip(record.at)
                 .is_some_and(|(days, at)| now.duration_since(at) > SignedDuration::from_hours(days * 24));
-            if is_old || newest.is_some_and(|newest| place >= newest) {
+            if is_old || newest.is_some_and(|newest| counted >= newest) {
                 excess.push(&record.read);
             }
+            counted += usize::from(newest.is_some());
         }
     }
     excess.retain(|read| !read.is_going);
@@ -283,6 +285,19 @@ mod tests {
         assert_eq!(names(&records, &Stacks::new(), own), [""; 0], "the retention of the workspace wins");
         let many: Vec<Record> = (0..102).map(|n| record(&format!("r{n:03}"), None, "dev", n / 2)).collect();
         assert_eq!(names(&many, &Stacks::new(), |_| Limits::of(&Retention::default(), None)), ["r100", "r101"]);
+    }
+
+    #[test]
+    fn records_with_limits_of_their_workspace_are_not_counted() {
+        let records = [
+            record("a", Some("u"), "prod", 1),
+            record("b", Some("u"), "prod", 2),
+            record("c", Some("u"), "dev", 3),
+            record("d", Some("u"), "dev", 4),
+            record("e", Some("u"), "dev", 5),
+        ];
+        let limits = |workspace: &str| Limits::of(&retention(None, Some(2)), (workspace == "prod").then_some(20));
+        assert_eq!(names(&records, &Stacks::new(), limits), ["e"]);
     }
 
     #[test]

@@ -285,3 +285,11 @@ fn what_kubectl_keeps_for_itself_is_not_written() {
     let document = read("/registry/config.stoa.dev/stacks/shop/web-dev", &object);
     assert_eq!(document.json().expect("it is JSON")["metadata"]["annotations"], json!({"note": "x"}));
 }
+
+#[test]
+fn records_of_destroyed_deployments_outlive_the_log() {
+    assert!(ControlLayout.outlives_log("organizations/shop/destroyed/web/dev.yaml"));
+    for path in ["organizations/shop/sources/config.yaml", "organizations/shop/organization.yaml"] {
+        assert!(!ControlLayout.outlives_log(path), "{path}");
+    }
+}

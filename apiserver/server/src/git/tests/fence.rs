@@ -22,7 +22,8 @@ async fn a_file_is_neither_applied_nor_removed_nor_told_once_the_lease_is_lost()
         time: 0,
     };
     let pushed = yaml(&workspace("dev"));
-    let file = PushedFile { path: WORKSPACE, content: pushed.as_bytes(), before: None, commit: &commit };
+    let file =
+        PushedFile { path: WORKSPACE, content: pushed.as_bytes(), before: None, commit: &commit, is_first: false };
     ingest.apply(file).await.expect("applied");
     let newer = fixture
         .update("bob", "platform.stoa.dev", "workspaces", "", "dev", |w| w.0["spec"]["description"] = "newer".into())
@@ -32,7 +33,8 @@ async fn a_file_is_neither_applied_nor_removed_nor_told_once_the_lease_is_lost()
     let mut older = workspace("dev");
     older["spec"]["description"] = "older".into();
     let older = yaml(&older);
-    let file = PushedFile { path: WORKSPACE, content: older.as_bytes(), before: None, commit: &commit };
+    let file =
+        PushedFile { path: WORKSPACE, content: older.as_bytes(), before: None, commit: &commit, is_first: false };
     let refused = ingest.apply(file).await.expect_err("the lease is lost");
     assert!(matches!(refused, IngestError::Unavailable(_)), "{refused:?}");
     let refused = ingest.remove(WORKSPACE, &commit).await.expect_err("the lease is lost");

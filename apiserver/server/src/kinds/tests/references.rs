@@ -3,6 +3,7 @@
 use stoa_types::{Backend, Project, Source, Stack, Workspace, labels};
 
 use super::*;
+use crate::kinds::check;
 
 const CONFIG: &str = "config.stoa.dev/v1alpha1";
 
@@ -88,12 +89,34 @@ async fn second_source_of_a_repository_is_refused() {
         let expected = ["spec.remote: Forbidden: source \"first\" has the same repository: refer to that one instead"];
         assert_eq!((error.code(), causes(&error)), (422, expected.map(str::to_owned).to_vec()));
     }
-    // Those that there are already stay as they are.
     let pushed = UserInfo { name: "stoa:git:control".to_owned(), ..UserInfo::default() };
-    let pushed = RequestContext::new(pushed, Arc::new(stoa_machinery::auth::AllowAll));
-    make(&pushed, "second", "https://git.example.com/shop/config.git").await.unwrap();
-    let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
+    let mut pushed = RequestContext::new(pushed, Arc::new(stoa_machinery::auth::AllowAll));
+    let second = "https://git.example.com/shop/config.git";
+    assert_eq!(make(&pushed, "second", second).await.unwrap_err().code(), 422, "also by a push");
+    // Those that there are already stay as they are, also when a server begins anew from its repository.
+    check::note_restored(&mut pushed);
+    make(&pushed, "second", second).await.unwrap();
+    let often = |source: &mut Source| {
+        source.spec.poll_interval = "1s".into();
+        source.spec.remote = second.trim_end_matches(".git").to_owned();
+    };
     world.registry.api::<Source>().update_with("shop", "second", often).await.unwrap();
+}
+
+#[tokio::test]
+async fn source_does_not_change_to_the_repository_of_another() {
+    let world = World::new().await;
+    for name in ["first", "second"] {
+        let source =
+            json!({ "metadata": { "name": name }, "spec": { "remote": format!("https://git.example.com/{name}") } });
+        world.make(CONFIG, "Source", "shop", source).await.unwrap();
+    }
+    let sources = world.registry.api::<Source>();
+    let to = |remote: &'static str| move |source: &mut Source| source.spec.remote = remote.to_owned();
+    let error = sources.update_with("shop", "second", to("https://git.example.com/first.git")).await.unwrap_err();
+    let expected = ["spec.remote: Forbidden: source \"first\" has the same repository: refer to that one instead"];
+    assert_eq!((error.code(), causes(&error)), (422, expected.map(str::to_owned).to_vec()));
+    sources.update_with("shop", "second", to("https://git.example.com/third")).await.unwrap();
 }
 
 #[tokio::test]

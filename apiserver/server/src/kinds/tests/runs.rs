@@ -146,3 +146,14 @@ async fn run_and_workflow_say_what_they_are_about_and_whose_they_are() {
     let disowned = |workflow: &mut Workflow| workflow.spec.owners.clear();
     assert_eq!(workflows.update_with("shop", "one", disowned).await.unwrap_err().code(), 422);
 }
+
+#[tokio::test]
+async fn missing_stack_is_not_hidden_by_a_forbidden_workspace() {
+    let world = World::with_stack().await;
+    let spec = json!({ "stack": "wbe-dev", "workspace": "dev", "operation": "Apply" });
+    for allowed in [&["create stacks/apply wbe-dev"][..], &["create stacks/apply wbe-dev", "use workspaces dev"]] {
+        let error = world.run(allowed, spec.clone()).await.unwrap_err();
+        assert_eq!((error.code(), causes(&error)), (422, vec!["spec.stack: Not found: \"wbe-dev\"".to_owned()]));
+    }
+    assert_eq!(world.run(&[], spec).await.unwrap_err().code(), 403);
+}

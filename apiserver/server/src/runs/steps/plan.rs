@@ -13,6 +13,7 @@ use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
+    common::Condition,
     delivery::{Operation, PlanStatus, PreviewedPlan, RunPhase, RunResource},
     reason,
 };
@@ -57,6 +58,8 @@ pub(super) async fn plan(
     let verdict = merged::verdict(execution, target, shown, (&plan, &response.digest)).await?;
     if let Some(warning) = deletion::told(execution, &plan, state) {
         execution.journal.note("Planning", format!("warning: {warning}"));
+        // First, because the condition and the Event have only the first few.
+        response.warnings.insert(0, warning);
     }
     let (store, scope, kept) = (&*target.documents, target.scope(), response.plan.clone());
     let document = if execution.run.spec.operation == Operation::Destroy {
@@ -81,10 +84,7 @@ pub(super) async fn plan(
                 status.merged_plans.clone_from(&verdict.plans);
                 set_condition(&mut status.conditions, reason::MERGED_PLAN_HOLDS, is_held, why, message, generation);
             }
-            if let Some(message) = warnings.as_deref() {
-                let of = reason::PLANNED_WITH_WARNINGS;
-                set_condition(&mut status.conditions, of, true, of, message, generation);
-            }
+            set_warnings(&mut status.conditions, warnings.as_deref(), generation);
         })
         .await?;
     if let Some(message) = warnings {
@@ -95,6 +95,17 @@ pub(super) async fn plan(
     }
     execution.journal.flush().await;
     Ok(response.plan)
+}
+
+/// Sets the condition `PlannedWithWarnings`, or removes that of an earlier plan where this one has no warnings.
+fn set_warnings(conditions: &mut Vec<Condition>, warnings: Option<&str>, generation: Option<i64>) {
+    let of = reason::PLANNED_WITH_WARNINGS;
+    match warnings {
+        Some(message) => {
+            set_condition(conditions, of, true, of, message, generation);
+        }
+        None => conditions.retain(|condition| condition.type_ != of),
+    }
 }
 
 /// The table of a plan as far as the journal has it, and where the rest is.
@@ -351,6 +362,19 @@ mod tests {
         for operation in [Operation::Apply, Operation::Destroy, Operation::Rollback, Operation::Import] {
             assert_eq!(phases(operation), all("Pending"), "{operation:?}");
         }
+    }
+
+    #[test]
+    fn plan_without_warnings_removes_those_of_the_plan_before() {
+        let mut conditions = Vec::new();
+        set_condition(&mut conditions, reason::WAITING, true, reason::WAITING, "", None);
+        set_warnings(&mut conditions, Some("a has no schema"), Some(1));
+        let messages = |conditions: &[Condition]| -> Vec<String> {
+            conditions.iter().map(|condition| condition.message.clone()).collect()
+        };
+        assert_eq!(messages(&conditions), ["", "a has no schema"]);
+        set_warnings(&mut conditions, None, Some(1));
+        assert_eq!(messages(&conditions), [""], "other conditions stay");
     }
 
     #[test]

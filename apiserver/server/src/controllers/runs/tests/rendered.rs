@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Event;
-use stoa_engine::Plan;
+use stoa_engine::{Action, Plan};
 
 use super::{
     fenced::{Planned, Rendered, Scripted, deleting},
@@ -15,6 +15,14 @@ async fn rendering(rendered: Rendered) -> World {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[])));
     let rendered = Rendered { spec: r#"{"resources":[]}"#, ..rendered };
     let (address, _) = Scripted::rendering(planned, rendered).await;
+    World::with_runner_and_secrets(runner::at(address)).await.controlled()
+}
+
+/// A world whose runner makes this plan, with this action for each of its resources.
+async fn planning(mut plan: Plan, action: Action) -> World {
+    plan.actions.iter_mut().for_each(|planned| planned.action = action);
+    let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
+    let (address, _) = Scripted::rendering(Arc::new(Mutex::new(plan)), rendered).await;
     World::with_runner_and_secrets(runner::at(address)).await.controlled()
 }
 
@@ -57,15 +65,24 @@ async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn warnings_of_a_plan_are_in_a_condition_and_an_event() {
     let warnings: Vec<String> = (0..6).map(|number| format!("warning {number}")).collect();
-    let planned: Planned = Arc::new(Mutex::new(Plan { warnings, ..deleting(&[]) }));
-    let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
-    let (address, _) = Scripted::rendering(planned, rendered).await;
-    let world = World::with_runner_and_secrets(runner::at(address)).await.controlled();
+    let world = planning(Plan { warnings, ..deleting(&["v1:Namespace:a"]) }, Action::Create).await;
     let ended = world.previews("one", json!({"version": "main"})).await;
     let told = "warning 0; warning 1; warning 2; warning 3; warning 4; and 1 more, see runs/log";
     let warned = condition(&ended.conditions, reason::PLANNED_WITH_WARNINGS).unwrap();
     assert_eq!((warned.status.as_str(), warned.message.as_str()), ("True", told));
     assert_eq!(world.event(reason::PLANNED_WITH_WARNINGS).await, told);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn preview_reports_a_mass_deletion_in_the_condition_and_the_event() {
+    let warnings = (0..6).map(|number| format!("warning {number}")).collect();
+    let world = planning(Plan { warnings, ..deleting(&["v1:Namespace:a"]) }, Action::Delete).await;
+    let ended = world.previews("one", json!({"version": "main"})).await;
+    let warned = condition(&ended.conditions, reason::PLANNED_WITH_WARNINGS).unwrap();
+    let expected = "an Apply would fail: the plan deletes 1 of 0 resources and keeps none";
+    assert!(warned.message.starts_with(expected), "{}", warned.message);
+    assert!(warned.message.ends_with("; warning 3; and 2 more, see runs/log"), "{}", warned.message);
+    assert_eq!(world.event(reason::PLANNED_WITH_WARNINGS).await, warned.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,10 @@
-//! The Secrets that a workspace names, and whether they are there.
+//! The Secrets and the repository that a workspace names, and whether they exist.
+//!
+//! The controller of workspaces asks for them. [`find_secrets`] reads the Secrets.
 
 use std::time::Duration;
 
-use stoa_types::{SecretReference, platform::WorkspaceSpec};
+use stoa_types::{SecretReference, platform::WorkspaceSpec, reason};
 use tokio::time::{Instant, timeout_at};
 
 use super::clusters;
@@ -14,6 +16,10 @@ const SECRET: &str = "secret ";
 pub(super) const BETWEEN: &str = "; ";
 /// So many characters are told of why a Secret cannot be read.
 const LONGEST: usize = 512;
+
+/// The reasons of a workspace that cannot use its repository.
+pub(super) const UNUSABLE: [&str; 3] =
+    [reason::BRANCH_NOT_FOUND, reason::REPOSITORY_NOT_FOUND, reason::REPOSITORY_REFUSED];
 
 /// A Secret that has to be there, and a key that it has to have, if one is named.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,8 +38,8 @@ pub(crate) enum Referents {
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
-    /// The repository, or its branch, does not exist or is refused: a reason, and a sentence.
-    Unusable(String, String),
+    /// The repository or its branch does not exist, or the repository refuses Stoa: a reason of [`UNUSABLE`], and a sentence.
+    Unusable(&'static str, String),
     /// Why the repository cannot be reached, in a sentence.
     Unreachable(String),
     /// Nobody has looked yet.
@@ -49,12 +55,16 @@ pub(crate) struct Unread {
     pub(crate) is_refused: bool,
 }
 
-/// Looks for the Secrets that a workspace names, for so long at most.
+/// Finds out whether the Secrets that a workspace names exist, within a time.
 ///
 /// # Errors
 ///
 /// When one cannot be read.
-pub(crate) async fn look(cluster: &dyn Cluster, spec: &WorkspaceSpec, patience: Duration) -> Result<Referents, Unread> {
+pub(crate) async fn find_secrets(
+    cluster: &dyn Cluster,
+    spec: &WorkspaceSpec,
+    patience: Duration,
+) -> Result<Referents, Unread> {
     let deadline = Instant::now() + patience;
     let mut missing = Vec::new();
     for Needed { namespace, name, key } in needed(spec) {
@@ -83,13 +93,13 @@ pub(super) fn missing_in(message: &str) -> Referents {
     if sentences.is_empty() { Referents::Unseen } else { Referents::Missing(sentences.join(BETWEEN)) }
 }
 
-/// Whether a workspace names any, or a repository.
-pub(crate) fn are_named(spec: &WorkspaceSpec) -> bool {
+/// Whether a workspace names a Secret or a repository.
+pub(crate) fn has_referents(spec: &WorkspaceSpec) -> bool {
     spec.gitops.is_some() || !needed(spec).is_empty()
 }
 
-/// Whether two specs name the same.
-pub(super) fn are_same(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
+/// Whether two specs name the same Secrets, repository and branch.
+pub(super) fn have_same_referents(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
     let branch = |spec: &WorkspaceSpec| {
         let gitops = spec.gitops.as_ref();
         gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
