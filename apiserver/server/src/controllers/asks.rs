@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Borrow,
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     hash::Hash,
     sync::{Arc, Weak},
     time::Duration,
@@ -194,45 +194,59 @@ impl<Of: Eq + Hash, Noted> Asks<Of, Noted> {
     }
 }
 
-/// What was answered last, and when.
-type Answer<A> = Option<(Instant, Result<A, Halt>)>;
+/// A question that has one answer.
+#[derive(Debug)]
+pub(crate) struct Question<A> {
+    /// The last answer, and when it came. Nothing while the question is asked.
+    last: Option<(Instant, Result<A, Halt>)>,
+    /// The objects that are due once the answer is there.
+    waiting: BTreeSet<ObjectKey>,
+}
 
-/// Questions that have one answer.
-pub(crate) type Questions<Of, A> = Asks<Of, Answer<A>>;
+/// Questions that have one answer each. Objects with the same question share its answer.
+pub(crate) type Questions<Of, A> = Asks<Of, Question<A>>;
 
 impl<Of: Eq + Hash, A: Clone + Send + 'static> Questions<Of, A> {
-    /// The answer to a question, once there is one, of which the object with this key is told. What keeps it from being
-    /// answered may pass: it is asked again then.
+    /// The answer to a question. While there is none, the object with this key waits: `poke` makes all that wait due once
+    /// it is there. A question that failed is asked again after [`AGAIN`].
     pub(crate) fn answer<F: Future<Output = Result<A, Halt>> + Send + 'static>(
         &self,
         of: Of,
         (poke, key): (&Poke, &ObjectKey),
         question: impl FnOnce() -> F,
     ) -> Option<Result<A, Halt>> {
-        let is_due =
-            |last: &Answer<A>| last.as_ref().is_none_or(|(at, answer)| answer.is_err() && at.elapsed() >= AGAIN);
+        let is_due = |noted: &Question<A>| {
+            noted.last.as_ref().is_none_or(|(at, answer)| answer.is_err() && at.elapsed() >= AGAIN)
+        };
         let noted = self.look(
             of,
-            || None,
+            || Question { last: None, waiting: BTreeSet::new() },
             is_due,
             |noted| {
-                *noted.lock() = None;
-                let (question, poke, key) = (question(), poke.clone(), key.clone());
+                noted.lock().last = None;
+                let (question, poke) = (question(), poke.clone());
                 async move {
                     let answer = question.await;
-                    *noted.lock() = Some((Instant::now(), answer));
-                    poke.look(key);
+                    let waiting = {
+                        let mut noted = noted.lock();
+                        noted.last = Some((Instant::now(), answer));
+                        std::mem::take(&mut noted.waiting)
+                    };
+                    waiting.into_iter().for_each(|key| poke.look(key));
                 }
             },
         );
-        let last = noted.lock().clone();
-        last.map(|(_, answer)| answer)
+        let mut noted = noted.lock();
+        if noted.last.is_none() {
+            noted.waiting.insert(key.clone());
+        }
+        noted.last.as_ref().map(|(_, answer)| answer.clone())
     }
 
     /// Whether an answer is waited for.
     #[cfg(test)]
     pub(crate) fn is_asking(&self) -> bool {
-        self.0.lock().values().any(|asked| asked.noted.lock().is_none())
+        self.0.lock().values().any(|asked| asked.noted.lock().last.is_none())
     }
 }
 
@@ -368,6 +382,26 @@ mod tests {
         assert_eq!((look(), asked.load(Ordering::Relaxed), asks.is_asking()), (Some(Ok(2)), 3, false));
         asks.forget("it");
         assert_eq!(look(), None, "it is forgotten");
+    }
+
+    #[tokio::test]
+    async fn objects_with_the_same_question_share_its_answer() {
+        let (asks, (poke, mut pokes)) = (Questions::<&str, usize>::default(), Poke::new());
+        let asked = AtomicUsize::new(0);
+        let keys = ["api", "web"].map(|name| ("shop".to_owned(), name.to_owned()));
+        let look = |key: &ObjectKey| {
+            asks.answer("it", (&poke, key), || {
+                let number = asked.fetch_add(1, Ordering::Relaxed);
+                async move { Ok(number) }
+            })
+        };
+        assert_eq!(keys.each_ref().map(look), [None, None]);
+        for key in &keys {
+            assert_eq!(pokes.recv().await.as_ref(), Some(key));
+        }
+        assert_eq!(keys.each_ref().map(look), [Some(Ok(0)), Some(Ok(0))]);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert!(pokes.try_recv().is_err(), "an object that has the answer does not wait for it");
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use stoa_types::{Source, common::MissingFolder, reason};
+use stoa_types::{common::MissingFolder, reason};
 
 use super::{
     asks::{Poke, Questions, Turns, TurnsOf},
@@ -118,10 +118,7 @@ impl Folders {
 /// Asks a source whether it has a folder.
 async fn ask(services: &Services, turns: &TurnsOf, namespace: &str, folder: Folder) -> Result<bool, Halt> {
     let Folder { source: name, commit, path } = folder;
-    let Some(source) = services.lookup.api::<Source>()?.get_opt(namespace, &name).await? else {
-        return Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("source {name:?} does not exist")));
-    };
-    let source = Some(target::source(services, &source).await?);
+    let source = Some(target::source_at(services, namespace, &name).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };
     match turns.ask_repository(services.runner.content(request)).await? {
         Ok(_) => Ok(true),
@@ -139,7 +136,7 @@ mod tests {
     use serde_json::json;
     use stoa_proto::{ContentRequest, ContentResponse, Problem};
     use stoa_types::{
-        Project, Stack,
+        Project, Source, Stack,
         common::{Condition, condition},
     };
     use tokio_util::sync::CancellationToken;

@@ -71,8 +71,7 @@ impl Target {
     pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, Halt> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
-        let found = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
-        source(services, &found).await
+        source_at(services, &namespace, &project.spec.source.name).await
     }
 
     /// What to ask for the commit of a version of a project's source, and the source's name.
@@ -254,6 +253,16 @@ pub(crate) async fn workspace(services: &Services, workspace: &Workspace) -> Res
         credentials,
         pull_request_credentials,
     })
+}
+
+/// The Source of this name with its credentials.
+///
+/// # Errors
+///
+/// Failed with its name when it does not exist.
+pub(crate) async fn source_at(services: &Services, namespace: &str, name: &str) -> Result<stoa_proto::Source, Halt> {
+    let found = existing::<Source>(services, namespace, name, "source").await?;
+    source(services, &found).await
 }
 
 /// The source with its credentials.

@@ -1,7 +1,7 @@
 //! How deployed commits compare with that of the desired version, as the repository's history has it.
 //!
-//! A task of its own asks the function-runner for each pair of commits, so that no look waits for that. The stack's status
-//! records the answer.
+//! A task of its own asks the function-runner for each pair of commits of a Source, so that no look waits for that. Every
+//! stack with that pair shares the answer and records it in its status. The answer is in memory while a stack has the pair.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,44 +22,71 @@ use crate::{
         asks::{Poke, Questions, Turns, TurnsOf},
         queue::{self, ObjectKey},
     },
-    runs::{Halt, Services, readiness, runner, target::Target},
+    runs::{Halt, Services, readiness, runner, target},
 };
 
 /// How long until commits are compared again that could not be.
 const AGAIN: Duration = Duration::from_mins(1);
 
-/// Two commits of a stack's source: the deployed one, and that of the desired version.
-type Pair = (ObjectKey, String, String);
+/// Two commits of a Source. All Stacks of the Source that have them share the answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Pair {
+    namespace: String,
+    /// The name of the Source.
+    source: String,
+    /// The deployed commit.
+    commit: String,
+    /// The commit of the desired version.
+    desired: String,
+}
 
-/// The questions under way.
+/// The answers, and the questions under way.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     orders: Questions<Pair, CommitOrder>,
-    /// The pairs that are asked about, by stack.
-    asked: Mutex<HashMap<ObjectKey, BTreeSet<Pair>>>,
+    wanted: Mutex<Wanted>,
     turns: Turns,
     poke: Poke,
 }
 
+/// The pairs that Stacks have.
+#[derive(Debug, Default)]
+struct Wanted {
+    by_stack: HashMap<ObjectKey, BTreeSet<Pair>>,
+    /// The number of Stacks that have a pair.
+    stacks: HashMap<Pair, usize>,
+}
+
 impl Commits {
-    /// Has a stack looked at by `poke` once an answer is there.
+    /// Makes a Stack due by `poke` once an answer is there.
     pub(super) fn new(poke: Poke) -> Self {
         Self { poke, ..Self::default() }
     }
 
-    /// Asks about no other commits of a stack than these.
-    fn restrict(&self, key: &ObjectKey, pairs: BTreeSet<Pair>) {
-        let mut asked = self.asked.lock();
-        let before = asked.remove(key).unwrap_or_default();
-        before.difference(&pairs).for_each(|pair| self.orders.forget(pair));
+    /// Replaces the pairs of a Stack. The answer about a pair is forgotten when no Stack has it any more.
+    fn want(&self, key: &ObjectKey, pairs: BTreeSet<Pair>) {
+        let mut wanted = self.wanted.lock();
+        let Wanted { by_stack, stacks } = &mut *wanted;
+        let before = by_stack.remove(key).unwrap_or_default();
+        for pair in pairs.difference(&before) {
+            *stacks.entry(pair.clone()).or_default() += 1;
+        }
+        for pair in before.difference(&pairs) {
+            let Some(count) = stacks.get_mut(pair) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                stacks.remove(pair);
+                self.orders.forget(pair);
+            }
+        }
         if !pairs.is_empty() {
-            asked.insert(key.clone(), pairs);
+            by_stack.insert(key.clone(), pairs);
         }
     }
 
-    /// Asks about no commits of a stack any more.
+    /// Forgets the pairs of a Stack.
     pub(super) fn forget(&self, key: &ObjectKey) {
-        self.restrict(key, BTreeSet::new());
+        self.want(key, BTreeSet::new());
     }
 }
 
@@ -75,16 +102,15 @@ pub(super) async fn compare(
     stack: &Stack,
 ) -> Result<Option<Duration>, ApiError> {
     let key = queue::key_of(stack);
-    let pairs = unordered(&key, stack);
-    commits.restrict(&key, pairs.clone());
+    let (pairs, unordered) = pairs(services, &key.0, stack);
+    commits.want(&key, pairs);
     let mut found: Vec<ComparedCommits> = Vec::new();
     let mut again = None;
-    for pair in pairs {
-        let (_, commit, desired) = pair.clone();
-        let answer = commits.orders.answer(pair, (&commits.poke, &key), || {
-            let (services, turns, stack) = (services.clone(), commits.turns.of(&key.0), stack.clone());
-            let (commit, desired) = (commit.clone(), desired.clone());
-            async move { Box::pin(order(&services, &turns, &stack, [commit, desired])).await }
+    for pair in unordered {
+        let Pair { commit, desired, .. } = pair.clone();
+        let answer = commits.orders.answer(pair.clone(), (&commits.poke, &key), || {
+            let (services, turns) = (services.clone(), commits.turns.of(&key.0));
+            async move { Box::pin(order(&services, &turns, &pair)).await }
         });
         match answer {
             Some(Ok(order)) => found.push(ComparedCommits { commit, desired, order }),
@@ -111,27 +137,38 @@ pub(super) async fn compare(
     Ok(again)
 }
 
-/// The pairs whose order the status does not have.
-fn unordered(key: &ObjectKey, stack: &Stack) -> BTreeSet<Pair> {
-    let Some(status) = &stack.status else { return BTreeSet::new() };
-    let Some(desired) = &status.observed_commit else { return BTreeSet::new() };
-    let is_unordered = |of: &&Deployment| of.resources > 0 && readiness::order(of, Some(desired)).is_none();
-    let deployed = status.deployments.iter().filter(is_unordered).filter_map(|of| of.commit.as_ref());
-    let others = deployed.filter(|commit| *commit != desired);
-    others.map(|commit| (key.clone(), commit.clone(), desired.clone())).collect()
+/// The pairs of a Stack, and those of them whose order its status does not have.
+fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (BTreeSet<Pair>, BTreeSet<Pair>) {
+    let (mut all, mut unordered) = (BTreeSet::new(), BTreeSet::new());
+    let Some(status) = &stack.status else { return (all, unordered) };
+    let Some(desired) = &status.observed_commit else { return (all, unordered) };
+    let others = |of: &&Deployment| of.resources > 0 && of.commit.as_ref() != Some(desired);
+    let deployed: Vec<&Deployment> = status.deployments.iter().filter(others).collect();
+    if deployed.is_empty() {
+        return (all, unordered);
+    }
+    // The Stack is due when its Project appears.
+    let Some(source) = readiness::source_of(&services.lookup, namespace, &stack.spec.project) else {
+        return (all, unordered);
+    };
+    for of in deployed {
+        let Some(commit) = of.commit.clone() else { continue };
+        let pair = Pair { namespace: namespace.to_owned(), source: source.clone(), commit, desired: desired.clone() };
+        if readiness::order(of, Some(desired)).is_none() {
+            unordered.insert(pair.clone());
+        }
+        all.insert(pair);
+    }
+    (all, unordered)
 }
 
-/// Asks in which order two commits are: the deployed one and the desired one.
-async fn order(
-    services: &Services,
-    turns: &TurnsOf,
-    stack: &Stack,
-    [commit, desired]: [String; 2],
-) -> Result<CommitOrder, Halt> {
-    if is_in(services, turns, stack, [&commit, &desired]).await? {
+/// Asks in which order two commits are.
+async fn order(services: &Services, turns: &TurnsOf, pair: &Pair) -> Result<CommitOrder, Halt> {
+    let Pair { commit, desired, .. } = pair;
+    if is_in(services, turns, pair, [commit, desired]).await? {
         return Ok(CommitOrder::Behind);
     }
-    let is_ahead = is_in(services, turns, stack, [&desired, &commit]).await?;
+    let is_ahead = is_in(services, turns, pair, [desired, commit]).await?;
     Ok(if is_ahead { CommitOrder::Ahead } else { CommitOrder::Diverged })
 }
 
@@ -139,10 +176,10 @@ async fn order(
 async fn is_in(
     services: &Services,
     turns: &TurnsOf,
-    stack: &Stack,
+    Pair { namespace, source, .. }: &Pair,
     [commit, base]: [&String; 2],
 ) -> Result<bool, Halt> {
-    let source = Some(Target::source_of(services, stack).await?);
+    let source = Some(target::source_at(services, namespace, source).await?);
     let request = CompareRequest { source, base: base.clone(), commit: commit.clone(), paths: Vec::new() };
     match turns.ask_repository(services.runner.compare(request)).await? {
         Ok(response) => Ok(response.into_inner().is_in_base),
@@ -153,6 +190,11 @@ async fn is_in(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use serde_json::json;
     use stoa_proto::CompareResponse;
     use stoa_types::{Source, common::condition};
@@ -166,25 +208,40 @@ mod tests {
     };
 
     /// A repository whose commits follow each other as letters do, but `x`, which is in another history.
-    struct Letters;
+    /// It counts what it is asked.
+    #[derive(Clone, Debug, Default)]
+    struct Letters(Arc<AtomicUsize>);
 
     #[tonic::async_trait]
     impl Answers for Letters {
         async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
+            self.0.fetch_add(1, Ordering::Relaxed);
             let CompareRequest { base, commit, .. } = request.into_inner();
             let is_in_base = commit <= base && !base.starts_with('x');
             Ok(Response::new(CompareResponse { is_in_base, ..CompareResponse::default() }))
         }
     }
 
-    #[tokio::test]
-    async fn ready_tells_behind_ahead_and_diverged_apart() {
-        let world = World::with_runner(runner::at(Letters.serve())).await;
-        let services = &world.services;
-        let (stacks, sources) = (world.registry.api::<Stack>(), world.registry.api::<Source>());
+    /// Sets the observed commit of the Source to `b`.
+    async fn observe(world: &World) {
         let observe =
             |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("b".repeat(40));
-        sources.update_status_with("shop", "config", observe).await.unwrap();
+        world.registry.api::<Source>().update_status_with("shop", "config", observe).await.unwrap();
+    }
+
+    /// Records that a Stack is deployed at the commit of a letter.
+    async fn deploy(world: &World, stack: &str, letter: &str) {
+        let commit = letter.repeat(40);
+        let of = json!([{"workspace": "dev", "resources": 1, "release": 1, "phase": "Succeeded", "commit": commit}]);
+        world.registry.api::<Stack>().update_status_with("shop", stack, deploying(of)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn ready_tells_behind_ahead_and_diverged_apart() {
+        let world = World::with_runner(runner::at(Letters::default().serve())).await;
+        let services = &world.services;
+        let stacks = world.registry.api::<Stack>();
+        observe(&world).await;
         let (poke, mut poked) = Poke::new();
         let asked = super::super::Asked::new(poke);
         let key = ("shop".to_owned(), "web".to_owned());
@@ -194,9 +251,7 @@ mod tests {
             ("x", CommitOrder::Diverged, "it diverged"),
         ] {
             let commit = deployed.repeat(40);
-            let of =
-                json!([{"workspace": "dev", "resources": 1, "release": 1, "phase": "Succeeded", "commit": commit}]);
-            stacks.update_status_with("shop", "web", deploying(of)).await.unwrap();
+            deploy(&world, "web", deployed).await;
             super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
             assert_eq!(poked.recv().await, Some(key.clone()));
             super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
@@ -206,7 +261,46 @@ mod tests {
             let ready = condition(&status.conditions, reason::READY).unwrap();
             assert!(ready.status == "True" && ready.message.contains(said), "{deployed}: {ready:?}");
             super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
-            assert!(poked.try_recv().is_err() && asked.commits.asked.lock().is_empty(), "it is asked once");
+            assert!(poked.try_recv().is_err(), "it is asked once");
         }
+    }
+
+    #[tokio::test]
+    async fn stacks_of_one_source_share_the_answer_about_two_commits() {
+        let letters = Letters::default();
+        let world = World::with_runner(runner::at(letters.clone().serve())).await;
+        let (poke, mut poked) = Poke::new();
+        let asked = super::super::Asked::new(poke);
+        let look = async |name: &str| {
+            let key = ("shop".to_owned(), name.to_owned());
+            super::super::look(world.services.clone(), asked.clone(), key).await.unwrap();
+        };
+        let order = async |name: &str| {
+            let status = world.registry.api::<Stack>().get("shop", name).await.unwrap().status.unwrap();
+            status.deployments[0].compared.as_ref().map(|compared| compared.order)
+        };
+        observe(&world).await;
+        for name in ["api", "late"] {
+            world.create("Stack", name, json!({"project": "web"})).await;
+        }
+        for name in ["web", "api", "late"] {
+            deploy(&world, name, "a").await;
+        }
+        look("web").await;
+        look("api").await;
+        poked.recv().await.unwrap();
+        for name in ["web", "api", "late"] {
+            look(name).await;
+            assert_eq!(order(name).await, Some(CommitOrder::Behind), "{name}");
+        }
+        assert_eq!(letters.0.load(Ordering::Relaxed), 1);
+
+        // The desired commit is deployed everywhere.
+        for name in ["web", "api", "late"] {
+            deploy(&world, name, "b").await;
+            look(name).await;
+        }
+        let wanted = asked.commits.wanted.lock();
+        assert!(wanted.by_stack.is_empty() && wanted.stacks.is_empty(), "{wanted:?}");
     }
 }
