@@ -73,7 +73,7 @@ impl Counted {
     fn before(&self, id: &ResourceId) -> impl Iterator<Item = &ResourceId> {
         let position = self.creations.get(id).copied().unwrap_or_default();
         let step = self.creations.len().max(1);
-        let first = if position < self.deletions.len() { position } else { position % self.deletions.len().max(1) };
+        let first = position % self.deletions.len().max(1);
         self.deletions.iter().skip(first).step_by(step)
     }
 }
@@ -251,8 +251,7 @@ impl Subject<'_> {
     /// Whether the message has a label as a word of its own, rather than as a part of another.
     fn says_label(&self, label: &str) -> bool {
         let is_of_label = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '/' | '.');
-        let words = self.message.split(|it| !is_of_label(it));
-        words.into_iter().any(|word| word.trim_end_matches('.') == label)
+        self.message.split(|it: char| !is_of_label(it)).any(|word| word.trim_end_matches('.') == label)
     }
 
     /// `no PriorityClass with name a was found`, `RuntimeClass "a" not found`, `serviceaccount "a" not found`.
