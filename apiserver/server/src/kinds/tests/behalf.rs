@@ -25,7 +25,7 @@ async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
         .unwrap();
     make(&[], "elsewhere", "https://git.example.com/shop/config.git", gitea).await.unwrap();
     let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
-    let lead = |source: &mut Source| source.spec.remote = "http://127.0.0.1:2379/shop/config.git".to_owned();
+    let lead = |source: &mut Source| source.spec.remote = "http://127.0.0.1:2379/shop/other.git".to_owned();
     assert_eq!(sources(&[]).update_with("shop", "elsewhere", lead).await.unwrap_err().code(), 403);
     sources(&["use hookhosts 127.0.0.1:2379"]).update_with("shop", "elsewhere", lead).await.unwrap();
 }
