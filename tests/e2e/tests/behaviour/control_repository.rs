@@ -171,10 +171,12 @@ fn pushed_file_is_a_new_object_and_a_removed_one_deletes_it() {
     let name = &organization.name;
     wait_for_commits(&server, &format!("organizations/{name}/sources/config.yaml"), 1);
     let clone = Clone::of(&server);
+    let source = Repository::new();
+    source.commit("README.md", "A source of its own.\n");
     let file = format!("organizations/{name}/sources/pushed.yaml");
     let manifest = format!(
         "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata:\n  name: pushed\n  namespace: {name}\nspec:\n  remote: {}\n",
-        organization.source.url()
+        source.url()
     );
     clone.push(&file, |path| std::fs::write(path, &manifest).unwrap(), "Add a source");
     eventually("the pushed source is served", PATIENCE, || {
