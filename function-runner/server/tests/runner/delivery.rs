@@ -38,7 +38,9 @@ impl Scene {
     pub(crate) async fn spec(&mut self, replicas: u32) -> Spec {
         let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
         let deployment = format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\nspec: {{replicas: {replicas}}}\n"
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\nspec:\n  replicas: {replicas}\n  \
+             selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
+             spec: {{containers: [{{name: web, image: \"web:1\"}}]}}\n"
         );
         let service =
             "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: 80}]}\n";

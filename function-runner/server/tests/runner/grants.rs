@@ -119,10 +119,16 @@ fn large() -> Spec {
         state ^= state << 17;
         char::from(LETTERS[(state >> 58) as usize])
     };
-    let text: String = (0..8 << 20).map(|_| letter()).collect();
-    serde_json::from_value(json!({"resources": [{"id": "v1:ConfigMap:shop:large", "type": "Kubernetes", "attributes": {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "shop"}, "data": {"a": text}}}]}))
-    .unwrap()
+    // A cluster takes at most 1 MiB of data an object.
+    let resources: Vec<_> = (0..10)
+        .map(|number| {
+            let text: String = (0..900_000).map(|_| letter()).collect();
+            let name = format!("large-{number}");
+            json!({"id": format!("v1:ConfigMap:shop:{name}"), "type": "Kubernetes", "attributes": {
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": {"a": text}}})
+        })
+        .collect();
+    serde_json::from_value(json!({"resources": resources})).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
