@@ -210,6 +210,8 @@ var kinds = []kind{
 							"requireApproval": true, "timeout": "30m", "health": health,
 						}},
 						fields{"name": "one", "run": fields{"stack": "dev", "operation": "Refresh", "workspaces": []any{c.name("w")}}},
+						fields{"name": "look", "run": fields{"stack": "dev", "operation": "Preview", "workspaces": []any{c.name("w")}}},
+						fields{"name": "exactly", "dependsOn": []any{"look"}, "run": fields{"stack": "dev", "operation": "Apply", "planOf": "look"}},
 					},
 				}
 			},
@@ -260,7 +262,7 @@ var kinds = []kind{
 				"description": "one", "owners": owners, "backend": fields{"name": "none"},
 				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}, "unlistedContents": "Ignore"},
 				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "x"}}},
-				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6},
+				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6, "deletedStackDays": 7, "deletedStackRecords": 8},
 				"healthPolicies": []any{fields{"apiVersion": "example.com/v1", "kind": "Thing", "current": "true", "failed": "false", "inProgress": "false"}},
 			}),
 			always(fields{

@@ -1,8 +1,8 @@
 //! YAML files as people keep them: what they say, and how to change that with their comments, order and
 //! quotes left alone.
 //!
-//! Start at [`updated`]. What changed is edited in the text ([`edit`], and [`flow`] within brackets and braces), where
-//! [`outline`] says it is; the result is read again. When it does not say what it should, it is tried once more with
+//! Start at [`updated`]. What changed is edited in the text (`edit`, and `flow` within brackets and braces), where
+//! `outline` says it is; the result is read again. When it does not say what it should, it is tried once more with
 //! aliases written out, then with what is in brackets and braces written anew, and then the file is.
 //!
 //! All of these take one document. [`documents`] finds those of a file with several.

@@ -1,6 +1,6 @@
 //! The order of kinds where nothing else says one: the stages of a walk.
 //!
-//! Start at [`assign`]. An action of one stage begins when all actions of earlier stages have succeeded. A stage stands for
+//! Start at `assign`. An action of one stage begins when all actions of earlier stages have succeeded. A stage stands for
 //! many edges of a graph: an admission configuration comes after every other object, and a deletion after every change.
 //!
 //! Elsewhere: `dependencies` has the edges between objects that need each other, such as a namespace and what is in it, and
