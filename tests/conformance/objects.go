@@ -211,7 +211,7 @@ var kinds = []kind{
 						}},
 						fields{"name": "one", "run": fields{"stack": "dev", "operation": "Refresh", "workspaces": []any{c.name("w")}}},
 						fields{"name": "look", "run": fields{"stack": "dev", "operation": "Preview", "workspaces": []any{c.name("w")}}},
-						fields{"name": "exactly", "dependsOn": []any{"look"}, "run": fields{"stack": "dev", "operation": "Apply", "planOf": "look"}},
+						fields{"name": "exactly", "dependsOn": []any{"look"}, "run": fields{"stack": "dev", "operation": "Apply", "planOf": "look", "workspaces": []any{c.name("w")}}},
 					},
 				}
 			},
