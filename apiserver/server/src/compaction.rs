@@ -144,7 +144,7 @@ impl Heads {
         old
     }
 
-    /// Up to where nobody is to watch from any more, by age and number.
+    /// The version before which no watch may start, by age and number of records.
     async fn too_old(&mut self, log: &dyn Log, history: HistoryOptions) -> Version {
         let old = self.older_than(log, history.age()).await;
         if old == Version::default() {

@@ -30,7 +30,7 @@ pub const RUN_FINALIZER: &str = "stoa.dev/run";
 /// On a Workflow: its runs must have ended first.
 pub const WORKFLOW_FINALIZER: &str = "stoa.dev/workflow";
 
-/// On a Stack or Project, as an annotation with the value `true`: the folder of what is live may be changed.
+/// On a Stack or Project, as an annotation with the value `true`: the folder of a live deployment may change.
 pub const ALLOW_MOVE: &str = "stoa.dev/allow-move";
 
 /// On a Run, as an annotation: the run that took its place before it began.

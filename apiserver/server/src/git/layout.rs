@@ -92,7 +92,7 @@ impl Layout for ControlLayout {
     }
 
     fn outlives_log(&self, path: &str) -> bool {
-        // The record of what was destroyed has no object that could bring it back.
+        // No object can restore the record of a destroyed deployment.
         destroyed::Names::of_path(path).is_some()
     }
 

@@ -227,7 +227,7 @@ pub(crate) fn secret_key(path: &str, reference: &SecretKeyReference, errors: &mu
     }
 }
 
-/// Whether an object says that the folder of what is live may be another.
+/// Whether an object allows its live deployment to move to another folder.
 pub(crate) fn allows_move<K: kube::Resource>(object: &K) -> bool {
     let mut annotations = object.meta().annotations.iter().flatten();
     annotations.any(|(name, value)| name == labels::ALLOW_MOVE && value == "true")

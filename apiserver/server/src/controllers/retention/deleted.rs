@@ -33,7 +33,7 @@ const EVERY: Duration = Duration::from_hours(1);
 const FIRST: Duration = Duration::from_mins(10);
 /// How many days records are kept where the Workspace does not say.
 const DAYS: i64 = 90;
-/// No more days than these are told apart.
+/// The longest retention in days; a longer one counts as this one.
 const MOST_DAYS: i64 = 100_000;
 /// How many records of each kind a stack has where the Workspace does not say.
 const NEWEST: i64 = 100;
@@ -244,7 +244,7 @@ mod tests {
         NOW.parse().unwrap()
     }
 
-    /// A record of stack `web` that was written so many days ago.
+    /// A record of stack `web`, with its age in days.
     fn record(name: &str, uid: Option<&str>, workspace: &str, days: i64) -> Record {
         let key = ("shop".to_owned(), name.to_owned());
         Record {

@@ -1,4 +1,4 @@
-//! The record that a Destroy leaves of what it removed.
+//! The record of a destroyed deployment.
 
 use stoa_machinery::Key;
 use stoa_proto::{FinishedEvent, Problem, ResultEvent, apply_event::Event};
