@@ -17,10 +17,10 @@ use crate::kinds::check::holds_credentials;
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What is logged, as in `info,stoa_apiserver=debug`
+    /// Log filter, such as `info,stoa_apiserver=debug`
     #[arg(long, global = true, env = "STOA_LOG", default_value = "info")]
     pub(crate) log_filter: String,
-    /// How it is logged
+    /// Form of log lines
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 }
@@ -36,10 +36,10 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serves behind the aggregation layer of a cluster, which decides who may do what
+    /// Serves behind the aggregation layer of a cluster, which authenticates and authorizes
     Serve(Box<ServeOptions>),
     /// Serves on loopback with its own certificates and its own function-runner; only members of
-    /// system:masters get in
+    /// system:masters have access
     Standalone(Box<StandaloneOptions>),
 }
 
@@ -55,29 +55,28 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct StandaloneOptions {
-    /// Where everything is kept: the log, the control repository, documents, certificates and the kubeconfig
+    /// Directory of all data: the log, the control repository, documents, certificates and the kubeconfig
     #[arg(long)]
     pub(crate) data_dir: PathBuf,
-    /// The port on loopback; if not given, the one of the last start, or else any that is free
+    /// Port on loopback; default: the port of the last start, or else a free one
     #[arg(long)]
     pub(crate) secure_port: Option<u16>,
-    /// The function-runner to start; if not given, the one beside this program
+    /// The function-runner to start; default: the one beside this program
     #[arg(long)]
     pub(crate) runner_binary: Option<PathBuf>,
-    /// The folder whose Git repositories may be named by path or file://, with those in folders below it; can be given again
+    /// Directory below which Git repositories can be named by path or file://; repeatable
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     pub(crate) local_repositories: Vec<PathBuf>,
-    /// How long the function-runner keeps what it fetched of a source, or of a GitOps repository, after its last use, in
-    /// days; if not given, a week
+    /// Days that the function-runner keeps the cache of a source or GitOps repository after its last use; default: 7
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_days: Option<u32>,
-    /// How much the function-runner keeps of all of them together, in MiB; if not given, 10240
+    /// Size of all these caches together, in MiB; default: 10240
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_mib: Option<u32>,
-    /// Memory that a process of the function-runner may have that fetches and reads a source, in MiB; if not given, 1024
+    /// Memory of a process that fetches and reads a source, in MiB; default: 1024
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub(crate) source_memory_mib: Option<u32>,
-    /// Time that such a process may take, in seconds, also when nobody waits for it any more; if not given, 900
+    /// Timeout to fetch or read a source, in seconds, also without a waiting caller; default: 900
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: Option<u32>,
     #[command(flatten)]
@@ -93,7 +92,7 @@ pub(crate) struct StandaloneOptions {
 /// Where Git servers tell of pushes.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct WebhookOptions {
-    /// The port for webhooks of Git servers, beside that of the API and with its certificate; if not given, none are taken
+    /// Port for webhooks of Git servers, with the serving certificate of the API; default: none
     #[arg(long)]
     pub(crate) webhook_port: Option<u16>,
 }
@@ -101,11 +100,11 @@ pub(crate) struct WebhookOptions {
 /// How runs are executed.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct RunOptions {
-    /// How many runs are executed at once; others wait, and every namespace has its turn
+    /// Runs that are executed at once; others wait, and namespaces share the slots
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_concurrent_runs: u16,
-    /// How long a run that changes something has its stack in its workspace to itself without a sign of life, in seconds.
-    /// It is renewed six times as often; after a crash another replica takes the run up when it is over
+    /// Lease of a run that changes infrastructure, in seconds. The server renews it six times in that time. After a
+    /// crash another replica resumes the run when the lease has expired
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(10..=600))]
     pub(crate) run_lease_seconds: u64,
 }
@@ -119,7 +118,7 @@ impl RunOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
-    /// Where the log, the control repository and documents are kept
+    /// Directory of the log, the control repository and documents
     #[arg(long)]
     pub(crate) data_dir: PathBuf,
     #[command(flatten)]
@@ -137,29 +136,29 @@ pub(crate) struct ServeOptions {
 /// Where what is served is kept. The flags for etcd are kube-apiserver's.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StorageOptions {
-    /// The etcd servers to keep the log on (scheme://host:port), separated by commas; if not given, it is in
-    /// local files and there can be no other replica
+    /// etcd servers of the log (scheme://host:port), separated by commas; default: local files, which allow one
+    /// replica
     #[arg(long, value_delimiter = ',')]
     pub(crate) etcd_servers: Vec<String>,
-    /// Who may have signed etcd's certificates, PEM; read again when it changes
+    /// Certificate authorities of etcd, PEM; reloaded after a change
     #[arg(long, requires = "etcd_servers")]
     pub(crate) etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd, PEM; read again when it changes
+    /// Client certificate for etcd, PEM; reloaded after a change
     #[arg(long, requires_all = ["etcd_servers", "etcd_keyfile"])]
     pub(crate) etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate, PEM
+    /// Private key of that certificate, PEM
     #[arg(long, requires_all = ["etcd_servers", "etcd_certfile"])]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// The prefix of everything in etcd; replicas have the same one
+    /// Prefix of all keys in etcd; the same for all replicas
     #[arg(long, default_value = "/stoa")]
     pub(crate) etcd_prefix: String,
-    /// Where the control repository and documents are kept, which all replicas need to see; --data-dir if not given.
-    /// With --git-remote the repository is in --data-dir
+    /// Directory of the control repository and documents that all replicas share; default: --data-dir. With
+    /// --git-remote the repository is in --data-dir
     #[arg(long)]
     pub(crate) shared_dir: Option<PathBuf>,
-    /// The file with the keys that sensitive values are sealed with, one a line: 32 random bytes in base64, as from
-    /// `head --bytes=32 /dev/urandom | base64`. The first seals, all open; read again when it changes. All replicas have
-    /// the same. If not given, it is made in --data-dir; with --etcd-servers it has to be
+    /// File with the keys that seal sensitive values, one a line: 32 random bytes in base64, as from
+    /// `head --bytes=32 /dev/urandom | base64`. The first key seals, all keys open; reloaded after a change. All
+    /// replicas use the same keys. Default: a new file in --data-dir; required with --etcd-servers
     #[arg(long)]
     pub(crate) sealing_key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -171,11 +170,10 @@ pub(crate) struct StorageOptions {
 /// How far back watches begin, and pages go on.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct HistoryOptions {
-    /// How many changes are kept for watches that go on and pages that are turned, of all kinds together; of one kind in
-    /// memory a tenth of them
+    /// Changes of all kinds that the history keeps for watches and pages; each kind has a tenth of them in memory
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
     pub(crate) history_records: u32,
-    /// How long every change is kept for them at least, in seconds, unless all that is kept takes more than 256 MiB
+    /// Seconds that the history keeps each change at least, unless a local log exceeds its memory limit
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_seconds: u32,
 }
@@ -201,21 +199,21 @@ impl HistoryOptions {
 /// The remote of record of the control repository.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct GitRemoteOptions {
-    /// The Git repository that has the control repository's main (https://, http://, ssh://, user@host:path or file://),
-    /// without a password; what is kept here is a copy then. If not given, the repository here is the only one
+    /// Git repository with the control repository's main (https://, http://, ssh://, user@host:path or file://),
+    /// without a password; the local repository is then a copy. Default: the local repository is the only one
     #[arg(long)]
     pub(crate) git_remote: Option<String>,
-    /// A folder with credentials for it in files that are called as the keys of Secrets: username and password or token,
-    /// ssh-privatekey and known_hosts, ca.crt; read again at each use
+    /// Directory with its credentials in files that are named as keys of Secrets: username and password or token,
+    /// ssh-privatekey and known_hosts, ca.crt; read at each use
     #[arg(long, requires = "git_remote")]
     pub(crate) git_remote_credentials_dir: Option<PathBuf>,
-    /// How often it is asked for commits that people pushed, in seconds
+    /// Interval of polls for pushed commits, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) git_remote_poll_seconds: u64,
-    /// How long its main rests after a push of ours, in seconds, so that those of people get in between while writes keep coming
+    /// Pause after each push of the server, in seconds, so that users can push between its writes
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) git_remote_pace_seconds: u64,
-    /// How long it may be away before organizations are told, in seconds
+    /// Seconds of an outage before organizations report it
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) git_remote_patience_seconds: u64,
 }
@@ -262,17 +260,17 @@ fn check_remote(url: &str) -> Result<(), String> {
 /// How to reach the function-runners.
 #[derive(Debug, Args)]
 pub(crate) struct RunnerOptions {
-    /// The address of the function-runner, such as https://localhost:7443; may be given several times, and a name may
-    /// stand for several, as that of a headless Service does. Their certificates are for the name
+    /// Address of a function-runner, such as https://localhost:7443; repeatable. A name can resolve to several
+    /// addresses, as that of a headless Service does. Their certificates are for the name
     #[arg(long = "runner", required = true, value_name = "URL")]
     pub(crate) runner_addresses: Vec<String>,
-    /// Who may have signed the function-runners' certificates, PEM; read again when it changes
+    /// Certificate authorities of function-runners, PEM; reloaded after a change
     #[arg(long)]
     pub(crate) runner_ca: PathBuf,
-    /// The certificate to show to function-runners, PEM; read again when it changes
+    /// Client certificate for function-runners, PEM; reloaded after a change
     #[arg(long)]
     pub(crate) runner_cert: PathBuf,
-    /// Its key, PEM
+    /// Private key of that certificate, PEM
     #[arg(long)]
     pub(crate) runner_key: PathBuf,
 }

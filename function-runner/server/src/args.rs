@@ -28,43 +28,43 @@ const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "function-runner", version)]
 pub(crate) struct Args {
-    /// Address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 is a free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
 
-    /// File to write the bound address to, once calls are accepted
+    /// File that receives the bound address once the runner accepts calls
     #[arg(long, value_name = "FILE")]
     pub(crate) address_file: Option<PathBuf>,
 
-    /// Certificate chain to serve with, PEM; read again when it changes
+    /// Serving certificate chain, PEM; reloaded after a change
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: PathBuf,
 
-    /// Private key of the certificate, PEM
+    /// Private key of the serving certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: PathBuf,
 
-    /// Certificate authorities whose clients are let in, PEM; nobody else is. Read again when it changes
+    /// Certificate authorities of clients, PEM; no other client has access. Reloaded after a change
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: PathBuf,
 
-    /// How often the files with certificates are looked into, in seconds
+    /// Interval to reload certificates, in seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tls_reload_seconds: u32,
 
-    /// Directory for fetched sources, a folder in it for each runner that uses it; it may be emptied while there is none
+    /// Directory for caches of sources, with a folder for each runner; it can be emptied while no runner uses it
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache_dir: PathBuf,
 
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
 
-    /// Folder whose Git repositories Sources and workspaces may name by path or `file://`, with those in folders below it; can
-    /// be given again. By default there is none: who writes Sources would read whatever repository this process can
+    /// Directory below which Sources and workspaces can name Git repositories by path or `file://`; repeatable.
+    /// Default: none, because authors of Sources could read all repositories that this process can read
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) local_repositories: Vec<PathBuf>,
 
-    /// Kubeconfig for clusters marked `inCluster`; by default the pod's service account
+    /// Kubeconfig for clusters marked `inCluster`; default: the pod's service account
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
@@ -77,29 +77,27 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
 
-    /// How long calls may take to end after SIGTERM, in seconds. Until then no more are taken, and applies hand over to
-    /// another runner
+    /// Seconds for calls to finish after SIGTERM. The runner accepts no others, and applies move to another runner
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub(crate) drain_seconds: u32,
 
-    /// Address that tells anybody over plain gRPC whether calls are taken (grpc.health.v1), as for the kubelet's probes;
-    /// none by default
+    /// Address that serves gRPC health without TLS (grpc.health.v1), for the kubelet's probes; default: none
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) health_listen: Option<SocketAddr>,
 
-    /// Loopback address that serves /metrics over plain HTTP; none by default
+    /// Loopback address that serves /metrics over HTTP; default: none
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics_listen: Option<SocketAddr>,
 
-    /// End when standard input closes, as it does when the process that started this one ends
+    /// Exit when standard input closes, as at the exit of the parent process
     #[arg(long)]
     pub(crate) exit_on_stdin_close: bool,
 
-    /// How to write logs, which go to standard error
+    /// Form of log lines on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 
-    /// Which events to log, such as `info` or `info,function_runner=debug`
+    /// Log filter, such as `info` or `info,function_runner=debug`
     #[arg(long, default_value = "info", value_name = "FILTER")]
     pub(crate) log: String,
 }
@@ -107,11 +105,11 @@ pub(crate) struct Args {
 /// How much is kept of what was fetched.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct CacheArgs {
-    /// How long what was fetched of a source, or of a GitOps repository, is kept after its last use, in days
+    /// Days to keep the cache of a source or GitOps repository after its last use
     #[arg(long, default_value_t = 7, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_days: u32,
 
-    /// How much is kept of all of them together, in MiB; what was used last goes last, and what is in use stays
+    /// Size of all caches together, in MiB; the runner deletes the least recently used ones, and none in use
     #[arg(long, default_value_t = 10_240, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_mib: u32,
 }
@@ -128,42 +126,42 @@ impl CacheArgs {
 /// How much is done at once, and how long it may take.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LimitArgs {
-    /// Resources that one run works on at once, when the caller does not say
+    /// Resources that one run calls at once, if the caller sets no number
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) parallelism: u32,
 
-    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again. As of all
-    /// of these, one organization alone has most of them, and leaves some to those that come
+    /// Concurrent calls; the runner rejects more as busy, and the caller tries another runner or retries.
+    /// Organizations share this and the following limits
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
-    /// How much the Specs, plans and states of plans, applies and looks at health that are worked on may have together, in MiB, those
-    /// of calls with less than 1 MiB aside; as much again waits for a while, and others are refused as busy
+    /// Size of the Specs, plans and states of all concurrent large calls (1 MiB and more), in MiB; as much again
+    /// waits, and the runner rejects more as busy
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 
-    /// Requests of all runs to clusters at once; others wait, and every organization has its turn, and every run of it
+    /// Concurrent requests to clusters; others wait, with turns for each organization and each of its runs
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_kubernetes_requests: u32,
 
-    /// Of these, requests to one cluster
+    /// Concurrent requests to one cluster
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_cluster_requests: u32,
 
-    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every organization has its turn, and every run of it. Servers
-    /// are reached in processes, of which there are as many again for those that are slow to answer
+    /// Concurrent reads and commits of GitOps repositories; others wait, with turns for each organization and each
+    /// of its runs. Each uses a process; slow servers use up to as many more
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_gitops_requests: u32,
 
-    /// Of these, those of one repository
+    /// Concurrent reads and commits of one repository
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_repository_requests: u32,
 
-    /// How long one resource may take, in seconds
+    /// Timeout of one resource, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) resource_timeout_seconds: u32,
 
-    /// How long the resources of a run may take, all together, to become healthy at its end, in seconds
+    /// Timeout for all resources of a run to become healthy, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) health_timeout_seconds: u32,
 }
@@ -207,24 +205,23 @@ impl LimitArgs {
 /// The processes in which generators run, and what one job may take there.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PoolArgs {
-    /// Worker processes, in which sources are read; each does one job at a time. By default as many as there are
-    /// processors, and 2 at least
+    /// Worker processes that parse sources, one job at a time each; default: one for each processor, at least 2
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
 
-    /// Memory that a worker may have, in MiB
+    /// Memory of a worker, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub(crate) worker_memory_mib: u32,
 
-    /// Time of the processor that one job may take, in seconds
+    /// Processor time of one job, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) worker_cpu_seconds: u32,
 
-    /// Time that one job may take in a worker, in seconds
+    /// Timeout of one job in a worker, in seconds
     #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) worker_timeout_seconds: u32,
 
-    /// The largest Spec that a job may make, in MiB
+    /// Size of the largest Spec, in MiB
     #[arg(
         long,
         default_value_t = LARGEST_SPEC_MIB,
@@ -233,11 +230,11 @@ pub(crate) struct PoolArgs {
     )]
     pub(crate) worker_output_mib: u32,
 
-    /// Jobs that may wait for a worker; more calls are refused as busy
+    /// Jobs that wait for a worker; the runner rejects more calls as busy
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_waiting_jobs: u32,
 
-    /// How much the sources of jobs that wait may have together, in MiB; more calls are refused as busy
+    /// Size of the sources of all waiting jobs, in MiB; the runner rejects more calls as busy
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_waiting_mib: u32,
 }
@@ -267,16 +264,15 @@ impl PoolArgs {
 /// The processes that fetch and read sources, and what one may take.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct SourceArgs {
-    /// Sources that are fetched or read at once, each in a process of its own; others wait, and no organization has more than
-    /// half of the processes
+    /// Processes that fetch or read one source each; other sources wait, and one organization has at most half
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) source_processes: u32,
 
-    /// Memory that such a process may have, in MiB
+    /// Memory of such a process, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub(crate) source_memory_mib: u32,
 
-    /// Time that it may take to fetch or read a source, in seconds, also when nobody waits for it any more
+    /// Timeout to fetch or read a source, in seconds, also without a waiting caller
     #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: u32,
 }
@@ -324,9 +320,9 @@ impl Default for PoolArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One line for people
+    /// One line of text an event
     Text,
-    /// One JSON object a line
+    /// One JSON object an event
     Json,
 }
 

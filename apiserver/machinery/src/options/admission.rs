@@ -9,10 +9,10 @@ use crate::admission::{self, Chain, UnknownPlugin};
 /// Which plugins of admission run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AdmissionOptions {
-    /// Admission plugins to run besides the default ones, which are all there are
+    /// Admission plugins to run besides the default ones; all plugins are default ones
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+    /// Admission plugins to switch off: NamespaceLifecycle, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
     /// ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,

@@ -10,22 +10,22 @@ use crate::audit::{LogFile, LogMode, LogOptions, Policy};
 /// What is recorded of requests, and where.
 #[derive(Clone, Debug, Args)]
 pub struct AuditOptions {
-    /// The audit policy, audit.k8s.io/v1; without one, nothing is recorded
+    /// Audit policy, audit.k8s.io/v1; without it, the server records no audit events
     #[arg(long)]
     pub audit_policy_file: Option<PathBuf>,
-    /// The file that audit events go to, a line of JSON each; '-' is standard output
+    /// File of audit events, one JSON object a line; '-' is standard output
     #[arg(long)]
     pub audit_log_path: Option<PathBuf>,
-    /// How many days old audit logs are kept; 0 keeps them
+    /// Days before a rotated audit log is deleted; 0 is never
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxage: u64,
-    /// How many old audit logs are kept; 0 keeps all
+    /// Rotated audit logs to keep; 0 keeps all
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxbackup: usize,
-    /// How large an audit log becomes before a new one is begun, in megabytes; 0 is 100
+    /// Size of an audit log before its rotation, in megabytes; 0 is 100
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxsize: u64,
-    /// Whether requests wait for their audit events to be written
+    /// Whether requests wait until their audit events are written
     #[arg(long, value_enum, default_value_t = AuditLogMode::Blocking)]
     pub audit_log_mode: AuditLogMode,
 }
@@ -33,11 +33,11 @@ pub struct AuditOptions {
 /// Whether requests wait for their audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuditLogMode {
-    /// No; what cannot be kept up with is dropped
+    /// No; the server drops events under load
     Batch,
     /// Yes
     Blocking,
-    /// Yes, and what cannot be recorded is refused
+    /// Yes; the server rejects a request that it cannot record
     BlockingStrict,
 }
 

@@ -26,25 +26,25 @@ use crate::{
 /// The cluster that knows a server's users and what they may do.
 #[derive(Clone, Debug, Args)]
 pub struct DelegatingOptions {
-    /// How to reach the cluster; if not given, as a pod does
+    /// Access to the cluster; default: the pod's service account
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// How to reach the cluster for TokenReviews and its authentication settings; --kubeconfig if not given
+    /// Access to the cluster for TokenReviews and authentication settings; default: --kubeconfig
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// How to reach the cluster for SubjectAccessReviews; --kubeconfig if not given
+    /// Access to the cluster for SubjectAccessReviews; default: --kubeconfig
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// How long the answer about a token is kept, such as 10s
+    /// Time to cache the result of a TokenReview, such as 10s
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// How long it is kept that somebody may do something
+    /// Time to cache a permission
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long it is kept that somebody may not do something
+    /// Time to cache a denial
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
-    /// The paths that everybody may have, without the cluster being asked; a last * stands for any rest
+    /// Paths without authorization; a final * matches any rest
     #[arg(long, value_delimiter = ',', default_values = ALWAYS_ALLOWED_PATHS)]
     pub authorization_always_allow_paths: Vec<String>,
 }

@@ -48,16 +48,16 @@ pub struct RecommendedOptions {
     /// What is served besides the API.
     #[command(flatten)]
     pub features: FeatureOptions,
-    /// How many requests that read are worked on at once, watches aside; more are answered with 429. 0 is without a limit
+    /// Concurrent read requests except watches; more get 429. 0 is unlimited
     #[arg(long, default_value_t = Limits::default().reading)]
     pub max_requests_inflight: usize,
-    /// How many requests that change something are worked on at once; more are answered with 429. 0 is without a limit
+    /// Concurrent write requests; more get 429. 0 is unlimited
     #[arg(long, default_value_t = Limits::default().mutating)]
     pub max_mutating_requests_inflight: usize,
-    /// How long a request may take that is no watch and the like, such as 1m0s; it may ask for less
+    /// Timeout of a request except watches and the like, such as 1m0s; a request can set a shorter one
     #[arg(long, value_parser = parse_duration, default_value = "1m0s")]
     pub request_timeout: Duration,
-    /// How long requests are still served after a signal to end, such as 10s, with /readyz failing
+    /// Time to serve requests after a shutdown signal while /readyz fails, such as 10s
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     pub shutdown_delay_duration: Duration,
 }

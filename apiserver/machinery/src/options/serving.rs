@@ -13,16 +13,16 @@ use crate::serve::{ReloadError, ServingCertificate};
 /// Where a server listens, and with which certificate.
 #[derive(Clone, Debug, Args)]
 pub struct SecureServingOptions {
-    /// The address to listen on
+    /// IP address to listen on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// The port to listen on
+    /// Port to listen on
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// The serving certificate, PEM; read again when it changes
+    /// Serving certificate, PEM; reloaded after a change
     #[arg(long)]
     pub tls_cert_file: PathBuf,
-    /// The key of the serving certificate, PEM
+    /// Private key of the serving certificate, PEM
     #[arg(long)]
     pub tls_private_key_file: PathBuf,
 }
