@@ -173,7 +173,7 @@ pub(crate) struct HistoryOptions {
     /// Changes of all kinds that the history keeps for watches and pages; each kind has a tenth of them in memory
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
     pub(crate) history_records: u32,
-    /// Seconds that the history keeps each change at least, unless a local log exceeds its memory limit
+    /// Seconds that the history keeps each change at least, unless it takes more than 256 MiB of memory
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_seconds: u32,
 }
