@@ -4,5 +4,5 @@
 // example wardle of stoa-storage, which serves the same kinds, on any of our logs. Both are asked directly and behind the same
 // kube-apiserver. Of Stoa's own kinds stoa-apiserver is the subject, and custom resources are the reference. A check (checks_*.go) is a script of requests; what is compared is its transcript, in which all that
 // differs between any two runs is masked: names, uids, times, versions (normalize.go). A difference fails unless
-// allowed.go permits it and says why. The outcome is written down in docs/conformance.md (report.go).
+// allowed.go permits it and says why. The outcome is RESULTS.md (report.go).
 package main
