@@ -15,7 +15,7 @@ type allowance struct {
 var allowances []*allowance
 
 // cited is where a reason says that a difference comes from: a file of upstream, a standard, or a document of this repository.
-var cited = regexp.MustCompile(`\b[AKN]/|\b(sigs\.)?k8s\.io/|golang\.org/|RFC \d+|ARCHITECTURE\.md|README\.md`)
+var cited = regexp.MustCompile(`\b[AKN]/|\b(sigs\.)?k8s\.io/|golang\.org/|RFC \d+|docs/design/|README\.md`)
 
 func allow(checks, reason string) {
 	if !cited.MatchString(reason) {
@@ -71,7 +71,7 @@ func init() {
 	allow(`patch: merge {"spec":{"referenceType":"Fischer","reference":""}} \((direct|front)\)`, updates)
 	allow(`patch: JSON \[{"op":"replace","path":"/spec/reference"}\] \((direct|front)\)`, updates)
 	allow(`patch: a test of a text (with a bracket|with an escape|in a map, with escapes) \((direct|front)\)`, "a test compares values here (RFC 6902 4.6), and in the reference how texts and numbers are written, "+
-		"so that it refuses tests that hold (lazyNode.equal in gopkg.in/evanphx/json-patch.v4/patch.go; ARCHITECTURE.md)")
+		"so that it refuses tests that hold (lazyNode.equal in gopkg.in/evanphx/json-patch.v4/patch.go; docs/design/differences-from-kubernetes.md)")
 	allow(`order: a form that there is not, after a create \((direct|front)\)`,
 		"the reference writes first and refuses the form of its answer then (A/endpoints/handlers/response.go); here what cannot be answered is not done")
 	allow(`websocket: (no origin|the origin (null|%zz|localhost|https://localhost:x)|two subprotocols) \((direct|front)\)`, "the reference's refusal is written past the server, without any of its headers (newServerConn in golang.org/x/net/websocket/server.go)")

@@ -1,5 +1,5 @@
-//! Named points at which tests end a process of Stoa as a crash would: the boundaries of the table in ARCHITECTURE.md
-//! that says what is true after a crash at each step of an apply.
+//! Named crash points, at which tests abort a process of Stoa. The table in `docs/design/crash-points.md` says what is
+//! true after a crash at each step of an apply.
 //!
 //! `STOA_FAILPOINT=<point>=<file>` ends the process that first gets to the point, and makes the file, so that a process
 //! which finds it there goes on. Without debug assertions there are no such points.
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_step_of_an_apply_has_a_point_and_each_point_is_of_a_step() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/crash-points.md");
         let document = std::fs::read_to_string(path).unwrap();
         let rows = rows(&document);
         assert!(rows.len() > 15, "the table has {} rows", rows.len());

@@ -1,4 +1,4 @@
-//! `hack/conformance`: asks Go's sample-apiserver and ours the same, and keeps `docs/conformance.md` up to date.
+//! `hack/conformance`: sends the same requests to Go's sample-apiserver and to ours, and updates `tests/conformance/RESULTS.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct Conformance {
     /// Where ours keeps its objects; the document is about local files
     #[arg(long, value_enum, default_value_t = WardleLog::Local)]
     log: WardleLog,
-    /// Write docs/conformance.md anew
+    /// Write tests/conformance/RESULTS.md
     #[arg(long)]
     update: bool,
     /// Only what comes from the log: versions, pages, watches, conflicts; with no regard to the document
@@ -39,7 +39,7 @@ pub(crate) struct Conformance {
 
 /// Starts what is not running and compares.
 pub(crate) fn run(args: &Conformance) -> Result<()> {
-    ensure!(!args.update || args.log == WardleLog::Local, "docs/conformance.md is about --log local");
+    ensure!(!args.update || args.log == WardleLog::Local, "--update needs --log local: tests/conformance/RESULTS.md records the answers of that log");
     // Of Stoa itself only its own kinds are asked.
     let stoa = (!args.stored && args.first.is_none()).then_some(Profile::Debug);
     cluster::up(&args.dir, cluster::Options { stoa, wardle: Some(args.log), ..cluster::Options::default() })?;
@@ -84,7 +84,7 @@ pub(crate) fn compare(bed: &Path, built: Option<&Path>, flags: &[&str]) -> Resul
     fs::write(&definitions, printed.stdout).context("writing the definitions of Stoa's kinds")?;
     let mut command = Command::new(&program);
     command.arg("-bed").arg(bed).arg("-env").arg(&environment).arg("-definitions").arg(&definitions);
-    command.arg("-document").arg(paths::repository().join("docs/conformance.md")).args(flags).stdin(Stdio::null());
+    command.arg("-document").arg(paths::repository().join("tests/conformance/RESULTS.md")).args(flags).stdin(Stdio::null());
     ensure!(command.status().context("running the conformance program")?.success(), "the answers differ");
     Ok(())
 }
