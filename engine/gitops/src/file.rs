@@ -1,4 +1,4 @@
-//! The objects of one file: what becomes of the file when some of them change.
+//! A file with one or more objects: edits some of them, and keeps the others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,19 +8,18 @@ use stoa_yaml_edit::{appended, documents, made_to_say, rewritten};
 
 use crate::manifest;
 
-/// What a file has of an object.
+/// The document of an object in a file.
 #[derive(Debug)]
 pub(crate) enum Document {
     /// The object, and where it is in the text.
     Object(Range<usize>, Map<String, Value>),
     /// Nothing: the file has other objects.
     Others,
-    /// Nothing: the file has no object at all.
+    /// The file has no object at all.
     Spoilt,
 }
 
-/// What became of an object whose own file this is, where it is not found by what it is called: a single object is what somebody
-/// made of it.
+/// The object in its own file, if it is not found by its identity: others may have changed a single object.
 pub(crate) fn own(path: &str, content: &[u8]) -> Document {
     let Ok(text) = std::str::from_utf8(content) else { return Document::Spoilt };
     let parsed = |range: &Range<usize>| manifest::parse(path, text[range.clone()].as_bytes()).ok();
@@ -31,7 +30,7 @@ pub(crate) fn own(path: &str, content: &[u8]) -> Document {
     }
 }
 
-/// What becomes of a document that is to say what `rendered` says; `None` when it does.
+/// The new bytes of a document with the content of `rendered`; `None` without a change.
 pub(crate) fn document(path: &str, current: &str, rendered: &[u8]) -> Option<String> {
     let wanted = manifest::parse(path, rendered).ok()?;
     let says = |text: &str| manifest::parse(path, text.as_bytes()).is_ok_and(|object| object == wanted);

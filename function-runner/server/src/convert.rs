@@ -7,7 +7,7 @@ use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
-use stoa_engine::record::Place;
+use stoa_engine::record::CallTarget;
 use stoa_engine::spec::{FILE, LINE};
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use stoa_engine::{
     DigestKey, Spec,
     digest::canonical_json,
-    sealed::{self, Place},
+    sealed::{self, FieldLocation},
 };
 use stoa_machinery::serve::Reload;
 

@@ -1,4 +1,4 @@
-//! What happens in a test: a list of operations, made at random and read by people when one of them breaks a rule.
+//! Scripts of the model test: a random list of operations, printed when one of them breaks a rule.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What outlives a process: what the API server records of each resource, by the rules by which it does.
+//! The store of the model test: records that outlive a process, as the API server writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

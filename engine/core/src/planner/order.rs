@@ -1,6 +1,6 @@
-//! What comes after what, by what is wanted and by what was recorded.
+//! The order of actions, by dependencies of the Spec and of the records.
 //!
-//! Elsewhere: `stage` has the order of kinds where nothing else says one.
+//! Elsewhere: `stage` has the order of kinds without dependencies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,8 +13,8 @@ use crate::plan::PlannedAction;
 use crate::spec::{ResourceId, ResourceType};
 use crate::state::StateResource;
 
-/// Puts the actions into their order: what is kept after what it depends on, what goes after all
-/// that were recorded to depend on it, whether these go too or are only changed. Of `later` the first of each two waits.
+/// Orders the actions: kept resources after their dependencies, deletions after their recorded dependents. The first id of
+/// each pair in `later` waits for the second.
 pub(super) fn ordered(
     mut before: Before,
     mut actions: BTreeMap<ResourceId, PlannedAction>,

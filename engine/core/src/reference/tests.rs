@@ -1,3 +1,5 @@
+//! Tests of the syntax of references.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -57,10 +59,10 @@ fn other_text_is_left_alone() {
 
 #[test]
 fn errors_say_where_and_what() {
-    check("$kusion_path.q.x", "error: at character 1: no resource has an id that `q.x` begins with");
+    check("$kusion_path.q.x", "error: at character 1: `q.x` does not begin with the id of a resource");
     check(
         "é ${kusion_path.p.x} ${kusion_path.q.x}",
-        "error: at character 22: no resource has an id that `q.x` begins with",
+        "error: at character 22: `q.x` does not begin with the id of a resource",
     );
     check("$kusion_path.p", "error: at character 15: a path must follow the id, such as `.metadata.name`");
     check("$kusion_path.p.", "error: at character 16: a name must follow the dot");
@@ -110,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_what_is_parsed(path in path(), before in "[^$]*", after in "[^$]*") {
+    fn written_reference_is_parsed_back(path in path(), before in "[^$]*", after in "[^$]*") {
         let reference = Reference { id: "p".into(), path };
         let text = format!("$kusion_path.p{}", written(&reference.path));
         prop_assert_eq!(parse(&text, &known).unwrap(), Some(Template::Whole(reference.clone())));
@@ -130,7 +132,7 @@ proptest! {
 
 /// Every dot may be where an id ends, so that texts of dots would take time without end.
 #[test]
-fn a_text_of_dots_is_refused_in_time() {
+fn long_dotted_text_is_rejected_quickly() {
     let text = format!("$kusion_path.{}", ".".repeat(4 << 20));
     assert!(matches!(parse(&text, &|id| id == "a"), Err(ReferenceError::UnknownId { .. })));
     let id = "x.".repeat(100);

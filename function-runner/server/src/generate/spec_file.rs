@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, Spec,
-    near::meant,
+    suggest::meant,
     normalize::normalize,
     problem::reason,
     spec::{FILE, LINE},

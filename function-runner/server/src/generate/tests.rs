@@ -582,8 +582,8 @@ fn what_is_wrong_with_some_resources_hides_nothing_of_others() {
         told(&format!("resources:\n{broken}{nameless}")),
         [
             "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: has to be Kubernetes or Terraform",
-            "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: text is wanted here, not a number",
-            "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a list",
+            "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: must be text, not a number",
+            "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: must be text, not a list",
         ]
     );
     let manifests = format!(
