@@ -295,7 +295,7 @@ impl Caller {
         sensitive: &Sensitive,
         course: &Course,
     ) -> Result<Option<LeftAlone>, RuntimeError> {
-        // What is not recorded any more was removed by an earlier try.
+        // An object without a record was deleted by an earlier try.
         let mut outcome = Ok(Deleted::Gone);
         for record in records {
             outcome = retried(&self.stop, sensitive, &course.told, || self.runtime.delete(record)).await;
@@ -307,7 +307,7 @@ impl Caller {
             Deleted::Gone => Ok(None),
             Deleted::Left(why) => Ok(Some(why)),
             Deleted::Terminating(object) => {
-                // However often it was asked to go, it was heard.
+                // The request for deletion has arrived.
                 course.told.take();
                 self.wait_deleted(&object, sensitive, course).await.map(|()| None)
             }
@@ -328,7 +328,7 @@ impl Caller {
             loop {
                 match self.runtime.wait_deleted(object, &report).await {
                     Ok(()) => {
-                        // However often it was asked to go, nothing of that is open.
+                        // No request is pending.
                         course.told.take();
                         return Ok(());
                     }
@@ -358,7 +358,7 @@ impl Caller {
             let request = self.request(planned, ready, Some(made));
             let call = || self.runtime.preview(&request, None);
             let preview = retried(&self.stop, sensitive, &course.told, call).await?;
-            // A call before this run, whose result nobody had either, may have made what is to be replaced.
+            // An earlier lost call may have created the object that is to be replaced.
             if !matches!(preview, Preview::Replaced(_)) {
                 return Ok((Some(made), None));
             }
@@ -366,7 +366,7 @@ impl Caller {
         let why_not_deleted = |record: &StateResource| self.why_not_deleted(planned, Some(record));
         let kept = records.iter().find_map(why_not_deleted);
         let records = records.iter().filter(|record| why_not_deleted(record).is_none());
-        // What turns out to be another's here is refused when it is applied.
+        // An object of another deployment is rejected by the apply.
         let records: Vec<StateResource> = records.map(|record| Cascade::replaced(record, &ready.desired)).collect();
         let left = self.delete(&records, sensitive, course).await?;
         Ok((None, kept.or(left.map(|why| why.to_string()))))
@@ -430,7 +430,7 @@ impl Caller {
         let record = StateResource::applied_over(records, desired, resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
         let record = record.adopted(is_adopted(planned, prior));
-        // What is made anew has nothing of what was there.
+        // A recreated object has nothing of the former one.
         let is_new = match planned.action {
             Action::Replace => prior.is_none() && !planned.takes_over,
             action => action == Action::Create,
@@ -448,18 +448,18 @@ impl Caller {
         ready: &'a Ready,
         prior: Option<&'a StateResource>,
     ) -> ApplyRequest<'a> {
-        // What is made anew in the place of another has nothing of what was compared.
+        // A recreated object has nothing of the compared one.
         let is_shown = planned.unverified.is_none() && planned.action != Action::Replace;
         ApplyRequest {
             adopt: planned.action == Action::Adopt,
             changes: is_shown.then_some(&*planned.changes),
-            // What is replaced is gone by now, but for what the plan found where it is made anew.
+            // The replaced object is deleted by now, unless the plan found one at the new location.
             create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
-            // What could not be asked about says nothing of other managers.
+            // Without a dry run, the managers are unknown.
             taken: planned.unverified.is_none().then_some(&*planned.taken),
             sensitive: Some(&ready.sensitive),
             keys: Some(&self.keys),
-            // What somebody made in place of what is recorded has nothing of that.
+            // An object that others created in place of the recorded one has nothing of the record.
             ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
         }
     }
@@ -468,8 +468,8 @@ impl Caller {
 /// The problem of a deletion that was not complete when the run was stopped, and whether a request may still arrive.
 fn incomplete_deletion(planned: &PlannedAction, told: &RetryLog) -> (Problem, bool) {
     let may_arrive = told.may_arrive();
-    let what = if planned.action == Action::Delete { "it" } else { "what is there" };
-    let message = timeout_message(format!("{what} is being deleted, and the run was stopped before it was gone"), told);
+    let what = if planned.action == Action::Delete { "it" } else { "the existing object" };
+    let message = timeout_message(format!("the run was stopped before {what} was deleted"), told);
     (Problem::new(reason::TIMED_OUT, message).of(&planned.id), may_arrive)
 }
 

@@ -128,7 +128,7 @@ impl<'p> Custom<'p> {
             let answer = previews.get(id).filter(|_| is_asked);
             let defined = defined.filter(|it| self.is_open(id, answer, *it, previews));
             let Some(defined) = defined else { continue };
-            // What is made anew has nothing that may stay.
+            // A recreated object keeps no live values.
             let live = self.changed(id).filter(|_| !matches!(answer, Some(Preview::Replaced(_))));
             let manifest = Manifest::of(&resource.attributes, unknown);
             let instance = Instance { attributes: &manifest.attributes, live, unknown: &manifest.unknown };
@@ -157,11 +157,11 @@ impl<'p> Custom<'p> {
     ) -> Vec<Finding> {
         let found = validator.check(defined.version, instance).await;
         let Some(attributes) = made.filter(|_| !found.is_empty()) else { return found };
-        // The cluster's own admission may mend it. The definition that is there has left out and filled in fields, too, so that
-        // nothing else is found in what came of that.
+        // Mutating admission in the cluster may fix it. The present definition has also pruned and defaulted fields, so
+        // that only the same finding in the result counts.
         let still = validator.check(defined.version, Instance { attributes, ..instance }).await;
         let still: Vec<Finding> = still.into_iter().filter(|it| it.fault.follows_admission()).collect();
-        // What that definition fills in nobody does once it is gone.
+        // Defaults of the present definition are lost with it.
         let filled = self.there(defined).and_then(|version| validator.filled_in(version, instance));
         let is_filled = |field: &FieldPath| {
             let filled = filled.as_ref().and_then(|filled| field.get(filled));
@@ -198,7 +198,7 @@ impl<'p> Custom<'p> {
     fn definition_of(&self, resource: &Resource) -> Option<(&'p ResourceId, &'p Map<String, Value>, String)> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         let definition = self.definitions.custom(self.clusters.of_wanted(resource), &object)?;
-        // Where people wrote that it comes later, the one that is there decides.
+        // If the definition follows the resource by `dependsOn`, the present one decides.
         if !self.sketch.actions.get(&resource.id)?.depends_on.contains(definition) {
             return None;
         }

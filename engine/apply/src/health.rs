@@ -61,7 +61,7 @@ async fn of_one(
         Ok(Live::Present(object)) if is_terminating(&object) && recorded.finished => None,
         Ok(Live::Absent) => Some("it no longer exists".to_owned()),
         Ok(Live::Unverified(_)) => Some("it cannot be read yet".to_owned()),
-        // Waiting for health looks at no object whose kind has nothing to become.
+        // The health check reads no objects of kinds without a status.
         Ok(Live::Present(object)) if is_terminating(&object) => Some(format!("it is {}", Health::Terminating)),
         Ok(Live::Present(_)) => check_one(runtime, recorded).await,
     };
@@ -107,7 +107,7 @@ async fn first_health(runtime: &dyn Runtime, recorded: &StateResource) -> Result
     };
     let (reports, mut heard) = mpsc::unbounded_channel::<Health>();
     let report = move |health: Health, _: &str| {
-        // The receiver lives as long as the look does.
+        // The receiver lives as long as the check.
         let _ = reports.send(health);
     };
     let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.check_health(&resource, &report)));

@@ -13,8 +13,9 @@ use stoa_engine::{
 use stoa_runtime::{Applied, Found, LostCall, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
-    destination, lost,
+    destination,
     planning::{PlanError, Planned, Planning, problem},
+    recovery,
 };
 
 /// Plans to record what is selected. What became of open calls is found out first.
@@ -103,7 +104,7 @@ pub(crate) async fn read_planned(
         Ok(Found::Absent | Found::Foreign | Found::Unknowable) | Err(_) => false,
     };
     let position = answers.iter().position(|(_, answer)| is_it(answer));
-    // What is in neither place is told of the one that the id names.
+    // An object in neither cluster is reported as absent.
     let answer = position.map(|position| answers.swap_remove(position)).or_else(|| answers.pop());
     let Some((looked, answer)) = answer else { return stale("the object cannot be read") };
     match answer? {

@@ -43,7 +43,7 @@ pub(crate) fn mark(
         let server = clusters.server(clusters.of_wanted(wanted.1));
         let is_its =
             |(cluster, name): &&&(String, String)| clusters.server(cluster) == server && *name == object.namespace;
-        // What is unverified for another reason may be of a kind that is in no namespace.
+        // Other unverified resources may be cluster-scoped.
         if !matches!(previews.get(&planned.id), Some(Preview::MissingNamespace(reason)) if *reason == *why) {
             continue;
         }

@@ -28,7 +28,7 @@ struct All {
 #[derive(Debug)]
 pub(crate) struct Permit {
     all: Permits,
-    /// Nothing while it is given back.
+    /// `None` while it is released.
     held: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -45,7 +45,7 @@ impl Permits {
     }
 
     async fn free(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.0.free).acquire_owned().await.expect("nobody closes the semaphore")
+        Arc::clone(&self.0.free).acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// The number of unfinished resources without a permit.
@@ -53,22 +53,22 @@ impl Permits {
         self.0.released.load(Ordering::SeqCst)
     }
 
-    /// Waits until one more is given back than when this ended last. May be dropped and called again.
+    /// Waits until a permit is released. May be dropped and called again.
     pub(crate) async fn wait_for_release(&self) {
         self.0.wait_for_release.notified().await;
     }
 }
 
 impl Permit {
-    /// Lets others have it while nothing is called for.
-    pub(crate) fn give_back(&self) {
+    /// Returns the permit while no call is made.
+    pub(crate) fn release(&self) {
         if self.held.lock().take().is_some() {
             self.all.0.released.fetch_add(1, Ordering::SeqCst);
             self.all.0.wait_for_release.notify_one();
         }
     }
 
-    /// Waits for one again, where it was given back.
+    /// Waits for a permit again after [`release`](Self::release).
     pub(crate) async fn reacquire(&self) {
         if self.held.lock().is_some() {
             return;

@@ -113,8 +113,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         (state, ours) = (Cow::Owned(decided), found);
     }
     let state = &*state;
-    // Sketched once without a look, for the references that the Spec alone answers: the objects to
-    // read are named only then.
+    // The first sketch works without live objects, to name the objects to read.
     let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
     let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
@@ -130,14 +129,14 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     };
     let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
     let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
-    // It was looked for where it goes, and what is elsewhere or only recorded where that is.
+    // Each object is read at its target, or else at its recorded location.
     terminating::mark_contents(&mut live, |id| {
         let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
         let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
         clusters.server(cluster.unwrap_or_default())
     });
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    // Of what is not wanted, or is elsewhere, it is compared what was applied.
+    // Unwanted and moving objects are compared with what was applied.
     let left = state.resources.iter().filter(|record| {
         let is_in_place = desired.contains_key(&record.id) && !elsewhere.contains(&record.id);
         refresh && !is_in_place
@@ -147,7 +146,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
-    // What references stand for may be large, and is known anew.
+    // Resolved attributes may be large, and are computed again.
     drop(sketch);
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
     for (id, resolved) in &sketch.desired {
@@ -164,12 +163,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        // What did not move would be as it is, what is another's is refused, and elsewhere nobody wants it.
+        // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
         _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
-        // What is in another cluster is made anew.
+        // An object in another cluster is recreated.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
-        // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
-        // object under another id, be it that by which it is recorded alone.
+        // A lost call may have set unrecorded fields, also under another id of the same object.
         Action::Unchanged => {
             let is_open =
                 open.contains(&planned.id) || planned.recorded_as.as_ref().is_some_and(|id| open.contains(id));
@@ -186,7 +184,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
     custom.ignore_pruned_previews(&mut previews);
-    // What the infrastructure says of a resource is told in its words alone.
+    // A rejection has no further findings.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
     let is_refused =
         |problem: &Problem| runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
@@ -346,7 +344,7 @@ async fn absent_where_they_go(
     lacking: &BTreeMap<ResourceId, Problem>,
 ) -> Result<Vec<ResourceId>, PlanError> {
     let clusters = runtime.clusters();
-    // As it would be recorded there, so that all versions are looked through.
+    // With its future record, so that all versions are searched.
     let there = |id: &ResourceId| {
         let (wanted, record) = (desired.get(id)?, *prior.get(id)?);
         let to = clusters.of_wanted(wanted);
@@ -399,7 +397,7 @@ async fn reject_foreign_contents(
         let live = match live.get(id) {
             Some(Live::Present(live)) => Some(live),
             Some(Live::Absent) => None,
-            // Nobody can look there either.
+            // The target cannot be read either.
             Some(Live::Unverified(_)) | None => continue,
         };
         let record = match desired.get(id) {
@@ -415,7 +413,7 @@ async fn reject_foreign_contents(
                     None => notes.extend(foreign.warnings(id)),
                 }
             }
-            // What goes to another cluster may come from one that does not answer, which holds up no other.
+            // The former cluster of a moving object may be unavailable, which blocks no other.
             Err(error) if error.is_retryable() && live.is_none() => {}
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
@@ -446,7 +444,7 @@ async fn preview(
             if let Some(waits) = known.waits() {
                 return Ok((planned.id.clone(), Some(Preview::Unverified(waits))));
             }
-            // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
+            // A replacement is new, and so is an object that others created in place of the recorded one.
             let is_new = planned.action == Action::Replace || planned.recreated;
             let prior = planned.recorded_id().and_then(|id| prior.get(id).copied()).filter(|_| !is_new);
             let live: Option<&Map<String, Value>> = match looked.live.get(&planned.id) {

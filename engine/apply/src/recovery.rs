@@ -86,10 +86,11 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     }
     let left = |mut call: OpenCall| {
         if call.retry {
-            // Where nobody else can look, somebody did: the next call is not to be looked for there.
+            // A user confirmed that nothing is there, so that the next call is not searched there.
             call.place.clusters.retain(|cluster| runtime.clusters().has(cluster));
         }
-        // Nor is it where nothing is by now, if it says itself where it goes. Of what goes nowhere nothing else would tell that.
+        // Clusters without the object are dropped, if the resource or its record has a target. Otherwise only the call
+        // does.
         let is_placed = spec.resources.iter().any(|it| it.id == call.id) || known.resources.contains_key(&call.id);
         if let Some(empty) = empty.get(&call.id).filter(|_| is_placed) {
             call.place.clusters.retain(|cluster| !empty.contains(cluster));
@@ -124,7 +125,7 @@ fn search<'a>(
     wanted: Option<&Resource>,
     recorded: Option<&StateResource>,
 ) -> Option<Search<'a>> {
-    // It was there before us, and only its resource, which is gone, said whether it may ever be removed.
+    // The object existed before, and only its resource, which is gone, decided whether it may be deleted.
     if call.action == Action::Adopt && wanted.is_none() && recorded.is_none() {
         return None;
     }
@@ -136,7 +137,7 @@ fn search<'a>(
     }
     let home = clusters.of_recorded(first);
     let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
-    // What was taken over is ours only where it is wanted.
+    // An adopted object is ours only where it is wanted.
     let said = call.place.clusters.iter().map(String::as_str).filter(|_| call.action != Action::Adopt);
     let mut places: Vec<&str> = said.filter(|cluster| recorded.is_none() || *cluster != home).collect();
     if recorded.is_none() && places.is_empty() {
@@ -151,16 +152,16 @@ fn search<'a>(
         // A cluster may have got another name.
         places.push(goal);
     }
-    // Of several, what is where it is wanted stays.
+    // Of several objects, the wanted one stays.
     places.sort_by_key(|cluster| Some(*cluster) != goal);
     let own = has_home.then(|| first.clone().in_cluster(home.to_owned()));
-    // Where the default namespace is another one by now, what was to be made anew is there.
+    // After a change of the default namespace, the recreated object is in the new one.
     let is_default = |recorded: &str| [recorded, ""].contains(&clusters.default_namespace(home));
     let moved = first.default_namespace().filter(|recorded| has_home && !is_default(recorded)).map(|_| home);
     let is_there =
         |cluster: &str| named.iter().map(|named| named.clone().created_in_cluster(cluster)).collect::<Vec<_>>();
     let others: Vec<StateResource> = moved.into_iter().chain(places).flat_map(is_there).collect();
-    // Nobody can look where it is recorded: whoever plans says so.
+    // The planner reports an unreadable recorded location.
     let is_sought = own.is_some() || !others.is_empty() || beyond.is_some();
     is_sought.then_some(Search { call, own, others, beyond, is_unclear })
 }
@@ -176,7 +177,7 @@ fn unrecorded_objects(call: &OpenCall, wanted: Option<&Resource>) -> Vec<StateRe
         (Some(_), Some(_)) | (None, _) => vec![named],
     };
     let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::recorded_extensions);
-    // Nothing else says any more that it was there before.
+    // No record has that the object existed before.
     let is_adopted = call.action == Action::Adopt;
     let of_call = |named: StateResource| StateResource { extensions: extensions.clone(), ..named }.adopted(is_adopted);
     named.into_iter().map(of_call).collect()
@@ -207,11 +208,10 @@ fn decide_call(
             None => return Ok(unreadable_cluster(sought)),
         },
     };
-    // As long as it is where it is recorded, it was not removed there, and so not made elsewhere: but for what is left there
-    // to another id.
+    // An object at its recorded location was not deleted, so that no other was created, unless another id has it.
     let is_left = is_recorded && may_have_made && known.has_as_another(runtime.clusters(), &own_place);
     let is_own = matches!(own, Ok(Found::Ours(_))) && !is_left;
-    // Something else was to be made, and what is on record was to stay as it was: both may be there.
+    // The call created another object, and the recorded one stays.
     let is_beside = is_own && is_recorded && sought.call.action == Action::Create;
     if let Ok(Found::Ours(applied)) = &own
         && is_own
@@ -235,7 +235,7 @@ fn decide_call(
         }
     }
     match failed {
-        // Of what is not recorded nobody would know that it may be there.
+        // An unrecorded object would get lost.
         Some(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
         Some(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
         None => {}
@@ -246,13 +246,12 @@ fn decide_call(
     match own {
         Ok(Found::Ours(applied)) => known.record(runtime, own_place, &applied),
         Ok(Found::Absent) => {}
-        // The call can be repeated, and whose the object is by now is decided as ever.
+        // The call is repeatable, and the planner decides about the owner.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
         Ok(Found::Foreign) => drop(known.resources.remove(id)),
         Ok(Found::Unknowable) => drop(known.resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
-        // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
-        // nobody would know that it may be there.
+        // An unavailable cluster blocks no other: its records and open calls stay. An unrecorded object would get lost.
         Err(error) if error.is_retryable() && runtime.clusters().names().len() > 1 && is_recorded => {}
         Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
         Err(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
@@ -287,7 +286,7 @@ impl Known {
         let may_be_it = |place: &StateResource, found: &Result<Found, RuntimeError>| match found {
             Ok(Found::Ours(applied)) => !is_wanted(place, applied),
             Ok(Found::Absent | Found::Foreign | Found::Unknowable) => false,
-            // What will never be seen is no reason to leave out what is.
+            // An unreadable candidate excludes no other.
             Err(error) => error.is_retryable(),
         };
         if !candidates.iter().any(|(place, found)| may_be_it(place, found)) {
@@ -333,7 +332,7 @@ impl Known {
         if found.uid() == place.uid() && resources.contains_key(&place.id) {
             return;
         }
-        // The same object may still be recorded under the id that it had before.
+        // The same object may be recorded under its former id.
         let others =
             resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
         others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
@@ -410,7 +409,7 @@ pub(crate) fn call_target(
         [prior.map(|it| (it.kind, clusters.of_recorded(it))), wanted.map(|it| (it.kind, clusters.of_wanted(it)))];
     for (kind, cluster) in objects.into_iter().flatten() {
         if kind == ResourceType::Kubernetes && !cluster.is_empty() {
-            // Who tells people of the call tells the last of them.
+            // Messages name the last cluster.
             place.clusters.retain(|it| it != cluster);
             place.clusters.push(cluster.to_owned());
         }

@@ -82,7 +82,7 @@ pub(crate) struct Unfinished {
 impl Unfinished {
     /// By the error of the last try: if that did nothing, an earlier one may have been carried out.
     fn of(error: RuntimeError, told: &RetryLog) -> Self {
-        // Whoever finds one of these has looked at what is there by then.
+        // These errors come after a read of the objects.
         let has_looked =
             matches!(error, RuntimeError::Stale(_) | RuntimeError::Owned(_) | RuntimeError::ForeignContents(_));
         let is_unanswered = error.is_unanswered() || (told.is_unanswered() && !has_looked);
@@ -116,7 +116,7 @@ where
     let mut patience = Instant::now() + PATIENCE;
     loop {
         match call().await {
-            // Who says when to come again is there, and whoever waits for that has no less patience left.
+            // A server that asks for a pause is reachable, so that the pause does not count.
             Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
                 let said = told.note(&error, sensitive);
                 tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");

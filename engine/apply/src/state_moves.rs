@@ -54,7 +54,8 @@ pub(crate) fn records(
         let resource = wanted.get(&record.id).copied();
         resource.is_some_and(|resource| clusters.is_at_target(record, resource))
     };
-    // All that was on record for the plan is in it: an earlier try put the others aside, or recorded them beside what was.
+    // All records of the plan have an action. An earlier try added the others: temporary ones, and those beside
+    // recorded ones.
     let others: Vec<&StateResource> =
         state.resources.iter().filter(|record| before.contains(&record.id) && !ids.contains(&record.id)).collect();
     let mut other_of: HashMap<(&str, ObjectRef), &StateResource> = HashMap::new();
@@ -116,7 +117,7 @@ impl StateMoves {
     /// Applies the reported records to the state.
     pub(crate) fn take_effect(self, state: &mut State) {
         let Self { new, over, dropped } = self;
-        // Of two under one id the one that is told later.
+        // Of two records under one id, the later report wins.
         let told: BTreeMap<ResourceId, StateResource> =
             new.into_iter().chain(over).map(|record| (record.id.clone(), record)).collect();
         let dropped: HashSet<ResourceId> = dropped.into_iter().map(|record| record.id).collect();

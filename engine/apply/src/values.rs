@@ -116,7 +116,7 @@ impl Values {
     /// The texts of all wanted Secrets, and of those that were read live. A lost call may have set some of them
     /// elsewhere.
     pub(crate) fn secrets(&self) -> Sensitive {
-        // A copy, which shares the texts: to look for them may take long, and others settle meanwhile.
+        // A copy that shares the texts: a search may take long, and others settle meanwhile.
         self.secrets.lock().clone()
     }
 
@@ -198,7 +198,7 @@ impl Values {
         };
         let mut budget = self.budget.lock();
         resolve(resource, &known, &mut lookup, &mut budget).map_err(|errors| {
-            // Nothing is kept of it, and others may have that much.
+            // Its values are dropped, so that others may use the budget.
             budget.give_back(&resource.id);
             let (field, error) = &errors[0];
             Problem::new(error.reason(), error.to_string()).of(&resource.id).at(format!("attributes.{field}"))

@@ -63,7 +63,7 @@ async fn check(
     let mut last = (None, String::new());
     loop {
         tokio::select! {
-            // What was reported is heard before how it ended.
+            // Reports come before the end.
             biased;
             Some((health, message)) = heard.recv() => {
                 let message = shown_message(ready, secrets, &message);
@@ -95,7 +95,7 @@ async fn check(
                     }
                     Ok(Err(error)) => problem(id, &error, &ready.sensitive),
                     Err(_) => {
-                        // Why nobody could look counts for more than what was seen before.
+                        // A read error counts more than the last report.
                         let because = told.take().map_or(because, |error| format!(": {error}"));
                         let message = format!("it was applied but did not become healthy in time{because}");
                         Problem::new(reason::TIMED_OUT, message).of(id)

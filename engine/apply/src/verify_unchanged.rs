@@ -21,8 +21,8 @@ use crate::{
 pub(crate) enum Unchanged {
     /// Its record is up to date.
     AsRecorded,
-    /// Somebody has to hear of it.
-    RetryLog(Box<ResourceResult>),
+    /// Its result has to be reported.
+    Report(Box<ResourceResult>),
     /// Its live object has to be read first.
     Read(Box<PendingRead>),
 }
@@ -51,7 +51,7 @@ impl Caller {
         let ready = match self.values.ready(&planned.id) {
             Ok(ready) => ready,
             // Under the id that it is recorded under it may be forgotten next.
-            Err(problem) if prior.id != planned.id => return Unchanged::RetryLog(Box::new(failed(planned, problem))),
+            Err(problem) if prior.id != planned.id => return Unchanged::Report(Box::new(failed(planned, problem))),
             Err(_) => return Unchanged::AsRecorded,
         };
         let comparison = self.compare(planned, prior, &ready);
@@ -61,14 +61,14 @@ impl Caller {
         }
         let record = match comparison {
             Comparison::Applied => self.as_applied(planned, prior, &ready),
-            // It may be the value of before. What else may be in it stays unsure.
+            // The value may be the former one. Other untracked fields are possible.
             Comparison::ReferenceChanged | Comparison::VolatileChanged if self.is_unsure(planned, prior) => {
                 prior.clone().under(planned.id.clone()).as_found()
             }
             Comparison::ReferenceChanged | Comparison::VolatileChanged => prior.clone().under(planned.id.clone()),
         };
         let told = self.with_record(planned, prior, &ready, record);
-        told.map_or(Unchanged::AsRecorded, |result| Unchanged::RetryLog(Box::new(result)))
+        told.map_or(Unchanged::AsRecorded, |result| Unchanged::Report(Box::new(result)))
     }
 
     fn compare(&self, planned: &PlannedAction, prior: &StateResource, ready: &Ready) -> Comparison {
@@ -176,7 +176,7 @@ impl Caller {
                     let record = StateResource::applied_over(prior_alone, desired, resolved, live, &self.keys);
                     record.adopted(prior.adopted).hiding(&self.values.secrets(), &self.keys)
                 }
-                // It stays unsure what is in it.
+                // Untracked fields stay possible.
                 None => prior.clone().under(planned.id.clone()).as_found(),
             }
         } else {
@@ -249,7 +249,7 @@ impl Caller {
         };
         self.values.settle(&planned.id, live.clone());
         let cluster = self.runtime.clusters().of_wanted(&ready.desired).to_owned();
-        // Nobody knows any more what was applied of it, nor whether it was there before.
+        // Neither the applied fields nor an adoption are known any more.
         let record = StateResource::applied(&ready.desired, &ready.resolved, live, &self.keys).as_found();
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster).adopted(true);
         let place = kubernetes_object(&record);

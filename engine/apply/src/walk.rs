@@ -74,7 +74,7 @@ impl Walk<'_> {
         let mut schedule = Schedule::of(plan);
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
-        // What is left alone and whose record is brought up to date, or is looked at for that.
+        // Unchanged resources whose records are updated or read.
         let mut telling: HashSet<ResourceId> = HashSet::new();
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
@@ -83,7 +83,7 @@ impl Walk<'_> {
                 if self.caller.is_stopped() || self.abandoned {
                     break;
                 }
-                // What is left as it is can be left again: a try before may have had its record told before it was its turn.
+                // An Unchanged resource may be checked again: an earlier try may have recorded it before its turn.
                 let is_left = action.action == Action::Unchanged;
                 if is_left || finished.contains(id) {
                     if telling.len() >= RECORD_UPDATES {
@@ -93,7 +93,7 @@ impl Walk<'_> {
                     ended.insert(id.clone());
                     match self.check_unchanged(action, !is_left) {
                         None => schedule.succeeded(id),
-                        // So that many records are kept together, and others are begun meanwhile.
+                        // Many records are written together, while other actions start.
                         Some(leaving) => {
                             telling.insert(id.clone());
                             running.push(leaving);
@@ -112,7 +112,7 @@ impl Walk<'_> {
             let ended_next = tokio::select! {
                 biased;
                 next = running.next() => next,
-                // Others may begin in its place.
+                // Other actions may start with its permit.
                 () = self.caller.permits.wait_for_release() => continue,
             };
             let Some((id, (result, told))) = ended_next else { break };
@@ -143,7 +143,7 @@ impl Walk<'_> {
 
     fn records(&self, planned: &PlannedAction) -> impl Iterator<Item = &StateResource> {
         let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
-        // What a look found to be others' by now is theirs to say when it is to be deleted: that it stays, and why.
+        // The deletion reports an object with a new owner: that it stays, and why.
         let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
         let records = ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id)));
         records.copied().filter(move |record| !self.is_of_another(planned, record))
@@ -174,7 +174,7 @@ impl Walk<'_> {
         let prior = prior.filter(|_| !is_finished)?;
         match self.caller.check_unchanged(planned, prior) {
             Unchanged::AsRecorded => None,
-            Unchanged::RetryLog(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
+            Unchanged::Report(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
             Unchanged::Read(unseen) => {
                 let (caller, planned, prior) = (self.caller.clone(), planned.clone(), prior.clone());
                 let id = planned.id.clone();

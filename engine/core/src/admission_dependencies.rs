@@ -95,7 +95,7 @@ impl AdmissionDependencies {
                 (None, Some(record)) => (clusters.recorded_object(record), clusters.of_recorded(record)),
                 (None, None) => continue,
             };
-            // An admission configuration that stays the same may select a Namespace that does not.
+            // An unchanged admission configuration may select a Namespace that changes.
             let Some(object) = object.filter(|it| planned.action.is_call() || it.group == ADMISSION) else { continue };
             let server = clusters.server(cluster);
             if planned.action.is_call() {

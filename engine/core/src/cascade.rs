@@ -354,16 +354,16 @@ mod tests {
     #[test]
     fn annotation_or_extension_allows_cascade() {
         let (yes, none) = (json!({DELETE_CONTENTS: "true"}), json!({}));
-        let at_stake = |recorded: &Value, extensions: &Value, live: &Value| {
+        let is_checked = |recorded: &Value, extensions: &Value, live: &Value| {
             let (record, live) = (record(namespace(recorded.clone()), extensions.clone()), namespace(live.clone()));
             Cascade::of(&record, Some(&live)).is_some()
         };
-        assert!(at_stake(&none, &none, &none));
-        assert!(at_stake(&json!({DELETE_CONTENTS: "false"}), &json!({DELETE_CONTENTS: "yes"}), &none));
-        assert!(!at_stake(&yes, &none, &none));
-        assert!(!at_stake(&none, &json!({DELETE_CONTENTS: true}), &none));
-        assert!(!at_stake(&none, &none, &yes));
-        assert!(at_stake(&yes, &json!({DELETE_CONTENTS: false}), &yes), "an extension has the last word");
+        assert!(is_checked(&none, &none, &none));
+        assert!(is_checked(&json!({DELETE_CONTENTS: "false"}), &json!({DELETE_CONTENTS: "yes"}), &none));
+        assert!(!is_checked(&yes, &none, &none));
+        assert!(!is_checked(&none, &json!({DELETE_CONTENTS: true}), &none));
+        assert!(!is_checked(&none, &none, &yes));
+        assert!(is_checked(&yes, &json!({DELETE_CONTENTS: false}), &yes), "an extension wins");
         let another = record(namespace(none.clone()), none).with_uid("u-2");
         assert!(Cascade::of(&another, Some(&namespace(yes))).is_some(), "it is not what is deleted");
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     /// What is seen of these objects by the deployment `web`.
-    fn seen(contents: &Cascade, objects: &[Map<String, Value>]) -> ForeignContents {
+    fn listed_by(contents: &Cascade, objects: &[Map<String, Value>]) -> ForeignContents {
         let mut foreign = ForeignContents::default();
         objects.iter().filter_map(|object| contents.foreign(&owner("web"), object)).for_each(|it| foreign.add(it));
         foreign
@@ -410,19 +410,19 @@ mod tests {
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let mut copied = of("api", "ReplicaSet", "web-5d8f");
         copied["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "name": "web", "controller": true}]);
-        let nothing = seen(&contents, &[of("web", "ConfigMap", "ours"), going, copied]);
+        let nothing = listed_by(&contents, &[of("web", "ConfigMap", "ours"), going, copied]);
         assert_eq!((nothing.refusal(&holder()), nothing.warnings(&"v1:Namespace:shop".into())), (None, Vec::new()));
 
         let mut objects =
             vec![of("db", "Secret", "password"), of("api", "ConfigMap", "a"), of("api", "ConfigMap", "a")];
-        let foreign = seen(&contents, &objects);
-        assert_snapshot!(foreign.refusal(&holder()).unwrap(), @r#"deleting it deletes all that is in it, of which others own ConfigMap a of shop/api/dev, Secret password of shop/db/dev; keep it until they have removed these or given them away, or, to have these deleted with it, annotate it with stoa.dev/delete-contents: "true""#);
+        let foreign = listed_by(&contents, &objects);
+        assert_snapshot!(foreign.refusal(&holder()).unwrap(), @r#"deleting it also deletes objects of other owners (ConfigMap a of shop/api/dev, Secret password of shop/db/dev); keep it until they remove or hand over these objects; to delete them with it, annotate it with stoa.dev/delete-contents: "true""#);
         objects.extend(["b", "c", "d"].map(|name| of("api", "ConfigMap", name)));
-        let refusal = seen(&contents, &objects).refusal(&holder()).unwrap();
+        let refusal = listed_by(&contents, &objects).refusal(&holder()).unwrap();
         assert!(refusal.contains("ConfigMap c of shop/api/dev and 2 more); "), "{refusal}");
 
         let contents = Cascade::of_object(&definition(json!([{"name": "v1"}]))).unwrap();
-        let refusal = seen(&contents, &[of("api", "Web", "a")]).refusal(&holder()).unwrap();
+        let refusal = listed_by(&contents, &[of("api", "Web", "a")]).refusal(&holder()).unwrap();
         assert!(refusal.contains("objects of other owners (Web a in namespace shop of shop/api/dev);"));
     }
 
@@ -440,17 +440,17 @@ mod tests {
             lease,
         ];
         let (id, adopted) = ("v1:Namespace:shop".into(), holder().adopted(true));
-        let nothing = seen(&contents, &by_themselves);
+        let nothing = listed_by(&contents, &by_themselves);
         assert_eq!((nothing.refusal(&adopted), nothing.warnings(&id)), (None, Vec::new()));
 
         let names = ["a", "b", "c", "d"];
         let objects: Vec<_> = names.iter().map(|name| object("PersistentVolumeClaim", name, json!({}))).collect();
-        let mut foreign = seen(&contents, &objects);
+        let mut foreign = listed_by(&contents, &objects);
         assert_eq!(foreign.refusal(&holder()), None, "who made a namespace has what is in it");
-        assert_snapshot!(foreign.warnings(&id).join(""), @"v1:Namespace:shop: 4 objects that bear no mark go with it: PersistentVolumeClaim a, PersistentVolumeClaim b, PersistentVolumeClaim c and 1 more");
+        assert_snapshot!(foreign.warnings(&id).join(""), @"v1:Namespace:shop: 4 objects without an owner are deleted with it: PersistentVolumeClaim a, PersistentVolumeClaim b, PersistentVolumeClaim c and 1 more");
         foreign.exclude(&HashSet::from(["uid-of-a", "uid-of-b", "uid-of-c"]));
-        assert_snapshot!(foreign.warnings(&id).join(""), @"v1:Namespace:shop: 1 object that bears no mark goes with it: PersistentVolumeClaim d");
-        assert_snapshot!(foreign.refusal(&adopted).unwrap(), @r#"it was there before it was taken over, and deleting it deletes all that is in it, of which no mark says whose they are: PersistentVolumeClaim d; remove these first, or, to have it left alone, annotate it with another stoa.dev/owner, or, to have these deleted with it, annotate it with stoa.dev/delete-contents: "true""#);
+        assert_snapshot!(foreign.warnings(&id).join(""), @"v1:Namespace:shop: 1 object without an owner is deleted with it: PersistentVolumeClaim d");
+        assert_snapshot!(foreign.refusal(&adopted).unwrap(), @r#"it existed before Stoa adopted it, and deleting it also deletes objects without an owner (PersistentVolumeClaim d); remove these first; to keep it, annotate it with another stoa.dev/owner; to delete them with it, annotate it with stoa.dev/delete-contents: "true""#);
     }
 
     #[test]
@@ -458,10 +458,10 @@ mod tests {
         let mut foreign = ForeignContents::default();
         foreign.add_unlisted("", "secrets");
         foreign.add_unlisted("rbac.authorization.k8s.io", "roles");
-        assert_snapshot!(foreign.refusal(&holder()).unwrap(), @r#"deleting it deletes all that is in it, and nobody knows whether others own something of that, since this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; give its credentials the rule {apiGroups: ["","rbac.authorization.k8s.io"], resources: ["roles","secrets"], verbs: ["list"]}, or, to have that deleted with it unseen, annotate it with stoa.dev/delete-contents: "true", or set spec.kubernetes.unlistedContents of the Workspace to Ignore"#);
+        assert_snapshot!(foreign.refusal(&holder()).unwrap(), @r#"cannot list roles.rbac.authorization.k8s.io, secrets, so deleting it may delete objects of other owners; give the workspace's credentials the rule {apiGroups: ["","rbac.authorization.k8s.io"], resources: ["roles","secrets"], verbs: ["list"]}; to delete them unseen, annotate it with stoa.dev/delete-contents: "true", or set spec.kubernetes.unlistedContents of the Workspace to Ignore"#);
         let ignoring = foreign.clone().with_unlisted(UnlistedContents::Ignore);
         assert_eq!(ignoring.refusal(&holder()), None);
-        assert_snapshot!(ignoring.warnings(&"v1:Namespace:shop".into()).join(""), @"v1:Namespace:shop: this workspace cannot list roles.rbac.authorization.k8s.io, secrets in the cluster; what others own of that goes with it unseen");
+        assert_snapshot!(ignoring.warnings(&"v1:Namespace:shop".into()).join(""), @"v1:Namespace:shop: cannot list roles.rbac.authorization.k8s.io, secrets: objects of other owners may be deleted with it");
 
         // What others are known to own is told first, and is never ignored.
         let contents = Cascade::of_object(&namespace(json!({}))).unwrap();
@@ -469,9 +469,7 @@ mod tests {
         both.add(contents.foreign(&owner("web"), &of("api", "ConfigMap", "a")).unwrap());
         assert!(both.refusal(&holder()).unwrap().ends_with("stoa.dev/delete-contents: \"true\""), "{both:?}");
         let refusal = both.with_unlisted(UnlistedContents::Refuse).refusal(&holder()).unwrap();
-        assert!(
-            refusal.contains("(ConfigMap a of shop/api/dev); keep it") && refusal.contains("; cannot list ")
-        );
+        assert!(refusal.contains("(ConfigMap a of shop/api/dev); keep it") && refusal.contains("; cannot list "));
     }
 
     #[test]
@@ -479,6 +477,11 @@ mod tests {
         let mut foreign = ForeignContents::default();
         foreign.add_unlistable("x.dev", "webs");
         let refusal = foreign.refusal(&holder()).unwrap();
-        assert!(refusal.contains("cannot list webs.x.dev, so deleting it may delete objects of other owners; to delete them"), "{refusal}");
+        assert!(
+            refusal.contains(
+                "cannot list webs.x.dev, so deleting it may delete objects of other owners; to delete them unseen"
+            ),
+            "{refusal}"
+        );
     }
 }

@@ -147,7 +147,7 @@ impl Clusters {
     pub(crate) fn namespaces(&self, record: &StateResource, wanted: &Resource) -> Option<[String; 2]> {
         let objects = [self.recorded_object(record)?, self.wanted_object(wanted)?];
         let [from, to] = objects.map(|object| object.namespace);
-        // While a reference stands in it nobody knows.
+        // The namespace may contain a reference.
         let is_known = |namespace: &String| !namespace.is_empty() && !may_refer(namespace);
         (is_known(&from) && is_known(&to) && from != to).then_some([from, to])
     }

@@ -146,7 +146,7 @@ pub fn undefined<'p>(
         None => is_brought,
     };
     let mut undefined = Vec::new();
-    // What may bring kinds, and whatever comes after it.
+    // Changed resources that may install kinds, and their dependents.
     let mut bringing: HashSet<&ResourceId> = HashSet::new();
     for action in &plan.actions {
         let Some(resource) = desired.get(&action.id).map(Borrow::borrow) else { continue };

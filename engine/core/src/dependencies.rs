@@ -44,7 +44,7 @@ pub(crate) fn dependencies(mut before: Before, resources: &[&Resource], clusters
             inferred.push((from, to));
         }
     }
-    // What people wrote wins over what is only implied.
+    // Explicit dependencies win over implied ones.
     break_cycles(&mut before, &inferred.into_iter().collect());
     before
 }

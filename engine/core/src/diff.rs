@@ -89,7 +89,7 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 pub fn moved(deployed: &Deployed<'_>) -> Vec<FieldChange> {
     let Deployed { record, released, unsure, live, keys, schema } = *deployed;
     let applied = Resolved { sensitive: masked_paths(&record.attributes), ..Resolved::plain(&record.attributes) };
-    // What is wrong with it kept it from being applied.
+    // An applied resource had no invalid ignored fields.
     let ignored = Ignored::of(&record.as_applied()).unwrap_or_default();
     let desired = ignored.resolved(applied, live);
     let (id, kind, prior) = (record.digest_id(), record.kind, Some(&record.attributes));
@@ -140,7 +140,7 @@ pub fn between(
     after: &Map<String, Value>,
 ) -> Vec<FieldChange> {
     let desired = Resolved::plain(after);
-    // What is not compared with what was recorded makes no digests.
+    // Without a record, no digests are compared.
     let keys = DigestKeys::new(&[0; 32], &[]);
     let (prior, unsure) = (None, false);
     let (desired, live, keys) = (&desired, before, &keys);
@@ -189,7 +189,7 @@ fn compare(
 ) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
     let desired = as_stored(comparison.desired, kubernetes);
-    // The mark is in nearly every live object, which is not copied for that.
+    // Most live objects have the annotation, so that a copy would be expensive.
     let live = match kubernetes {
         true => secret_as_stored(comparison.live).map_or(Cow::Borrowed(comparison.live), Cow::Owned),
         false => Cow::Borrowed(comparison.live),
@@ -370,7 +370,7 @@ impl Walker<'_> {
         }
         match (want, have) {
             (Value::Null, None | Some(Value::Null)) => {}
-            // Null means that the field is not wanted, as if nothing was said of it.
+            // Null means that the Spec does not set the field.
             (Value::Null, Some(had)) => {
                 let was_wanted = prior.is_some_and(|prior| !prior.is_null());
                 if was_wanted || self.strict || self.is_added(&self.shown, had) {
@@ -443,7 +443,7 @@ impl Walker<'_> {
                 self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
             }
         }
-        // Containers start, and variables are read, in the order of their lists, others' items in between or not.
+        // Containers and variables have an order, with or without items of others in between.
         if !positions.is_sorted() {
             let names = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, keys)));
             self.change(Some(&names(have)), Some(&names(want)));
@@ -547,7 +547,7 @@ impl Walker<'_> {
         let prior = self.finder.get(prior, &self.shown);
         recorded.iter().any(|recorded| match (prior, self.finder.get(recorded, &self.shown)) {
             (Some(prior), Some(wanted)) => prior == wanted,
-            // What a server changes besides is no drift; what somebody added to what has one owner is.
+            // Changes of a server are not drift; additions to an atomic value are.
             (None, None) => !self.strict || self.is_owned && is_live,
             _ => false,
         })

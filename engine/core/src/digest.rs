@@ -44,8 +44,8 @@ pub fn hex(bytes: &[u8]) -> String {
 fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
-            // Sorted here rather than by the map, whose order depends on a feature of serde_json
-            // that any crate in the build may turn on.
+            // Sorted here rather than by the map, whose order depends on a feature of serde_json that any crate may
+            // enable.
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_unstable_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
             out.push(b'{');

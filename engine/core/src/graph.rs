@@ -218,7 +218,7 @@ impl Graph {
                 }
             }
             for from in sources {
-                // What `to` does not reach it does not reach by way of the others that stay, either.
+                // A node that `to` does not reach is not reached through the remaining edges either.
                 match reached_for[from.index()] == Some(to) {
                     true => contradicting.push((self.graph[from].clone(), self.graph[to].clone())),
                     false => before[from.index()].push(to),
@@ -239,8 +239,7 @@ impl Graph {
         for (at, node) in order.iter().enumerate() {
             position[node.index()] = at;
         }
-        // For every node, by position: the positions of what comes before it, last first, so that
-        // whatever can reach another is looked at before it.
+        // For each node, the positions of its predecessors, last first, so that predecessors are visited before it.
         let before: Vec<Vec<usize>> = order
             .iter()
             .map(|node| {

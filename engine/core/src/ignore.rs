@@ -137,8 +137,8 @@ impl Ignored {
             let mut leaves = Vec::new();
             leaves_of(get(&wanted, path), get(live, path), path.clone(), &mut leaves);
             let is_map = leaves.first() != Some(path);
-            // Where nobody keeps who has what, nothing may be left out, nor of what is applied as one value. An empty map
-            // that somebody applied looks like that, too; of one value nobody has a part.
+            // Without `managedFields`, nothing may be left out, and neither may parts of atomic values. An empty
+            // applied map looks alike.
             let all_stay = entries.is_none_or(|entries| {
                 let holds: Vec<Managed> = entries.iter().map(|entry| managed(&entry["fieldsV1"], live, path)).collect();
                 holds.contains(&Managed::ByParent) && !holds.contains(&Managed::Exact)

@@ -186,8 +186,8 @@ fn is_nearly(known: &str, text: &str) -> bool {
     let known: Vec<char> = known.to_ascii_lowercase().chars().collect();
     // Nobody knows how long a text is.
     let text: Vec<char> = text.chars().take(known.len() + slips + 1).map(|c| c.to_ascii_lowercase()).collect();
-    // How far what is known is from the text up to each of its letters, up to the last letter and up to the one before
-    // (optimal string alignment).
+    // The edit distances of each prefix of the known word to each prefix of the text (optimal string alignment), in the
+    // last row and in the one before.
     let mut last: Vec<usize> = (0..=text.len()).collect();
     let mut before: Vec<usize> = Vec::new();
     for (row, letter) in known.iter().enumerate() {

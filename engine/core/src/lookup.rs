@@ -145,7 +145,7 @@ impl<'l> Settled<'l> {
             }
             (Action::Update | Action::Adopt | Action::Replace, _) if self.is_dropped(path) => {
                 let stays = match self.dry_run {
-                    // A default may come, and others may have it: nobody but the infrastructure knows.
+                    // Only the server knows whether a default or another manager sets it.
                     DryRun::Pending => true,
                     DryRun::Unavailable => !has_no_default(&self.resolved.attributes, path),
                     DryRun::Object(made) => path.get(made).is_some(),
@@ -173,9 +173,9 @@ impl<'l> Settled<'l> {
     fn keeps(&self, path: &FieldPath, value: &Value) -> bool {
         match self.dry_run {
             _ if is_volatile(path) => false,
-            // Until the infrastructure says otherwise, so that it is asked about what refers to it.
+            // Assume so before the dry run, so that referring resources are dry-run too.
             DryRun::Pending => true,
-            // Another value need not be what comes of it: a dry run of a Service has ports of its own.
+            // A dry run may show a temporary value, such as ports of a Service.
             DryRun::Object(made) => path.get(made) == Some(value),
             DryRun::Unavailable => is_fixed(path) || has_no_default(&self.resolved.attributes, path),
         }

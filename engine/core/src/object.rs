@@ -273,7 +273,7 @@ pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value
         .map(|(key, value)| {
             let value = match value {
                 Value::String(text) => Value::from(STANDARD.encode(text)),
-                // Go reads it as an empty text here, and as no bytes at all in `data`.
+                // Go reads null as an empty text here, and as no bytes in `data`.
                 Value::Null => Value::from(""),
                 other => other.clone(),
             };

@@ -95,7 +95,7 @@ impl Owner {
             if annotations.is_null() {
                 *annotations = Map::new().into();
             }
-            // What is no map is refused by whoever takes objects.
+            // A server rejects annotations that are not a map.
             if let Some(annotations) = annotations.as_object_mut() {
                 annotations.insert(MARK.to_owned(), self.mark().into());
             }

@@ -196,7 +196,7 @@ fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
         (Value::Array(items), Segment::Item { key, value }) => {
             items.iter().find(|item| text_under(item, key).as_deref() == Some(value))
         }
-        // Null is what a field is before somebody sets it.
+        // Null is an unset field.
         (Value::Null, _) => None,
         _ => return Found::Impossible { depth: 0, found: type_name(value) },
     };

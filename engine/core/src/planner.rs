@@ -16,31 +16,25 @@ mod order;
 mod pass;
 mod released_claims;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::bounds::Budget;
-use crate::cascade_check;
 use crate::cluster::{Clusters, Identity};
 use crate::dependencies::{Before, dependencies};
 use crate::forgotten_clusters::ForgottenClusters;
 use crate::graph::Graph;
-use crate::ignore::Ignored;
-use crate::lookup::{DryRun, Settled};
-use crate::object::{is_terminating, uid_of};
-use crate::owner::{Owner, Ownership, take_over_from};
-use crate::plan::{Action, Live, Plan, PlannedAction, Preview};
+use crate::lookup::Settled;
+use crate::object::uid_of;
+use crate::owner::Owner;
+use crate::plan::{Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
-use crate::reference::Reference;
-use crate::resolve::{Lookup, Resolved, refers, resolve};
+use crate::resolve::{Resolved, refers};
 use crate::schema::Schemas;
 use crate::secret_digest::DigestKeys;
-use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::spec::{Resource, ResourceId, Spec};
 use crate::stage;
 use crate::state::{State, StateResource};
-use crate::validate::reference_problem;
 pub use drift::is_recorded_elsewhere;
 pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};

@@ -335,7 +335,7 @@ fn write_change(out: &mut Table, change: &FieldChange) {
 fn write_whole(out: &mut Table, code: u8, name: &str, value: &Value, drift: &str) {
     let lines = block::entry(name, value);
     for (number, line) in lines.iter().take(BLOCK).enumerate() {
-        // Below the path, which is behind a mark.
+        // Below the path, after a symbol.
         let (indent, note) = if number == 0 { ("", drift) } else { ("  ", "") };
         write_line(out, code, &format!("{indent}{line}{note}"));
     }

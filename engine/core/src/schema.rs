@@ -303,7 +303,7 @@ impl<'a> Reader<'a> {
             return self.below(ANY, items);
         }
         for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            // What all kinds have is known, and what the server writes is not compared.
+            // Metadata is the same for all kinds, and status is not compared.
             if !self.path.is_empty() || !matches!(key.as_str(), "metadata" | "status") {
                 self.below(key, property);
             }
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
         }
         let (nested, is_granular) = (std::mem::take(&mut self.nested), std::mem::take(&mut self.is_granular));
         self.path.push(step.to_owned());
-        // Items and values are there or not.
+        // Items and values have no defaults.
         if let Some(default) = schema.get("default").filter(|_| step != ANY) {
             self.keep_default(default);
         }

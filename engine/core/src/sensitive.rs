@@ -227,8 +227,8 @@ impl Sensitive {
         if self.covers(&at.0) {
             return !value.is_null();
         }
-        // The server may have moved a value, so what looks like one is masked wherever it is. What an object is called
-        // has to be known, and is in its id anyway; its uid has to be, too, and no server makes it of a value.
+        // The server may move a value, so that equal texts are masked everywhere. Names are excluded, since ids contain
+        // them, and so is the uid, which no server derives from a value.
         value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !names_the_object(at))
     }
 

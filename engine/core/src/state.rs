@@ -105,7 +105,7 @@ impl OpenCall {
     /// its intent may have replaced that of a call that created a resource.
     pub fn needs_recovery(&self, is_recorded: bool) -> bool {
         match self.action {
-            // What was taken over bears our mark since, and is nowhere on record.
+            // An adopted object has our owner annotation and no record.
             Action::Create | Action::Update | Action::Replace | Action::Delete | Action::Adopt => true,
             Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
             // It changes nothing.
@@ -117,7 +117,7 @@ impl OpenCall {
     pub fn may_have_made(&self, is_recorded: bool) -> bool {
         match self.action {
             Action::Create | Action::Replace => true,
-            // What is taken over was there before. What is changed and not recorded was found before it was changed.
+            // An adopted object existed before. An updated one without a record was found before.
             Action::Adopt | Action::Import => false,
             Action::Update | Action::Delete | Action::Forget | Action::Unchanged => !is_recorded,
         }
@@ -167,7 +167,7 @@ impl StateResource {
         anywhere.extend_texts(texts);
         let id = self.digest_id();
         let live = anywhere.replaced(&self.live, &mut |at, value| match at.0.last() {
-            // It is in place of a value already, and may have such a text by chance.
+            // The text replaces a value already, and may contain such a text by chance.
             Some(Segment::Key(key)) if key == STATE_KEY => value.clone(),
             Some(_) | None => keys.mask(id, value),
         });

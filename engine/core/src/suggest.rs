@@ -2,7 +2,7 @@
 
 /// The known word with the smallest edit distance to `word`: at most two insertions, deletions or substitutions, and for short
 /// words fewer. Case does not matter.
-pub fn meant<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn suggestion<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word = word.to_lowercase();
     let near = known.iter().map(|known| (distance(&word, &known.to_lowercase()), *known)).min();
     near.filter(|(distance, known)| *distance <= (known.len() / 2).min(2)).map(|(_, known)| known)

@@ -64,7 +64,7 @@ impl Spec {
             };
             match resolve::resolve(resource, &known, &mut lookup, &mut budget) {
                 Ok(resolved) if needed.contains(id) => {
-                    // As if nothing were there yet: then nothing but the Spec counts.
+                    // Without live objects, the Spec alone decides.
                     settled.insert(id, Settled::new(resource, Cow::Owned(resolved), Action::Create, None));
                 }
                 Ok(_) => {}
@@ -205,7 +205,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
     }
     let Some(object) = ObjectRef::of(attributes).filter(|_| problems.is_empty()) else { return problems };
     for (field, text) in [("name", &object.name), ("namespace", &object.namespace)] {
-        // What Kubernetes itself asks of every name, since names become parts of paths.
+        // Kubernetes' rule for every name, since names become parts of paths.
         if matches!(text.as_str(), "." | "..") || (!may_refer(text) && text.contains(['/', '%'])) {
             let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
@@ -233,7 +233,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
         problems.push(Problem::new(reason::UNKNOWN_KIND, message).at("attributes.kind"));
     }
     if problems.is_empty() {
-        // One that is no text is told of by itself.
+        // A name that is not text has a problem of its own.
         let cluster = cluster::named(&resource.extensions).unwrap_or_default();
         problems.extend(check_id(&resource.id, &object, Some(cluster)));
     }
@@ -270,7 +270,7 @@ fn check_size(attributes: &Map<String, Value>, object: &ObjectRef) -> Option<Pro
     }
     let values = |field: &str| attributes.get(field).and_then(Value::as_object);
     let (data, strings) = (values("data"), values("stringData"));
-    // What is in both is taken from `stringData`.
+    // `stringData` wins over `data`.
     let is_taken = |key: &String| strings.is_none_or(|strings| !strings.contains_key(key));
     let data = data.into_iter().flatten().filter(|(key, _)| is_taken(key));
     let bytes: usize = data.filter_map(|(_, value)| written_out(value)).map(decoded_size).sum();
@@ -328,7 +328,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
     match (before, namespace) {
         // `apiVersion:Kind:name`
         ("", _) if object.namespace.is_empty() => None,
-        // Kusion writes this of an object that names no namespace, wherever that goes.
+        // Kusion writes `default` for an object without a namespace.
         (_, Some("default")) if object.namespace.is_empty() => None,
         (_, Some(namespace)) if namespace == object.namespace || may_refer(&object.namespace) => None,
         ("", _) | (_, Some(_)) => mismatch("metadata.namespace", &object.namespace),

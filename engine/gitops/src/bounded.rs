@@ -65,7 +65,7 @@ impl<'t> Paths<'t> {
     /// The entry at a path, if any.
     pub(crate) fn entry(&self, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
         if path.contains('\0') {
-            // Git has no such names, and git2 panics when it is asked for one.
+            // Git has no such names, and git2 panics on them.
             return Ok(None);
         }
         let mut folders = self.folders.borrow_mut();

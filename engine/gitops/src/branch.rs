@@ -78,7 +78,7 @@ struct Own<'r> {
 
 impl<'r> Own<'r> {
     fn new(repository: &'r Repository) -> Self {
-        // What a killed process leaves goes when the next one starts.
+        // The next process removes the references of a killed one.
         let name = format!("refs/stoa/{}refs/{:032x}", cache::UNFINISHED, rand::random::<u128>());
         Self { repository, name }
     }
@@ -87,7 +87,7 @@ impl<'r> Own<'r> {
 impl Drop for Own<'_> {
     fn drop(&mut self) {
         if let Ok(mut reference) = self.repository.find_reference(&self.name) {
-            // One that stays is in nobody's way.
+            // A remaining reference does no harm.
             let _ = reference.delete();
         }
     }
@@ -118,7 +118,7 @@ impl Branch {
     ) -> Self {
         let location =
             stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
-        // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
+        // Successive branches may be named `a` and `a/b`, which files cannot.
         let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
         Self { shown: without_userinfo(repository), reference, create, location, cache, remotes, known }
     }
@@ -336,8 +336,8 @@ impl Branch {
             }
             Err(unreached) => return Err(self.explain_unreached(repository, unreached)),
         };
-        // Somebody who is moving the branch right now holds its lock. Otherwise a hook's refusal
-        // and a lost race look alike; only a race has moved the branch.
+        // A concurrent writer has the lock. Otherwise a hook's rejection and a lost race look alike; only a race has
+        // moved the branch.
         if is_locked(&why) {
             return Ok(Advance::Raced(why));
         }
@@ -369,7 +369,7 @@ impl Branch {
         if let (Location::Remote(url), Some(copy)) = (&self.location, repository.copy)
             && stoa_git::is_here(err)
         {
-            // Who fetched it anew meanwhile keeps that. Whatever cannot be removed is found broken again.
+            // A copy that was fetched again meanwhile stays. A copy that cannot be removed is found broken again.
             let _ = copy.remove(&self.path_of_copy(url));
         }
         self.explain(err)

@@ -175,7 +175,7 @@ impl<'t> Files<'t> {
         let is_folder = entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob));
         let found = match entry.filter(|_| !is_folder) {
             None => None,
-            // One that is too large is written anew, or goes.
+            // An oversized file is written anew, or deleted.
             Some(_) => Some(self.content(own)?.map_or(Document::Spoilt, |content| file::own(own, &content))),
         };
         Ok(Ok(Located { path: own.to_owned(), is_folder, found }))
@@ -414,7 +414,7 @@ pub(crate) fn draft<'c>(
             }
         };
         if is_folder {
-            // A folder, whose files are not this deployment's, or not by this name.
+            // The files of a folder are not this deployment's.
             if matches!(change, Change::Write(_)) {
                 draft.blocked = Some(path);
                 return Ok(draft);
@@ -520,14 +520,13 @@ fn prepare(
         return Ok(Preparation { prepared: Prepared::Blocked(path), left });
     }
     let Some(tree) = draft.tree else {
-        // What cannot be written changes nothing either.
+        // A rejected draft changes nothing.
         if let Some(error) = draft.refused.take() {
             return Ok(Preparation { prepared: Prepared::Refused(error), left });
         }
         return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
     };
-    // What an earlier try of this run wrote may have been changed by somebody else since; it was
-    // written all the same, and is not written twice.
+    // Others may have changed the files of an earlier try since; they were written, and are not written twice.
     for commit in &earlier {
         if holds(repository, &bounded::root(repository, commit)?, &run.owner, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });

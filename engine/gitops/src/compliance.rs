@@ -62,7 +62,7 @@ impl Reading {
     pub fn kustomization(object: &Map<String, Value>) -> Self {
         let status = object.get("status").unwrap_or(&Value::Null);
         let revision = text(status, "lastAppliedRevision");
-        // Of an artifact that was made from a repository, this is the commit.
+        // The commit of an artifact that was made from a repository.
         let origin = text(status, "lastAppliedOriginRevision");
         let applied = commit_of(&revision).or_else(|| commit_of(&origin));
         let attempted = commit_of(&text(status, "lastAttemptedRevision"));
@@ -78,7 +78,7 @@ impl Reading {
                     "True" if is_current(status) => ReconcilerState::Ready,
                     "True" => ReconcilerState::Progressing("it has not observed its last change".to_owned()),
                     "False" => match text(ready, "reason").as_str() {
-                        // What it waits for may come.
+                        // Its dependencies may become ready.
                         "Progressing" | "ProgressingWithRetry" | "DependencyNotReady" | "ArtifactFailed" => {
                             ReconcilerState::Progressing(message)
                         }
@@ -109,7 +109,7 @@ impl Reading {
         let synced = operation.get("syncResult").unwrap_or(&none);
         let phase = text(operation, "phase");
         let is_synced = text(sync, "status") == "Synced";
-        // Out of sync, what it was compared with is not what is there.
+        // Out of sync, the compared revision is not applied.
         let brought = if is_synced {
             revisions(sync)
         } else if phase == "Succeeded" {
@@ -212,7 +212,7 @@ impl Lineage {
 
     fn read(place: &Branch, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
         let (repository, head) = place.head()?;
-        // One for all of them: there may be many revisions, and anybody may have made what they lead to.
+        // One history for all revisions: there may be many, with any ancestors.
         let history = History::of(&repository);
         let looked = Self::read(&repository, &history, (place.branch(), head), commits, revisions);
         let (mut lineage, cut) = looked.map_err(|err| place.explain_in(&repository, &err))?;

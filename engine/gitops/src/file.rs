@@ -38,7 +38,7 @@ pub(crate) fn document(path: &str, current: &str, rendered: &[u8]) -> Option<Str
         return None;
     }
     let whole = String::from_utf8_lossy(rendered);
-    // What is edited and what clusters read may differ, as YAML 1.1 and 1.2 do.
+    // The editor and the clusters may parse a file differently, as YAML 1.1 and 1.2 do.
     let new = made_to_say(current.as_bytes(), &whole).filter(|text| says(text)).unwrap_or_else(|| whole.into_owned());
     if path.ends_with(".json") && serde_json::from_str::<Value>(&new).is_err() {
         // Tools may read a file of this name as JSON alone.

@@ -111,8 +111,8 @@ impl<'r> History<'r> {
             queue.push(*id)?;
         }
         let mut queued: HashSet<Oid> = starts.iter().copied().collect();
-        // Those in the queue that may lead from the first to one that is missing, and others that did. A commit that a missing
-        // one leads to does not lead to that.
+        // Queued commits that may lead to a missing one, without common ancestors. A descendant of none of them ends
+        // the walk.
         let mut fresh = vec![from];
         loop {
             let is_over = |id: &mut Oid| !queued.contains(id) || !leaders[&*id].is_fresh(&open);
@@ -181,16 +181,16 @@ impl<'r> History<'r> {
     fn paint(&self, [one, other]: [Oid; 2]) -> Result<Painted, git2::Error> {
         let mut painted = Painted::default();
         let mut queue = Queue::new(self.repository);
-        // Those in the queue to which no commit leads that both lead to, as far as is known.
+        // Queued commits that are not known to be common ancestors.
         let mut fresh = HashSet::new();
-        // The time of the oldest that was looked at and to which nothing leads that both lead to.
+        // The time of the oldest visited commit that is not a common ancestor.
         let mut oldest = i64::MAX;
         for (id, mark) in [(one, ONE), (other, OTHER)] {
             *painted.marks.entry(id).or_default() |= mark;
             queue.push(id)?;
             fresh.insert(id);
         }
-        // What both lead to may lead to one of those for as long as it is no older.
+        // A common ancestor may lead to a missing commit while it is no older.
         while !fresh.is_empty() || queue.next_time().is_some_and(|time| time >= oldest) {
             let Some(Queued { time, id, .. }) = queue.heap.pop() else { break };
             fresh.remove(&id);
@@ -508,9 +508,9 @@ pub(crate) mod tests {
         let line = test.line(0, 300, &[]);
         let wanted: BTreeSet<Oid> = line[100..].iter().copied().collect();
         let told = |from: Oid, longest: usize| test.within(longest).leads_to_which(from, &wanted).unwrap();
-        // Each by itself takes 19,900 from the head.
+        // Each alone takes 19,900 from the head.
         assert!(told(line[299], 199).cut.is_none());
-        // What is newer does not have the whole history looked at, either.
+        // Newer starts do not read the whole history either.
         for from in [line[200], line[100]] {
             let reached = told(from, 199);
             assert!(reached.cut.is_none());
@@ -544,7 +544,7 @@ pub(crate) mod tests {
         let test = TestHistory::new();
         let line = test.line(0, 100, &[]);
         let (first, last) = (line[0], line[99]);
-        // What is near is told, whatever is behind it.
+        // Near commits are known, whatever is beyond.
         let history = || test.within(10);
         assert!(history().leads_to(last, line[95]).unwrap() && !history().leads_to(line[95], last).unwrap());
         assert_eq!(history().merge_base(last, line[95]).unwrap(), Some(line[95]));
@@ -552,7 +552,7 @@ pub(crate) mod tests {
         assert_eq!(history().beyond(last, branch[1]).unwrap(), [branch[1], branch[0]]);
         let newest: Vec<Oid> = history().newest(last).unwrap().take(2).map(|commit| commit.unwrap().id()).collect();
         assert_eq!(newest, [last, line[98]]);
-        // What is far is not.
+        // Far ones are not.
         let stray = test.commit(50, &[]);
         let errors = [
             history().leads_to(last, first).unwrap_err(),

@@ -313,7 +313,7 @@ impl GitOpsRuntime {
         let place = Arc::clone(&self.place);
         let turn = self.turns.next().await;
         let work = move || {
-            // Until the thread has ended, though nobody may wait for it any more.
+            // Until the thread has ended, even after a dropped wait.
             let _turn = turn;
             place.apart(|| work(&place))
         };
@@ -376,7 +376,7 @@ impl Query {
             let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
             found.filter(|live| owner.has(live))
         };
-        // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
+        // A recorded object whose file was broken by hand has lost its content; it can be written again, or deleted.
         let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
         match files.get(own) {
             None => Ok(former().map_or(Live::Absent, Live::Present)),

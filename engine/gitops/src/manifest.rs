@@ -69,7 +69,7 @@ fn path_in(directory: &str, unnamed: &str, object: &ObjectRef) -> String {
         let _ = write!(path, "_{}_", object.group);
     }
     for byte in object.name.bytes() {
-        // Names of roles hold colons and capitals, on which not every file system agrees.
+        // Names of roles contain colons and capitals, which not every file system distinguishes.
         if byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b'_') {
             path.push(char::from(byte));
         } else {

@@ -53,7 +53,7 @@ impl Premise {
     pub(crate) fn broken(&self, there: &There, wanted: &Map<String, Value>) -> Option<String> {
         match (self, there) {
             (Self::Absent, There::Nothing) => None,
-            // As good as gone, for a plan.
+            // A plan counts a terminating object as absent.
             (Self::Absent, There::Object(live)) if is_terminating(live) => None,
             (Self::Absent, There::Spoilt | There::Object(_)) => Some("was created by others".to_owned()),
             (Self::Object(_), There::Nothing) => Some("is gone".to_owned()),

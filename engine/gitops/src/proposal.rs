@@ -78,13 +78,13 @@ pub(crate) async fn propose(
     grant: &Grant,
 ) -> Result<Finished, RuntimeError> {
     let pulls = &*proposing.pulls;
-    // Before the base is looked at, which then has what was merged.
+    // Before the base is read, which then has the merge.
     let (base_name, head_name) = (runtime.place.branch().to_owned(), branch.branch().to_owned());
     let earlier = match proposing.earlier {
         Some(number) => Some(pulls.get(number).await.map_err(|err| explain(&err))?),
         None => None,
     };
-    // The workspace may lead to another branch by now.
+    // The workspace may have another branch by now.
     let earlier = earlier.filter(|pull| pull.base == base_name && pull.head == head_name && !pull.is_fork);
     let (run, of_grant) = (Arc::clone(&runtime.run), grant.clone());
     let state = earlier.as_ref().map(|pull| pull.state.clone());
@@ -116,8 +116,8 @@ pub(crate) async fn propose(
                 None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
             };
             if pull.is_none() && was_there {
-                // An earlier try may have opened it, and somebody closed it before that was noted. The text names the run:
-                // servers may tell of an older one that the branch is where it is now.
+                // An earlier try may have opened it, and a user closed it before that was recorded. The text names the
+                // run: servers may report the present head for an older one.
                 let closed = pulls.find_closed(&head_name, &base_name, &commit).await.map_err(|err| explain(&err))?;
                 if let Some(pull) = closed.filter(|pull| has_text(pull, &text)) {
                     return Ok(proposal(&pull, commit, ProposalState::Closed, None));
@@ -276,7 +276,7 @@ impl Branching {
             return Ok(in_base(merged, &mut draft));
         }
         match &self.earlier {
-            // No file differs: what keeps one from being written is told below.
+            // Without a changed file, the reason is reported below.
             Some(PullState::Merged(_)) if draft.files.is_empty() => {}
             Some(PullState::Merged(_)) => {
                 let paths: Vec<&str> = draft.files.keys().take(3).map(String::as_str).collect();
@@ -298,7 +298,7 @@ impl Branching {
         if let Some(error) = draft.refused.take() {
             return Ok(Decision::Refused(error));
         }
-        // What is proposed people look at beside what is there by then.
+        // Reviewers compare the proposal with the present base.
         let is_proposed = self.earlier.is_some() || unmerged.has_own;
         if let Some(error) = draft.stale().filter(|_| !is_proposed) {
             return Ok(Decision::Refused(error));
@@ -322,7 +322,7 @@ impl Branching {
         if let Some(foreign) = &unmerged.foreign {
             let there = bounded::root(repository, &bounded::commit(repository, branch)?)?;
             if unmerged.has_own && self.is_in(repository, &there, &draft)? {
-                // What is proposed is still there. Whoever pushed to the branch can bring it to what the base is now.
+                // The proposal still exists. The authors of the other commits can merge the base into the branch.
                 let blocked = format!(
                     "{} changed the same files, and branch {} has commits of others, which Stoa never overwrites: \
                      {foreign}; merge the one into the other, or close the pull request",

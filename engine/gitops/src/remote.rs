@@ -194,8 +194,8 @@ impl Push<'_> {
                 refused = status.map(str::to_owned);
                 Ok(())
             });
-            // The server compares with what it told when the push began; here it is compared with what the commit was made
-            // from.
+            // The server compares with the head that it reported at the start of the push; this compares with the base
+            // of the commit.
             callbacks.push_negotiation(|updates| {
                 // Connecting may have taken long; what comes next is the push itself.
                 if let Err(lapsed) = connect.may_push(self.grant) {
@@ -207,16 +207,15 @@ impl Push<'_> {
                 }
                 Ok(())
             });
-            // libgit2 tells of the first object that it adds to a pack, and that it has looked at all of them, on this thread and
-            // right before it sends anything. Of a pack with nothing in it neither is told. What it tells of the bytes that it
-            // sends comes after them.
+            // libgit2 reports the first object of a pack, and the end of its collection, on this thread right before it
+            // sends anything. It reports neither for an empty pack. The progress of sent bytes follows.
             let mut told: Option<Pushing> = None;
             callbacks.pack_progress(move |stage, done, all| {
                 let pushing = match stage {
                     PackBuilderStage::Deltafication if done >= all => Pushing::Sends,
                     PackBuilderStage::AddingObjects | PackBuilderStage::Deltafication => Pushing::Prepares,
                 };
-                // It never goes back.
+                // The progress never goes back.
                 if told < Some(pushing) {
                     told = Some(pushing);
                     connect.pushing(pushing);

@@ -18,7 +18,7 @@ use stoa_runtime::conformance::{self, Subject, recorded};
 use super::*;
 use crate::branch::Location;
 
-/// A bare repository, and runs that write to it, in place or through a server.
+/// A bare repository for test runs, in place or behind a server.
 #[derive(Debug)]
 struct TestRepository {
     directory: tempfile::TempDir,

@@ -262,7 +262,7 @@ impl Cluster {
 
     /// Asks whether the server answers, for the sake of what is waited for meanwhile.
     pub(crate) async fn ask_for(&self, awaited: String) {
-        // Whether it does is noted, and what does not is told.
+        // The call records the outage or its end.
         let _ = self.call_awaited(awaited, &Method::GET, "/readyz", JSON, None).await;
     }
 
@@ -344,7 +344,7 @@ impl Cluster {
                     // It may have become so after the refusal: the next one counts.
                     Readiness::Ready => was_ready = true,
                     Readiness::Starting => tokio::time::sleep(ASK).await,
-                    Readiness::Untold => return Err(err),
+                    Readiness::Unknown => return Err(err),
                 }
                 continue;
             }
@@ -376,7 +376,7 @@ impl Cluster {
             return Readiness::Ready;
         }
         let since = *unready.get_or_insert_with(Instant::now);
-        if since.elapsed() < STARTING { Readiness::Starting } else { Readiness::Untold }
+        if since.elapsed() < STARTING { Readiness::Starting } else { Readiness::Unknown }
     }
 
     async fn call_once(
@@ -438,7 +438,7 @@ pub(crate) enum Readiness {
     /// It may not have it yet.
     Starting,
     /// Its readiness cannot be read.
-    Untold,
+    Unknown,
 }
 
 /// The pause before a call is repeated, if the server asks for it.
@@ -461,7 +461,7 @@ fn pause(failure: &Failure, attempt: u32) -> Option<Duration> {
 }
 
 pub(crate) fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
-    // The text is not repeated: it may hold a Secret.
+    // The text is not quoted: it may hold a Secret.
     serde_json::from_slice(body).map_err(|err| {
         CallError::Unreachable(format!(
             "the answer does not decode: {:?} error at column {}",

@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::error::CallError;
 use crate::foreign_contents;
 use crate::kinds::{Known, find_in_any_version, forget_defined};
-use crate::pending_calls::Asked;
+use crate::pending_calls::PendingCall;
 use crate::target::{Api, Gvk, Target};
 use crate::watch::Followed;
 use crate::write::{READS, called};
@@ -62,7 +62,7 @@ pub(crate) async fn wait_deleted(
             Err(err) => return Err(versions.explain(err)),
         }
     }
-    // It is called `<plural>.<group>`, and may be gone before it was seen.
+    // A definition is named `<plural>.<group>`, and may be deleted before it was read.
     if let Some((_, group)) = target.name.split_once('.').filter(|_| is_definition(&target.gvk)) {
         cluster.forget_group(group);
     }
@@ -111,7 +111,7 @@ impl<'a> Versions<'a> {
                 return Err(RuntimeError::Unavailable { message });
             }
             if self.turns > 1 {
-                // It was just asked, and message what is outdated.
+                // The discovery is recent and still outdated.
                 tokio::time::sleep(OUTDATED).await;
             }
             cluster.forget(&outdated);
@@ -153,7 +153,7 @@ async fn delete_served(
             Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(versions.unread(versions.explain(err))),
         };
-        // It went since it was seen, and somebody took its name.
+        // The object was deleted since the read, and another one has its name.
         if ours.as_deref().is_some_and(|ours| uid_of(&object) != Some(ours)) {
             return Ok(Some(Deleted::Gone));
         }
@@ -179,7 +179,7 @@ async fn delete_served(
             Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(versions.explain(err)),
         }
-        // Most are gone at once.
+        // Most objects are deleted at once.
         return match cluster.get(&path).await {
             Ok(left) if left.as_ref().and_then(uid_of) == uid_of(&object) => Ok(Some(going())),
             Ok(_) => Ok(Some(Deleted::Gone)),
@@ -219,7 +219,7 @@ fn refuse_another(
             cluster.name,
             uid_of(object).unwrap_or_default(),
         ))),
-        // Of what went to a repository no uid is known.
+        // An object that was deployed through Git has no recorded uid.
         None if !runtime.owner.has(object) => Err(RuntimeError::Conflict(format!(
             "the object in cluster {} has no owner annotation and no recorded uid; delete it by hand, or apply to \
              take it over",
@@ -235,7 +235,7 @@ async fn until_deleted(served: &Served<'_>, deleted: &str, report: &DeletionRepo
     let first = cluster.get(&cluster.path(target, api)).await?;
     let mut followed = Followed::new(cluster, target, api, first);
     let is_it = |object: &Map<String, Value>| uid_of(object).unwrap_or_default() == deleted;
-    let mut waited_for: Option<Asked> = None;
+    let mut waited_for: Option<PendingCall> = None;
     while let Some(object) = followed.next().await?.filter(|object| is_it(object)) {
         let message = pending_message(target, &object);
         report(&format!("cluster {}: {message}", cluster.name));

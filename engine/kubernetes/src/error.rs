@@ -316,7 +316,7 @@ fn readable(message: &str) -> String {
             continue;
         };
         text.push_str(go_kind(inner));
-        // Several errors are one to a line; what a text within the value holds does not matter then.
+        // Errors are separated by lines; the text of the value does not matter.
         rest = inner.find("}\n").map_or("", |end| &inner[end + 1..]);
     }
     text + rest

@@ -72,7 +72,7 @@ pub(crate) struct ReleasedFields {
 /// manager; `None` if there are none.
 pub(crate) fn released(live: &Map<String, Value>, dropped: &DroppedFields<'_>) -> Option<ReleasedFields> {
     let managers = live.get("metadata")?.get("managedFields")?.as_array()?;
-    // Of most objects nobody else has written more than the status, and then nothing is copied.
+    // Most objects have other managers of their status only, and need no copy.
     if !is_secret(live) && !managers.iter().any(updates_without_apply) {
         return None;
     }
@@ -101,7 +101,7 @@ pub(crate) fn released(live: &Map<String, Value>, dropped: &DroppedFields<'_>) -
     if released.is_empty() {
         return None;
     }
-    // What was never different from what was wanted was never applied, and goes only if it is ours.
+    // A field that always had its wanted value was never applied; ours is removed by the apply.
     add_to_manager(&mut managers, live.get("apiVersion"), released);
     managers.retain(|manager| manager["fieldsV1"].as_object().is_none_or(|fields| !fields.is_empty()));
     let Value::Object(object) = object else { return None };
@@ -126,7 +126,7 @@ fn unmanaged(live: &Map<String, Value>, prior: &Value, managers: &[Value]) -> Ma
     };
     let steps = applied.into_iter().flat_map(|data| data.keys()).map(|key| format!("f:{key}"));
     let keys: Map<String, Value> = steps.filter(|step| !is_held(step)).map(|step| (step, json!({}))).collect();
-    // An empty set would stand for all that is in there.
+    // An empty set would stand for the whole field.
     if keys.is_empty() { keys } else { Map::from_iter([("f:data".to_owned(), keys.into())]) }
 }
 
@@ -204,7 +204,7 @@ fn release(fields: &mut Map<String, Value>, at: &At<'_>, mut object: Option<&mut
         let Some(path) = step.after(&at.path) else { continue };
         let below = At { dropped: at.dropped, path, live, prior, wanted };
         let Some(held) = fields.get_mut(&key).and_then(Value::as_object_mut) else { continue };
-        // An item goes as a whole or not at all, since what is left of one would have no key.
+        // An item is removed as a whole or not at all, since a part would lack its key.
         let is_whole = held.is_empty() || matches!(step, Step::Item(_));
         let goes = if is_whole && below.wanted.is_none() {
             if at.dropped.ignored.touches(&below.path) || !at.dropped.is_within(prior, live) {

@@ -50,7 +50,7 @@ impl<'k> Step<'k> {
             Self::Value(value) => item == value,
         };
         let mut found = (0..items.len()).filter(|at| agrees(&items[*at]));
-        // Of two nobody knows which is meant.
+        // Two matches are ambiguous.
         found.next().filter(|_| found.next().is_none())
     }
 

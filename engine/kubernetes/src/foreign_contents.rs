@@ -104,7 +104,7 @@ async fn listed(
 ) -> Result<Listed, CallError> {
     let pick = |item: &str| {
         let Item { metadata } = decode(item.as_bytes())?;
-        // What says so little calls each object by another kind.
+        // Metadata lists have another kind for their items.
         let called = [("apiVersion", gvk.api_version()), ("kind", gvk.kind.clone())];
         let mut object: Map<String, Value> =
             called.into_iter().map(|(field, value)| (field.to_owned(), value.into())).collect();
@@ -116,7 +116,7 @@ async fn listed(
         Err(CallError::Status(failure)) => match failure.code {
             403 => Ok(Listed::Refused),
             405 => Ok(Listed::Unlistable),
-            // The kind went meanwhile, or its definition was never served.
+            // The kind was removed meanwhile, or its definition was never served.
             404 => Ok(Listed::Seen(Vec::new())),
             _ => Err(CallError::Status(failure)),
         },
@@ -129,7 +129,7 @@ async fn listed(
 async fn namespaced(cluster: &Cluster, foreign: &mut ForeignContents) -> Result<Vec<(Gvk, Api)>, CallError> {
     let mut kinds = Vec::new();
     for kind in served::all(cluster).await? {
-        // What has neither is passed over (k8s.io/kubernetes/pkg/controller/namespace/deletion).
+        // Kubernetes skips kinds with neither verb (k8s.io/kubernetes/pkg/controller/namespace/deletion).
         let is_deleted = kind.has(&["delete"]) && (kind.has(&["list"]) || kind.has(&["deletecollection"]));
         if !kind.api.namespaced || !is_deleted || !kind.has(&["patch"]) || kind.api.plural == EVENTS {
             continue;
@@ -295,7 +295,10 @@ mod tests {
         let refusal = secrets(403).await.unwrap().refusal(&holder()).unwrap();
         assert!(refusal.contains("cannot list secrets, so deleting it may delete objects of other owners; give the workspace's credentials the rule "), "{refusal}");
         let refusal = secrets(405).await.unwrap().refusal(&holder()).unwrap();
-        assert!(refusal.contains("cannot list secrets, so deleting it may delete objects of other owners; to delete "), "{refusal}");
+        assert!(
+            refusal.contains("cannot list secrets, so deleting it may delete objects of other owners; to delete "),
+            "{refusal}"
+        );
         assert_eq!(secrets(404).await.unwrap().refusal(&holder()), None);
         secrets(503).await.unwrap_err();
 

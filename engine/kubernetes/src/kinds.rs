@@ -55,7 +55,7 @@ pub(crate) async fn find_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
         let gvk = Gvk { version, ..gvk.clone() };
         let mut found = cluster.discover(&gvk).await?;
         if !matches!(found, Discovered::Served(_)) {
-            // It may have come since that was asked.
+            // The kind may be served since the request.
             cluster.forget(&gvk);
             found = cluster.discover(&gvk).await?;
         }
@@ -66,7 +66,7 @@ pub(crate) async fn find_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
         }
     }
     for gvk in unanswered {
-        // Where nobody may see who has it, that it is listed is all that is known.
+        // Without a readable registration, only the list of versions is known.
         if is_anothers(cluster, &gvk).await?.unwrap_or(true) {
             return Err(discovery::unanswered(&gvk, None));
         }
@@ -123,7 +123,7 @@ async fn is_anothers(cluster: &Cluster, gvk: &Gvk) -> Result<Option<bool>, CallE
 
 /// Whether the cluster has a definition of a kind that is not served.
 async fn is_defined(cluster: &Cluster, gvk: &Gvk, missing: &Discovered) -> Result<bool, CallError> {
-    // What is served already without the kind does not get it by being registered.
+    // A version that is served without the kind does not get it from a registration.
     if *missing == Discovered::NoVersion && or_nothing(cluster.get(&service_path(gvk)).await)?.is_some() {
         return Ok(true);
     }

@@ -65,7 +65,7 @@ impl Cluster {
                 return Ok(None);
             }
             let mut object: Map<String, Value> = decode(item.as_bytes())?;
-            // Items of built-in lists leave out what the list says.
+            // Items of built-in lists have no apiVersion and kind.
             object.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
             object.entry("kind").or_insert_with(|| gvk.kind.clone().into());
             Ok(Some((peek.metadata.name, object)))
@@ -99,7 +99,8 @@ impl Cluster {
                     size = (size / FEWER).max(1);
                     continue;
                 }
-                // The token is older than the server's history. In pages it is begun anew, since all of it may be too large.
+                // The token is older than the server's history. The list restarts in pages, since a whole one may be
+                // too large.
                 Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() && restarts <= RESTARTS => {
                     found.clear();
                     next.clear();
@@ -123,7 +124,7 @@ impl Cluster {
     pub(crate) async fn list_one(&self, collection: &str, name: &str) -> Result<Listed, CallError> {
         let found = self.get(&named_path(collection, name)).await?;
         let version = found.as_ref().and_then(version_of);
-        // A watch from no version begins with what is there.
+        // A watch without a version starts with the present objects.
         let version = version.unwrap_or_default().to_owned();
         Ok(Listed { objects: found.map(|object| (name.to_owned(), object)).into_iter().collect(), version })
     }

@@ -125,7 +125,7 @@ impl HealthPolicy {
                 let why = match interrupted {
                     Interrupted::OutOfBudget => "takes too many steps",
                     Interrupted::TooDeep => "is nested too deeply",
-                    // There is no authorizer to be asked.
+                    // There is no authorizer here.
                     Interrupted::Unanswered(_) | Interrupted::Unexpected => "cannot be evaluated",
                 };
                 return (Health::InProgress, format!("its health policy {why}"));
@@ -145,7 +145,7 @@ impl HealthPolicy {
                 Err(error) => {
                     let source = source.as_deref().unwrap_or_default();
                     let message = format!("`{name}` of its health policy cannot be evaluated");
-                    // What it quotes may be a value.
+                    // A quoted text may be a value.
                     let told =
                         if gvk.is("", "Secret") { message } else { format!("{message}: {}", cause(&error, source)) };
                     return (Health::InProgress, told);
@@ -250,7 +250,7 @@ fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
                 }
             }
         }
-        // What is to be written instead was told already.
+        // The problem of the KCL policy has the alternative.
         None if fields.contains_key(KCL) => {}
         _ => problems.push((field(""), advice)),
     }

@@ -110,7 +110,7 @@ async fn is_any_there(runtime: &KubernetesRuntime) -> bool {
 async fn read_once(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
     let renewed = AtomicBool::new(false);
     let answers = read_discovered(runtime, requests, &renewed).await?;
-    // What a kind is called was known from an earlier run, and is no longer so.
+    // The discovery of an earlier run is outdated.
     if renewed.into_inner() { read_discovered(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
 }
 
@@ -129,7 +129,7 @@ async fn read_discovered(
         }
     }
 
-    // Whether something is wanted of the kind, or only recorded.
+    // Whether the kind is wanted, or only recorded.
     let kind = |position: usize, cluster: usize, target: &Target| {
         (cluster, target.gvk.clone(), requests[position].desired.is_some())
     };
@@ -164,7 +164,7 @@ async fn read_discovered(
                 target: Target { gvk: gvk.clone(), ..target },
                 api: api.clone(),
             }),
-            // What has its kind in no version cannot exist.
+            // A kind without any version has no objects.
             Some(Known::Coming | Known::Unknown) if requests[position].desired.is_none() => {
                 answers[position] = Some(Ok(Live::Absent));
             }
@@ -215,7 +215,7 @@ pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) 
             let cluster = runtime.cluster(index);
             let schema = match cluster.schema(&gvk).await {
                 Ok(schema) => schema.map(Arc::new),
-                // A cluster that does not answer says nothing of its kinds either.
+                // An unavailable cluster has no discovery.
                 Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => None,
                 Err(err) => return Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             };
@@ -243,7 +243,7 @@ pub(crate) async fn cluster_scoped(
             match cluster.discover(&gvk).await {
                 Ok(Discovered::Served(api)) => Ok((!api.namespaced).then_some((gvk.group, gvk.kind))),
                 Ok(Discovered::NoKind | Discovered::NoVersion) => Ok(None),
-                // A cluster that does not answer says nothing of its kinds either.
+                // An unavailable cluster has no discovery.
                 Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => Ok(None),
                 Err(err) => Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             }
@@ -260,7 +260,7 @@ pub(crate) async fn inspect(
     calls: &[LostCall<'_>],
 ) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
     let looks: Vec<BoxFuture<'_, Result<Found, RuntimeError>>> =
-        calls.iter().map(|call| look_for_one(runtime, call).boxed()).collect();
+        calls.iter().map(|call| inspect_one(runtime, call).boxed()).collect();
     Ok(stream::iter(looks).buffered(PARALLEL).collect().await)
 }
 
@@ -273,12 +273,12 @@ async fn inspect_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result
     let target = Target { gvk, ..target };
     let object = match cluster.get(&cluster.path(&target, &api)).await {
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
-            return Box::pin(look_for_one(runtime, call)).await;
+            return Box::pin(inspect_one(runtime, call)).await;
         }
         found => found.map_err(explain)?,
     };
     let Some(object) = object else { return Ok(Found::Absent) };
-    // What was applied before there were marks is known by its uid alone.
+    // An object without an owner annotation is identified by its uid.
     let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
     let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
     Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })

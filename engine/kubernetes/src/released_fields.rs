@@ -70,7 +70,7 @@ fn differences(
 ) {
     let pointer = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
     for (key, value) in after.iter().filter(|(key, value)| is_patched(key) && before.get(*key) != Some(value)) {
-        // It replaces a field that is there.
+        // The patch replaces an existing field.
         patch.push(json!({"op": "add", "path": pointer(key), "value": value}));
     }
     for key in before.keys().filter(|key| is_patched(key) && !after.contains_key(*key)) {

@@ -31,7 +31,7 @@ pub(crate) fn decide(
     let is_immutable = refused.is_immutable();
     let against = match created {
         Ok(()) => None,
-        // The object itself may be who has it, and nothing else was looked at: what it is refused for has to say enough.
+        // The object itself has the name, and nothing else was checked: the rejection alone has to decide.
         Err(CallError::Status(failure)) if failure.is_taken() || failure.is_dry_run_unsupported() => {
             if !is_immutable {
                 return Err(explain(CallError::Status(refused)));

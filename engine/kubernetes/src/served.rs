@@ -88,14 +88,14 @@ async fn each(cluster: &Cluster, versions: impl Iterator<Item = (String, String)
     let asked = stream::iter(versions.collect::<Vec<_>>()).map(async |(group, version)| {
         let gvk = Gvk { group, version, kind: String::new() };
         let body = match cluster.call(Method::GET, &gvk.base_path(), None).await {
-            // A version that is listed and not there has been taken away by now, or is about to come.
+            // A listed version that is missing is being removed or added.
             Err(CallError::Status(failure)) if matches!(failure.code, 404 | 503) => {
                 return Err(unanswered(&gvk, None));
             }
             body => body?,
         };
         let list: ResourceList = decode(&body)?;
-        // Of a subresource, which goes with its object, the name has a slash.
+        // The names of subresources contain a slash.
         let kinds = list.resources.into_iter().filter(|it| !it.name.contains('/'));
         let served = kinds.map(|it| {
             let gvk = Gvk { kind: it.kind, ..gvk.clone() };

@@ -81,10 +81,10 @@ impl Target {
     }
 
     pub(crate) fn of_prior(prior: &StateResource) -> Result<Self, RuntimeError> {
-        // What was never recorded as applied is where it was to be applied.
+        // A resource without an apply is at its wanted location.
         let cluster = if prior.cluster.is_empty() { named_cluster(&prior.extensions)? } else { &prior.cluster };
         let target = Self::of_object(&prior.attributes, cluster)?;
-        // What names no namespace is where it was applied, whatever the default is by now.
+        // An object without a namespace is where it was applied, whatever the default is now.
         let Some(namespace) = prior.default_namespace() else { return Ok(target) };
         check_segment(namespace, "live.metadata.namespace")?;
         Ok(Self { namespace: Some(namespace.to_owned()), ..target })

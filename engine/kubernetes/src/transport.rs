@@ -52,7 +52,7 @@ impl From<kube::Error> for CallError {
     fn from(err: kube::Error) -> Self {
         match err {
             kube::Error::Api(status) => Self::Status(Failure { code: status.code, status, retry_after: None }),
-            // An authentication plugin's output may hold what it was given.
+            // The output of an authentication plugin may hold credentials.
             kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
             // Its own text is that of its cause.
             kube::Error::Service(err) => Self::Unreachable(causes(&*err)),

@@ -53,7 +53,7 @@ impl Verdict {
             500 if failure.is_unfit_patch() => Self::Refuse,
             // No write of that size ever fits into etcd.
             500 if failure.is_too_large() => Self::Refuse,
-            // The manifest takes fields of other managers, or names a uid that no object has.
+            // The manifest conflicts with other managers, or has an unknown uid.
             409 if failure.is_ownership_conflict() || failure.is_unknown_uid() => Self::Refuse,
             // Another client wrote the object, or a quota that counts it, at the same moment.
             409 => Self::Retry,

@@ -71,7 +71,8 @@ impl<'a> Followed<'a> {
         first: Option<Map<String, Value>>,
     ) -> Self {
         let collection = collection_path(&target.gvk, api, target.namespace_in(api, cluster.default_namespace()));
-        // What is deleted by itself is watched from its own version on: it may be gone before a watch of others is joined.
+        // An object that is deleted when finished needs a watch from its own version on: it may be deleted before
+        // another watch is joined.
         let ends = first.as_ref().is_some_and(|object| kstatus::is_deleted_when_finished(&target.gvk, object));
         let alone = (ends || cluster.watches.is_refused(&collection)).then(|| target.name.clone());
         Self {
@@ -106,7 +107,7 @@ impl<'a> Followed<'a> {
                 self.is_unsure = is_late;
                 continue;
             };
-            // A watch that ended without a word is joined anew.
+            // A watch that ended silently is joined again.
             let seen = match place.seen.changed().await {
                 Ok(()) => place.seen.borrow_and_update().clone(),
                 Err(_) => Observation::Unsure,
@@ -400,10 +401,10 @@ async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiters>, mut sin
                     was_ready = true;
                     continue;
                 }
-                Readiness::Ready | Readiness::Untold if scope.alone.is_none() => {
+                Readiness::Ready | Readiness::Unknown if scope.alone.is_none() => {
                     return waiting.end(&Observation::Refused);
                 }
-                Readiness::Ready | Readiness::Untold => return waiting.end(&Observation::Failed(error)),
+                Readiness::Ready | Readiness::Unknown => return waiting.end(&Observation::Failed(error)),
             },
             Ended::Failed(error) => return waiting.end(&Observation::Failed(error)),
         };
@@ -495,7 +496,7 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiters, mut version:
             Ok(None) => break,
             Err(error) => return Ended::from(error),
         };
-        // Whatever it is that cannot be read, it is asked for again.
+        // An unreadable event leads to a new read.
         let Ok(event) = serde_json::from_slice::<Event<'_>>(&line) else { break };
         if event.kind == "ERROR" {
             let status: Result<Status, _> = serde_json::from_str(event.object.get());

@@ -41,7 +41,7 @@ fn sent(owner: &Owner, attributes: &Map<String, Value>) -> Map<String, Value> {
     let marked = owner.marked(attributes);
     let is_text = |value: &Value| value.is_string() || value.is_null();
     let strings = marked.get("stringData").and_then(Value::as_object);
-    // What is no string is refused, under the name by which people wrote it.
+    // A value that is not text is rejected under the user's field.
     let are_texts = strings.is_some_and(|strings| strings.values().all(is_text));
     let stored = if are_texts { secret_as_stored(&marked) } else { None };
     stored.unwrap_or(marked)
@@ -120,7 +120,7 @@ pub(crate) async fn preview(
     let unplaced =
         || Preview::MissingNamespace(format!("namespace {namespace} does not exist in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
-    // What is there could be changed until it goes, too, so that nobody says so.
+    // Changes of existing objects in a terminating namespace are not reported by the server.
     let is_asked_for = !is_new && !namespace.is_empty();
     let goes = runtime.namespaces.is_terminating(index, namespace)
         || (is_asked_for
@@ -142,7 +142,7 @@ pub(crate) async fn preview(
     let ignored = ignored(request)?;
     let mut attributes = request.desired.attributes.clone();
     if !ignored.is_empty() {
-        // What was read says nothing of who has which field.
+        // The read object has no managers.
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
         attributes = to_apply(attributes, live.as_ref(), &ignored);
     }
@@ -245,7 +245,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let (api, object) = match take_over(runtime, cluster, &target, request, &mut was_taken).await {
         Ok(taken) => taken,
         Err(error @ RuntimeError::Terminating(_)) => return Err(error),
-        // What was taken before is there: nobody may believe that nothing was done.
+        // Some fields are applied: the error must not say that nothing was done.
         Err(error) if was_taken => {
             let message = format!("cluster {}: only some fields were applied before this error: {error}", cluster.name);
             return Err(RuntimeError::Unavailable { message });
@@ -301,7 +301,7 @@ async fn take_over(
                     Ok(live) => {
                         let attributes = to_apply(request.desired.attributes.clone(), live.as_ref(), &ignored);
                         let mut wanted = sent(owner, &attributes);
-                        // Whoever takes it from here on changes its version, and is seen the next time.
+                        // A later change of the object changes its version, and is found by the next read.
                         expect(&mut wanted, live.as_ref());
                         match apply_taking(cluster, &path, &wanted, request, false).await {
                             // It may have left out what it does not know of yet.
@@ -310,8 +310,8 @@ async fn take_over(
                                 tokio::time::sleep(SETTLE).await;
                                 continue;
                             }
-                            // Whose fields nobody knew are the first apply's by now, or somebody's who is called
-                            // before-first-apply, and who would keep what is to go.
+                            // Without managers before, the first apply or `before-first-apply` has all fields now, and
+                            // would keep dropped ones.
                             (Ok(object), _) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
                                 *was_taken = true;
                                 continue;
@@ -335,7 +335,7 @@ async fn take_over(
                 cluster.forget(&target.gvk);
             }
             CallError::Status(failure) if failure.is_stale() && looks < READS => looks += 1,
-            // It may still look by the definition that was there before.
+            // The server may still validate by the former definition.
             CallError::Status(failure) if failure.is_by_definition() && cluster.is_new(&target.gvk) => {
                 tokio::time::sleep(SETTLE).await;
             }
@@ -360,7 +360,7 @@ fn with_cluster_name(runtime: &KubernetesRuntime, cluster: &Cluster, error: Runt
 /// Dropped fields of an object that other managers have too.
 fn of_others(object: &Map<String, Value>, request: &ApplyRequest<'_>, ignored: &Ignored) -> Option<ReleasedFields> {
     let (prior, wanted) = (request.prior?, &request.desired.attributes);
-    // Nothing was ever applied to what took the place of the recorded object.
+    // Nothing was applied to the object that replaced the recorded one.
     if matches!((prior.uid(), uid(object)), (Some(recorded), Some(uid)) if recorded != uid) {
         return None;
     }

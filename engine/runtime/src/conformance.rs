@@ -305,7 +305,7 @@ pub async fn foreign_contents_prevent_namespace_deletion(subject: &dyn Subject) 
     let mut says_so = ours.clone();
     says_so.extensions.insert(DELETE_CONTENTS.to_owned(), "true".into());
     remove(subject, &says_so).await;
-    // What is gathered is no cluster, where it went with the namespace.
+    // A deferred change reaches no cluster, which deleted it with its namespace.
     assert_eq!(remove_of(subject, deployment("two"), &recorded(&theirs, &applied)).await, None);
     assert_eq!(live(subject, &theirs, None).await, Live::Absent);
     let again = bring(subject, &namespace, None).await;

@@ -457,7 +457,7 @@ impl FakeCloud {
             return before.object.clone();
         }
         if let Some(before) = state.live.get(&place) {
-            // What was changed was taken from whoever had it.
+            // The apply took the changed fields from their managers.
             stored.claims = before.claims.clone();
             stored.claims.retain(|claim| claim.value(&before.object) == claim.value(&stored.object));
         }

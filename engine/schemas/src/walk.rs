@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
 use stoa_engine::path::Segment;
-use stoa_engine::suggest::meant;
+use stoa_engine::suggest::suggestion;
 use stoa_engine::types::{misfit, wanted};
 
 use crate::document::{Fields, Type};
@@ -79,7 +79,8 @@ impl<'w> Walk<'w> {
                 }
                 None => {
                     let known: Vec<&str> = fields.keys().map(|field| &**field).collect();
-                    let near = meant(key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    let near =
+                        suggestion(key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                     walk.report(Fault::Invalid, format!("its kind has no field of this name{near}"));
                 }
             });

@@ -126,7 +126,7 @@ impl<'s> Walk<'_, 's> {
                     self.report(Fault::Refused, format!("must be a multiple of {factor}"));
                 }
             }
-            // Of fractions it depends on how they are rounded.
+            // Rounding decides about fractions.
             (Some(_), _) => self.pass_over(),
             (None, _) => {}
         }

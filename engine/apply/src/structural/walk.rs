@@ -78,7 +78,7 @@ impl<'w, 's> Walk<'w, 's> {
             self.is_unsure = true;
             return;
         }
-        // What is there already may stay, and so may a null where there may be one.
+        // A live value may stay, and so may a permitted null.
         if live == Some(value) || (value.is_null() && is_set(schema, "nullable")) {
             return;
         }
@@ -116,7 +116,7 @@ impl<'w, 's> Walk<'w, 's> {
                     Some(schema) => self.value(schema, value, live),
                     None if is_free || !self.is_structure => {}
                     None => {
-                        // Of what has no fields, those that are there are merged by what they look like.
+                        // Maps without declared fields are merged by their content.
                         let is_dropped = self.is_kept || fields.is_none_or(Map::is_empty);
                         let fault = if is_dropped { Fault::Dropped } else { Fault::Unknown };
                         self.report(fault, "its kind has no field of this name".to_owned());

@@ -26,26 +26,25 @@ use tokio_util::sync::CancellationToken;
 use crate::script::{FIXED, Fault, Goal, Interrupt, NAMESPACE, OTHERS_MARK, SLOTS, Try, slot_of};
 use crate::store::Store;
 
-/// How long a process is suspended, and longer than any grant.
+/// How long a process is suspended: longer than any lease.
 pub(crate) const SUSPENDED: Duration = Duration::from_secs(100_000);
 
-/// For how long an object is held that is let go by itself, times a power of two that is its slot's own: no two end at the
-/// same moment, nor when anything else does.
+/// How long a finalizer of an object lasts, times a power of two of its slot, so that no two events coincide.
 const LINGERS: Duration = Duration::from_millis(20_250);
 
 /// All objects, by slot.
 pub(crate) type Objects = BTreeMap<usize, Map<String, Value>>;
 
-/// What is carried out now.
+/// The current walk.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     pub(crate) run: String,
     pub(crate) goal: Goal,
     pub(crate) plan: Plan,
-    /// Whether nobody else did anything since the plan was made.
+    /// Whether no other client did anything since the plan.
     pub(crate) is_alone: bool,
     pub(crate) cancel: CancellationToken,
-    /// The process ended: whatever is still polled waits for ever.
+    /// The process ended: its futures never complete.
     pub(crate) crashed: CancellationToken,
     pub(crate) now: Try,
     pub(crate) steps: usize,
@@ -60,7 +59,7 @@ struct Inner {
     ours: BTreeSet<String>,
     /// The uids of those that were made by our calls, and not taken over, and the runs that made them.
     made: BTreeMap<String, String>,
-    /// The uids of those that did not bear our mark when one of our calls took them.
+    /// The uids of objects without our owner annotation when one of our calls adopted them.
     taken_over: BTreeSet<String>,
     /// The slots of objects that are not healthy.
     sick: BTreeSet<usize>,
@@ -86,7 +85,7 @@ pub(crate) fn uid(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("uid")?.as_str()
 }
 
-/// Whose mark an object bears; told without the engine, which may be wrong about it.
+/// The owner annotation of an object, read without the engine, which may be wrong.
 fn mark(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(MARK)?.as_str()
 }
@@ -156,7 +155,7 @@ impl Infrastructure {
         [false, true].iter().for_each(|earlier| self.cloud.set_health(&SLOTS[slot].id(*earlier).0, &[(health, "")]));
     }
 
-    /// Has an object held when it is deleted: for a while, or until others let it go.
+    /// Adds a finalizer to an object: for a while, or until others remove it.
     pub(crate) fn hold(&self, slot: usize, is_for_a_while: bool) {
         if is_for_a_while {
             self.inner.lock().lingering.insert(slot);
@@ -164,7 +163,7 @@ impl Infrastructure {
         self.cloud.ids().iter().filter(|id| slot_of(id) == slot).for_each(|id| self.cloud.hold(&id.0));
     }
 
-    /// An object is held no more. All that is in a namespace goes with it.
+    /// Removes a finalizer. The contents of a namespace are deleted with it.
     pub(crate) fn let_go(&self, slot: usize) {
         self.inner.lock().lingering.remove(&slot);
         if slot == NAMESPACE && self.is_namespace_going() {
@@ -176,7 +175,7 @@ impl Infrastructure {
         [false, true].iter().for_each(|earlier| self.cloud.let_go(&SLOTS[slot].id(*earlier).0));
     }
 
-    /// Whether the namespace is being deleted.
+    /// Whether the namespace is terminating.
     pub(crate) fn is_namespace_going(&self) -> bool {
         self.objects().get(&NAMESPACE).is_some_and(is_terminating)
     }
@@ -193,7 +192,7 @@ impl Infrastructure {
         self.inner.lock().trace.push(line);
     }
 
-    /// What is broken so far, with what happened until then.
+    /// The broken rules so far, with the steps until then.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         let inner = self.inner.lock();
         if inner.broken.is_empty() {
@@ -233,7 +232,7 @@ impl Infrastructure {
         }
     }
 
-    /// What goes wrong with this call.
+    /// The fault of this call.
     fn fault(&self, slot: usize) -> Option<Fault> {
         let mut inner = self.inner.lock();
         let faults = &mut inner.walk.as_mut()?.now.faults;
@@ -264,7 +263,7 @@ impl Infrastructure {
         }
     }
 
-    /// The effect is there; its answer may get lost.
+    /// The call took effect; its answer may be lost.
     async fn after(&self, id: &ResourceId, fault: Option<Fault>) -> Result<(), RuntimeError> {
         self.step(format!("called {id}")).await;
         match fault {
@@ -427,8 +426,8 @@ fn named<'a>(plan: &'a Plan, is_apply: bool, id: &ResourceId) -> Option<&'a Plan
     })
 }
 
-/// An error that may pass, after a time of its own: whatever waits is woken in the same order every time, though pauses
-/// between two tries are random.
+/// A retryable error after a time of its own, so that waiters wake in the same order every time, although pauses are
+/// random.
 async fn passing(id: &ResourceId) -> RuntimeError {
     tokio::time::sleep(Duration::from_secs(1 << slot_of(id))).await;
     RuntimeError::Unavailable { message: "connection reset".to_owned() }
@@ -525,7 +524,7 @@ impl Runtime for CheckedRuntime {
     }
 }
 
-/// Who keeps what the executor tells.
+/// Records reports of the executor and checks them.
 #[derive(Debug)]
 pub(crate) struct CheckedObserver(pub(crate) Arc<Infrastructure>);
 

@@ -32,14 +32,14 @@ use script::{
     value_of,
 };
 
-/// How long a case that breaks a rule is made smaller, in milliseconds: nothing is told before.
+/// How long a failing case is shrunk, in milliseconds.
 const SHRINK: u32 = 120_000;
 
 /// Others that have fields, and whether they apply them.
 const APPLIER: (&str, bool) = ("flux", true);
 const EDITOR: (&str, bool) = ("kubectl-edit", false);
 
-/// How many random cases are tried, if nothing else is said.
+/// The default number of random cases.
 const CASES: u32 = 700;
 
 /// More than one replacement has.
@@ -58,7 +58,7 @@ struct Model {
     foreign: usize,
 }
 
-/// How a run ended.
+/// The end of a run.
 enum End {
     /// No plan could be made, for these reasons.
     Refused(Vec<Problem>),
@@ -218,7 +218,7 @@ impl Model {
         End::Interrupted
     }
 
-    /// One try in a process of its own; what came of it, unless the process was interrupted.
+    /// One try in a process of its own; its outcome, unless the process was interrupted.
     async fn one_try(&self, spec: &Spec, planned: &Planned, walk: Walk) -> Option<Outcome> {
         let (cancel, crashed, run) = (walk.cancel.clone(), walk.crashed.clone(), walk.run.clone());
         self.infrastructure.walk(Some(walk));
@@ -283,8 +283,8 @@ impl Model {
         }
     }
 
-    /// Whether somebody else has a field that is wanted, and that is not to be taken: one that others apply, or any at
-    /// all of what is not recorded or is taken over.
+    /// Whether another manager has a wanted field that must not be taken: an applied one, or any of an unrecorded or
+    /// adopted object.
     fn is_claimed(&self, want: &Want) -> bool {
         let claims = self.infrastructure.claims(want.slot);
         let object = self.infrastructure.objects().remove(&want.slot);
@@ -296,8 +296,7 @@ impl Model {
         [false, true].iter().any(|earlier| problem.resource_id.as_ref() == Some(&SLOTS[NAMESPACE].id(*earlier)))
     }
 
-    /// Whether something in the namespace is another deployment's, or, where the namespace was taken over, nobody's that
-    /// we know of.
+    /// Whether the namespace contains objects of another deployment, or, if it was adopted, unowned ones.
     fn holds_others(&self) -> bool {
         let objects = self.infrastructure.objects();
         let namespace = objects.get(&NAMESPACE).and_then(uid);
@@ -308,14 +307,13 @@ impl Model {
         objects.iter().any(is_others)
     }
 
-    /// Whether the namespace would be deleted, for good or to be made anew, or is being deleted by somebody, and something in it
-    /// is wanted.
+    /// Whether the namespace is deleted, recreated or terminating while a wanted object is in it.
     fn goes_with_what_is_wanted(&self, goal: &Goal) -> bool {
         let goes = self.is_deleted(goal) || self.infrastructure.is_namespace_going();
         goes && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
     }
 
-    /// Whether the namespace would be deleted, for good or to be made anew.
+    /// Whether the namespace is deleted or recreated.
     fn is_deleted(&self, goal: &Goal) -> bool {
         let objects = self.infrastructure.objects();
         let Some(object) = objects.get(&NAMESPACE) else { return false };
@@ -327,7 +325,7 @@ impl Model {
         is_known && is_deleted
     }
 
-    /// Whether another deployment has what is wanted.
+    /// Whether another deployment owns a wanted object.
     fn is_owned(&self, want: &Want) -> bool {
         let object = self.infrastructure.objects().get(&want.slot).cloned();
         !want.take_over && object.is_some_and(|object| is_theirs(&object))
@@ -342,8 +340,8 @@ impl Model {
         }
     }
 
-    /// After an import everything that was there and nobody else's is recorded. What a lost call left behind is ours
-    /// already, and is found by the next apply.
+    /// After an import every existing object without another owner is recorded. Objects of lost calls are ours already,
+    /// and the next apply finds them.
     fn check_import(&self, wants: &[Want]) {
         let (objects, store) = (self.infrastructure.objects(), self.infrastructure.store());
         for want in wants {
@@ -427,7 +425,7 @@ impl Model {
         values
     }
 
-    /// Others clear away what only they can, and then runs converge in which nothing goes wrong.
+    /// Others resolve their conflicts, and then runs without faults converge.
     async fn settle(&mut self, goal: &Goal) {
         self.infrastructure.note(format!("settle {goal:?}"));
         for slot in 0..SLOTS.len() {
@@ -467,13 +465,13 @@ impl Model {
         self.infrastructure.broken("quiet runs do not converge");
     }
 
-    /// What nobody knows to be ours, or is another deployment's, is not deleted for the sake of a field that cannot be
-    /// changed in place, though it is to be taken over.
+    /// An unowned object, or one of another deployment, is not deleted for an immutable field, even if it is taken
+    /// over.
     fn is_stuck(&self, slot: usize, object: &Map<String, Value>) -> bool {
         object.contains_key(FIXED) && (is_theirs(object) || !self.is_recorded(slot) || !self.is_known(slot, object))
     }
 
-    /// Whether an object is on record, or a lost call made it.
+    /// Whether an object is recorded, or created by a lost call.
     fn is_known(&self, slot: usize, object: &Map<String, Value>) -> bool {
         self.infrastructure.is_ours(object) || self.is_recorded_as(slot, uid(object))
     }
@@ -537,8 +535,8 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// The same cases every time, as many as take some seconds. With `PROPTEST_CASES` so many others, of a seed that is told,
-/// or of `STOA_TEST_SEED`.
+/// The same cases every time, some seconds long. `PROPTEST_CASES` runs other ones, with a printed seed or
+/// `STOA_TEST_SEED`.
 fn cases() -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         return ProptestConfig { cases: CASES, rng_seed: RngSeed::Fixed(5), ..config() };
@@ -559,7 +557,7 @@ proptest! {
     }
 }
 
-/// One that nothing is said of but where it is.
+/// A resource with a slot only.
 fn plain(slot: usize) -> Want {
     Want {
         slot,

@@ -17,7 +17,7 @@ fn web(id: &str, kind: &str) -> Value {
 }
 
 impl Stack {
-    /// Carries out a plan until that many results are kept.
+    /// Carries out a plan until that many results are recorded.
     async fn apply_until(&self, results: usize, spec: &Spec) {
         let planned = self.plan(spec).await.unwrap();
         self.observer.leave_after(results);

@@ -32,7 +32,7 @@ fn widget(spec: Value) -> Value {
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "spec": spec}})
 }
 
-/// What is wrong with a Spec, with the reasons.
+/// The problems of a Spec, with their reasons.
 async fn refused(stack: &Stack, spec: &Spec) -> Vec<String> {
     let problems = stack.refusal(stack.runtime(), spec).await;
     problems.iter().map(|it| format!("{} {it}", it.reason)).collect()

@@ -25,7 +25,7 @@ impl Stack {
         self.cloud.put(&id(name), Value::Object(live));
     }
 
-    /// What moved, by a look along the Spec of the last release.
+    /// The drifted resources, by a refresh with the Spec of the last release.
     async fn moved(&self, released: &Spec) -> Vec<PlannedAction> {
         let actions = self.refreshed(released).await.unwrap().plan.actions;
         actions.into_iter().filter(|planned| planned.drift).collect()
@@ -37,7 +37,7 @@ impl Stack {
         names(&ids).join(" ")
     }
 
-    /// The one resource that moved, and why nobody lets it be brought back.
+    /// The one drifted resource, and why it cannot be reverted.
     async fn refused(&self, released: &Spec) -> (Action, String) {
         let moved = self.moved(released).await;
         let [planned] = &moved[..] else { panic!("{moved:?}") };

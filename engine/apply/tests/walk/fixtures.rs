@@ -17,13 +17,13 @@ use stoa_runtime::{Health, Runtime};
 use tokio::sync::{Barrier, Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Keeps what it is told, in memory.
+/// An observer that records everything in memory.
 #[derive(Debug, Default)]
 pub(crate) struct RecordingObserver {
     kept: Mutex<Recorded>,
     /// Every intent waits for a permit here, when there is one.
     pub(crate) gate: Mutex<Option<Arc<Semaphore>>>,
-    /// Results are kept once so many are told, when there is one.
+    /// If set, results are recorded once this many are reported together.
     pub(crate) together: Mutex<Option<Arc<Barrier>>>,
     pub(crate) changed: Notify,
 }
@@ -38,7 +38,7 @@ struct Recorded {
     owed: BTreeSet<ResourceId>,
     healths: Vec<(ResourceId, Health, String)>,
     timed_out: Vec<(ResourceId, Health, String)>,
-    /// How many results are kept before the observer goes away.
+    /// How many results are recorded before the observer is lost.
     results_left: Option<usize>,
 }
 
@@ -117,7 +117,7 @@ impl RecordingObserver {
         State { resources: kept.state.values().cloned().collect(), open: kept.open.values().cloned().collect() }
     }
 
-    /// Somebody says that nothing is left of the calls for these.
+    /// A user confirms that the calls for these left nothing behind.
     pub(crate) fn retry(&self, ids: &[&str]) {
         let mut kept = self.kept.lock();
         kept.open.values_mut().for_each(|call| call.retry = ids.contains(&call.id.0.as_str()));
@@ -153,7 +153,7 @@ impl RecordingObserver {
         self.kept.lock().healths.clone()
     }
 
-    /// What did not report that it is settled after it was last changed.
+    /// Resources that were not settled after their last change.
     pub(crate) fn owed(&self) -> Vec<ResourceId> {
         self.kept.lock().owed.iter().cloned().collect()
     }
@@ -170,7 +170,7 @@ impl RecordingObserver {
         self.kept.lock().results.iter().rfind(|result| result.id.0 == id).cloned().unwrap()
     }
 
-    /// The ids whose results are kept as done, without what was left as it is.
+    /// The ids of finished resources, without Unchanged ones.
     pub(crate) fn done(&self) -> Vec<ResourceId> {
         let kept = self.kept.lock();
         let is_done = |it: &&ResourceResult| it.outcome == ResourceOutcome::Done && it.action != Action::Unchanged;
@@ -185,7 +185,7 @@ impl RecordingObserver {
         kept.timed_out.clear();
     }
 
-    /// Returns when something that was told makes this true.
+    /// Returns when a report makes this true.
     pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -208,7 +208,7 @@ pub(crate) struct Stack {
     pub(crate) keys: Keys,
 }
 
-/// What digests are made with.
+/// Digest keys.
 #[derive(Debug)]
 pub(crate) struct Keys(pub(crate) DigestKeys);
 
@@ -285,7 +285,7 @@ impl Stack {
         stoa_apply::plan(runtime, &planning).await
     }
 
-    /// What is wrong with a plan.
+    /// The problems of a plan.
     pub(crate) async fn refusal(&self, runtime: FakeRuntime, spec: &Spec) -> Vec<Problem> {
         match self.planned(Arc::new(runtime), spec, false).await {
             Err(PlanError::Problems(problems)) => problems,

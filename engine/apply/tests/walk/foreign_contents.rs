@@ -33,7 +33,7 @@ fn widget() -> Value {
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "it", "namespace": "other"}}})
 }
 
-/// A stack that has these, and another that has something that goes with one of them.
+/// A stack with a holder, and another one with an object in it.
 async fn two(holder: Value, held: Value) -> (Stack, Stack) {
     let first = Stack::default();
     first.bring(&spec(vec![holder, config_map("ours", &[], json!({}))])).await;
@@ -42,7 +42,7 @@ async fn two(holder: Value, held: Value) -> (Stack, Stack) {
     (first, second)
 }
 
-/// What is wrong with a plan to remove everything.
+/// The problems of a plan to delete everything.
 async fn destroyed(stack: &Stack) -> Vec<Problem> {
     match stack.planned(Arc::new(stack.runtime()), &Spec::default(), true).await {
         Err(PlanError::Problems(problems)) => problems,

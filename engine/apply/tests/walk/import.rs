@@ -57,7 +57,7 @@ async fn import(stack: &Stack, spec: &Spec, selection: &Selection) -> Outcome {
     stack.execute(spec, &planned, &[]).await.unwrap()
 }
 
-/// A stack with ConfigMaps on its infrastructure that nobody applied, each with the value 1.
+/// A stack with unmanaged ConfigMaps on its infrastructure, each with the value 1.
 fn with(names: &[&str]) -> Stack {
     let stack = Stack::default();
     for name in names {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fixtures::{RecordingObserver, Stack, config_map, id, maps, names, options, spec};
 
-/// More than may be called for at once, and than are begun besides.
+/// More resources than the window of a walk.
 const MANY: usize = 40;
 
 fn many() -> Vec<String> {
@@ -31,7 +31,7 @@ fn intended(observer: &RecordingObserver) -> usize {
 }
 
 impl Stack {
-    /// One that has many which stay when they are deleted.
+    /// A stack with many objects that have finalizers.
     async fn with_held() -> Self {
         let stack = Self::default();
         stack.bring(&many_and(config_map("other", &[], json!({"a": "1"})))).await;
@@ -124,7 +124,7 @@ async fn stopped_walk_does_not_wait_for_deletions() {
     assert_eq!(start.elapsed().as_secs(), 1, "it ends at once");
     assert_eq!(stack.observer.result(&id("held00")).outcome, ResourceOutcome::Done);
     let result = stack.observer.result(&id("held01"));
-    let message = "it is being deleted, and the run was stopped before it was gone";
+    let message = "the run was stopped before it was deleted";
     assert_eq!((result.outcome, result.message.as_str()), (ResourceOutcome::Failed, message));
     // They stay on record, and nobody has to find out what became of the calls.
     let state = stack.observer.state();

@@ -168,12 +168,12 @@ async fn missing_kind_is_rejected_unless_plan_creates_it() {
     assert_eq!(stack.refusal(stack.runtime(), &brought).await.len(), 1);
 }
 
-/// TwoClusters clusters, of which `east` has nothing and serves the kind `Widget` at most in another version than is wanted.
+/// Two clusters, of which `east` is empty and serves the kind `Widget` in another version at most.
 #[derive(Debug)]
 struct TwoClusters {
     main: FakeRuntime,
     clusters: Clusters,
-    /// The widget that is there in that version.
+    /// The existing widget in that version.
     there: Option<Map<String, Value>>,
 }
 

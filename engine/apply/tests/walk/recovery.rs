@@ -28,7 +28,7 @@ impl Stack {
         self.cloud.answer_again(lost);
     }
 
-    /// Applies what is never made, and whose call hangs.
+    /// Applies a resource whose call hangs without an effect.
     async fn hang(&self, hangs: &str, spec: &Spec) {
         let gate = self.cloud.gate(hangs);
         self.cut_off(hangs, spec).await;
@@ -48,7 +48,7 @@ impl Stack {
         self.observer.state().open.into_iter().map(|call| call.id).collect()
     }
 
-    /// Brings what must succeed, and tells what was planned of the resource that was lost.
+    /// Applies successfully, and returns the planned action of the lost resource.
     async fn then(&self, lost: &str, spec: &Spec) -> Option<Action> {
         let planned = self.plan(spec).await.unwrap();
         let outcome = self.execute(spec, &planned, &[]).await.unwrap();

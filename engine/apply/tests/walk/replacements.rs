@@ -9,7 +9,7 @@ use stoa_runtime::fake::Operation;
 
 use crate::fixtures::{Stack, config_map, id, spec};
 
-/// A config map whose type cannot be changed in place.
+/// A config map with an immutable type.
 fn web(kind: &str) -> Spec {
     let mut map = config_map("a", &[], json!({"a": "1"}));
     map["extensions"] = json!({RECREATE: "true"});
@@ -18,7 +18,7 @@ fn web(kind: &str) -> Spec {
 }
 
 impl Stack {
-    /// One that has the first version, and the plan to make it anew.
+    /// A stack with the first version, and the plan to replace it.
     async fn with_first() -> (Self, Spec, Planned) {
         let stack = Self::default();
         stack.cloud.fix("type");
@@ -30,7 +30,7 @@ impl Stack {
         (stack, wanted, planned)
     }
 
-    /// Lets so many calls for the object be made, and the next one hang until the run gives it up.
+    /// Lets this many calls for the object pass, and the next one hang until the run drops it.
     async fn end_after(&self, calls: usize, wanted: &Spec, planned: &Planned) {
         let gate = self.cloud.gate(&id("a"));
         gate.add_permits(calls);
@@ -39,7 +39,7 @@ impl Stack {
         gate.add_permits(1_000);
     }
 
-    /// Carries the plan out once more, which must succeed; the uid of what is there then.
+    /// Carries the plan out once more, successfully; returns the uid of the object.
     async fn resume(&self, wanted: &Spec, planned: &Planned) -> String {
         let outcome = self.execute(wanted, planned, &[]).await.unwrap();
         assert!(outcome.succeeded, "{outcome:?}");

@@ -23,7 +23,7 @@ fn wanted() -> Spec {
     spec(vec![namespace(), config_map("a", &[], json!({"v": "1"})), config_map("b", &[], json!({"uid": uid}))])
 }
 
-/// With everything that is wanted, in a namespace that is held by what ends slowly.
+/// A stack whose namespace terminates slowly, with all wanted objects in it.
 async fn with_namespace_that_goes() -> Stack {
     let stack = Stack::default();
     stack.bring(&wanted()).await;
@@ -31,7 +31,7 @@ async fn with_namespace_that_goes() -> Stack {
     stack
 }
 
-/// Somebody deletes an object, and something holds it.
+/// Another client deletes an object with a finalizer.
 fn begin_to_delete(stack: &Stack, id: &str) {
     stack.cloud.hold(id);
     let mut live = Value::Object(stack.cloud.live(id).unwrap());

@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
         match lists::matching(merge, Some(record), want, have) {
             Matching::ByKeys { keys, .. } => self.keyed_list(&keys, record, want, have),
             Matching::Set | Matching::ByPosition => {
-                // What is there as it was recorded is not what was masked.
+                // A live value that equals its record is not the masked one.
                 let [recorded, live] = [record, have].map(|items| items.iter().collect::<HashSet<_>>());
                 let left = record.iter().filter(|item| !live.contains(item)).collect();
                 let others = have.iter().enumerate().filter(|(_, item)| !recorded.contains(item));
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     }
 
     fn keyed_list(&mut self, keys: &[ListKey], record: &[Value], want: &[Value], have: &[Value]) {
-        let [in_record, in_want, in_have] = [record, want, have].map(|items| lists::places(items, keys));
+        let [in_record, in_want, in_have] = [record, want, have].map(|items| lists::positions(items, keys));
         for (text, at) in &in_record {
             let (wanted, had) = (in_want.get(text).copied(), in_have.get(text).copied());
             let index = match self.is_left {
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
             let (wanted, had) = (wanted.map(|at| &want[at]), had.map(|at| &have[at]));
             self.within(Segment::Index(index), |search| search.value(&record[*at], wanted, had));
         }
-        // Items that a sensitive value tells apart are recorded without it.
+        // Items with a sensitive key are recorded without it.
         let left = record.iter().filter(|item| lists::key_of(item, keys).is_none()).collect();
         let is_left = self.is_left;
         let others = have.iter().enumerate().filter_map(|(at, had)| {

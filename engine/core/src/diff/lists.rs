@@ -39,7 +39,7 @@ pub(super) fn matching(merge: Option<&Merge>, prior: Option<&[Value]>, want: &[V
     let is_enough = |keys: &[ListKey]| is_unique(want, keys) && is_unique(have, keys);
     let prior = prior.unwrap_or_default();
     let pairing = |keys: &[ListKey]| [(want, have), (prior, have), (prior, want)].map(|(a, b)| pairs(a, b, keys));
-    // One key is easier to read where it is enough, and pairs what all of them do, by which the server goes.
+    // A single key is easier to read, if it matches the same items as all keys of the server.
     let by_all = shared.filter(|keys| keys.len() > 1 && is_enough(keys)).map(|keys| pairing(keys));
     let common = COMMON.map(|name| ListKey { name: name.to_owned(), default: None });
     let first = shared.and_then(|keys| keys.first()).cloned();

@@ -24,7 +24,7 @@ pub(super) fn is_managed_alone(entries: &[Value], live: &Map<String, Value>, pat
     match entries.iter().find(is_ours).map_or(Managed::No, hold) {
         Managed::No => false,
         Managed::ByParent => true,
-        // Of a list, others may have other items than we, which would go.
+        // An apply without a list would remove items of other managers too.
         Managed::Exact if get(live, path).is_some_and(Value::is_array) => true,
         Managed::Exact => !entries.iter().filter(|entry| !is_ours(entry)).any(|entry| hold(entry) == Managed::Exact),
     }

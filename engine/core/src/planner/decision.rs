@@ -152,7 +152,7 @@ fn decide(
     };
     let live = match live_object(input, resource, prior, &unverified, (resolved, ignored)) {
         Ok(live) => live,
-        Err(decision) => return decision,
+        Err(decision) => return *decision,
     };
     let changes = changes(input, resource, records, prior, preview, (resolved, ignored, live));
     // An imported object has no field and no owner annotation of ours yet.
@@ -192,25 +192,24 @@ fn live_object<'a>(
     prior: Option<&StateResource>,
     unverified: &Option<String>,
     (resolved, ignored): (&Resolved<'_>, &Ignored),
-) -> Result<&'a Map<String, Value>, Decision> {
+) -> Result<&'a Map<String, Value>, Box<Decision>> {
     // A finished Job is not created again before its manifest changes.
     let is_done = |prior: &StateResource| prior.finished && is_as_wanted(input, prior, None, (resolved, ignored));
     let all_fields = || of_new(&resource.id, resource.kind, resolved, input.keys);
-    match input.live.get(&resource.id) {
+    let decision = match input.live.get(&resource.id) {
         // A terminating object counts as absent.
-        Some(Live::Present(live)) if !is_terminating(live) => Ok(live),
-        Some(Live::Present(_) | Live::Absent) if prior.is_some_and(is_done) => Err(Decision::new(Action::Unchanged)),
-        Some(Live::Present(_) | Live::Absent) => {
-            Err(Decision::create(all_fields(), prior.is_some(), unverified.clone()))
-        }
+        Some(Live::Present(live)) if !is_terminating(live) => return Ok(live),
+        Some(Live::Present(_) | Live::Absent) if prior.is_some_and(is_done) => Decision::new(Action::Unchanged),
+        Some(Live::Present(_) | Live::Absent) => Decision::create(all_fields(), prior.is_some(), unverified.clone()),
         // A recorded object probably still exists.
         Some(Live::Unverified(why)) if prior.is_some() => {
-            Err(Decision { action: Action::Update, ..Decision::create(Vec::new(), false, Some(why.clone())) })
+            Decision { action: Action::Update, ..Decision::create(Vec::new(), false, Some(why.clone())) }
         }
-        Some(Live::Unverified(why)) => Err(Decision::create(all_fields(), false, Some(why.clone()))),
+        Some(Live::Unverified(why)) => Decision::create(all_fields(), false, Some(why.clone())),
         // A plan without reads needs no changes.
-        None => Err(Decision::create(Vec::new(), false, Some("the live object was not read".to_owned()))),
-    }
+        None => Decision::create(Vec::new(), false, Some("the live object was not read".to_owned())),
+    };
+    Err(Box::new(decision))
 }
 
 /// The fields of a live object that change: as a dry run shows, else by a three-way comparison.

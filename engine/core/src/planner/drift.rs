@@ -106,7 +106,7 @@ fn of_record(
     match input.owner.ownership(wanted.and_then(|(resource, _)| take_over_from(resource)), object) {
         Ownership::Free => {}
         Ownership::TakesOver(owner) => {
-            // What is not wanted any more is left to whoever has it.
+            // The new owner keeps an object that the Spec does not have.
             let action = if wanted.is_some() { Action::Adopt } else { Action::Forget };
             return Decision { drift: true, owned_by: Some(owner), ..Decision::new(action) };
         }

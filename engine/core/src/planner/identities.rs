@@ -19,8 +19,8 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
     let clusters = input.clusters;
     let mut objects: HashMap<&Identity, &Resource> = HashMap::with_capacity(outline.wanted.len());
     let mut uids: HashMap<&str, &Resource> = HashMap::new();
-    // Of what is in one cluster the names tell enough. What is only looked at is so where it is recorded, and may be wanted there
-    // under another id.
+    // In one cluster, the names suffice. A refresh reads an object at its recorded location, where another id may want
+    // it.
     let are_several = clusters.names().len() > 1 && !input.refresh;
     let (mut problems, mut of_one_object) = (Vec::new(), Vec::new());
     let mut tell = |resource: &Resource, message: String, field: &str| {
@@ -168,7 +168,7 @@ impl<'a> WantedObjects<'a> {
         let Outline { wanted, objects, recorded, unwanted, elsewhere, .. } = outline;
         let mut kept = Self { objects: HashMap::new(), uids: HashMap::new(), unseen: BTreeMap::new() };
         if unwanted.is_empty() && elsewhere.is_empty() {
-            // What is recorded is wanted under its own id and where it is, and nothing is removed.
+            // Every record has its wanted id and location, so that nothing is deleted.
             return kept;
         }
         for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {

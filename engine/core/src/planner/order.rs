@@ -24,12 +24,12 @@ pub(super) fn ordered(
     later: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
     let mut removable = BTreeSet::new();
-    // What is not wanted comes after nothing by itself, whether it goes or is only looked at.
+    // Unwanted resources have no dependencies of their own.
     for id in actions.keys() {
         before.entry(id.clone()).or_default();
     }
-    // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
-    // no record may be missing. Whoever depends on that id depends on the object.
+    // The record under a former id is dropped last: the action on the object may fail, and a record has to remain.
+    // Dependents of the former id depend on the object.
     let last_id = |id| superseded.get(id).copied();
     let goes = |id: &ResourceId| actions.get(id).is_some_and(|action| !action.action.keeps());
     let after = recorded

@@ -155,11 +155,11 @@ impl<'s> Decider<'s> {
             return Ok(());
         }
         let (resolved, ignored) = self.resolve(&subject, is_referring)?;
-        let take_over_from = self.previous_owner(&subject)?;
-        let decision = self.decision(&subject, (&resolved, &ignored), take_over_from.is_some())?;
+        let previous_owner = self.previous_owner(&subject)?;
+        let decision = self.decision(&subject, (&resolved, &ignored), previous_owner.is_some())?;
         let settled = self.settle(&subject, Cow::Owned(resolved), decision.action, decision.recreated);
         self.settled.insert(id, settled);
-        self.actions.insert(id.clone(), self.planned(&subject, decision, take_over_from));
+        self.actions.insert(id.clone(), self.planned(&subject, decision, previous_owner));
         Ok(())
     }
 

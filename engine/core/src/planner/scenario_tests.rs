@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::conflict::{FieldConflict, are_planned};
+use crate::plan::Action;
 use crate::render::{Colour, render};
 use crate::sensitive::{MASK, UNKNOWN};
 

@@ -4,8 +4,9 @@ use serde_json::json;
 
 use super::*;
 use crate::dependencies::written;
-use crate::plan::FieldChange;
+use crate::plan::{Action, FieldChange};
 use crate::scope::Scopes;
+use crate::spec::ResourceType;
 use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {

@@ -269,7 +269,7 @@ fn of_pods(api_version: &str, kind: &str) -> Draft {
     let mut draft = any_kind();
     let Some(spec) = pod_spec(split_api_version(api_version).0, kind) else { return draft };
     put(&mut draft, &[spec], &pod());
-    // What is beside the `spec` of a template is its metadata.
+    // The sibling of a template's `spec` is its metadata.
     if let Some((template, _)) = spec.rsplit_once('.') {
         put(&mut draft, &[template, "metadata"], &metadata());
     }

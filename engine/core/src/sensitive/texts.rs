@@ -76,7 +76,7 @@ impl Texts {
 
     /// The message with `mask` in place of each text that is long enough, also in its JSON form.
     pub(super) fn masked(&self, message: &str, mask: &str) -> String {
-        // Most begin with what is nowhere in the message, which is told without a pass over it for each.
+        // Most texts start with bytes that are not in the message, which one set shows for all of them.
         let beginnings: HashSet<&[u8]> = message.as_bytes().windows(SEARCHED).collect();
         let may_be_there =
             |text: &str| text.len() <= message.len() && beginnings.contains(&text.as_bytes()[..SEARCHED]);
@@ -109,7 +109,7 @@ fn quoted(text: &str) -> Option<Arc<str>> {
 fn shortest<'t>(texts: impl Iterator<Item = &'t Arc<str>>) -> Vec<Arc<str>> {
     let mut shortest: Vec<Arc<str>> = Vec::new();
     for text in texts {
-        // What begins with a text comes right behind it.
+        // Texts with a common prefix are adjacent.
         if shortest.last().is_none_or(|last| !text.starts_with(&**last)) {
             shortest.push(Arc::clone(text));
         }

@@ -135,7 +135,7 @@ impl Container {
             Some(waiting) => match (waiting.reason.as_deref(), ended) {
                 // It is on its way.
                 (None | Some("ContainerCreating" | "PodInitializing"), None) => None,
-                // The kubelet's own message only says how long it waits.
+                // The kubelet's own message has only the pause.
                 (Some(reason @ "CrashLoopBackOff"), Some(ended)) => {
                     Some(format!("container {name}: {reason}, it {ended}"))
                 }

@@ -47,7 +47,7 @@ pub fn health_policies(data: &[u8]) {
     let first = health("Widget");
     assert_eq!(first, health("Widget"));
     assert!(!first.1.is_empty() && first.1.len() < LONGEST_ERROR + 128, "{first:?}");
-    // Of a Secret nothing is quoted.
+    // Nothing of a Secret is quoted.
     let (secret, message) = health("Secret");
     assert!(secret == first.0 && message.len() <= first.1.len(), "{message}");
 }

@@ -32,7 +32,7 @@ mod served_versions;
 mod terminating;
 mod unavailable_clusters;
 
-/// Keeps what it is told, as the API server does.
+/// An observer that records everything, as the API server does.
 #[derive(Debug, Default)]
 struct RecordingObserver {
     records: Mutex<BTreeMap<ResourceId, StateResource>>,
@@ -40,9 +40,9 @@ struct RecordingObserver {
     results: Mutex<Vec<(String, Action, ResourceOutcome)>>,
     /// It keeps no result any more.
     is_gone: AtomicBool,
-    /// How many results it keeps before it is gone.
+    /// How many results are recorded before the observer is lost.
     left: Mutex<Option<usize>>,
-    /// What is done, without what was left as it is.
+    /// Finished resources, without Unchanged ones.
     done: Mutex<Vec<ResourceId>>,
 }
 
@@ -92,9 +92,9 @@ struct Deployment {
     east: Server,
     observer: Arc<RecordingObserver>,
     keys: DigestKeys,
-    /// Those of its workspace.
+    /// The policies of its workspace.
     policies: Vec<KindHealth>,
-    /// Clusters that runs say are gone for good.
+    /// Forgotten clusters of its runs.
     forget: Vec<String>,
 }
 
@@ -152,13 +152,13 @@ impl Deployment {
         actions
     }
 
-    /// Plans and applies, and tells what came of each resource, in the order in which it did.
+    /// Plans and applies; returns the result of each resource, in order.
     async fn apply(&self, spec: &Spec) -> (Outcome, Vec<(String, Action, ResourceOutcome)>) {
         let planned = self.plan(spec).await.unwrap();
         self.carry_out(spec, &planned).await
     }
 
-    /// Plans and makes the calls, and keeps what comes of none of them.
+    /// Plans and makes the calls without recording a result.
     async fn crash(&self, spec: &Spec) {
         let planned = self.plan(spec).await.unwrap();
         self.observer.is_gone.store(true, Ordering::SeqCst);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The changes that a plan would make of what is recorded as it is wanted, by what is live and by what the cluster says of
-/// its kind. Nobody is asked what applying would do.
+/// The changes that a plan would make of a resource with its own record, by the live object and the schema of the
+/// cluster, without a dry run.
 async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String> {
     let requests = [ReadRequest { desired: Some(desired), prior: None }];
     let live = BTreeMap::from([(desired.id.clone(), runtime.read(&requests).await.unwrap().remove(0).unwrap())]);
@@ -102,7 +102,7 @@ async fn built_in_schemas_match_server() {
     assert!(compared > 50, "{compared} kinds");
 }
 
-/// What pods are made of, with much that servers fill in. Pods that are called alike are taken over by each other's owners.
+/// A Pod template with many server defaults. Pods of one name would be adopted by each other's owners.
 fn pod_template(app: &str) -> Value {
     let labels = json!({ "app": app });
     json!({"metadata": {"labels": labels}, "spec": {
@@ -145,7 +145,7 @@ fn pod_template(app: &str) -> Value {
     }})
 }
 
-/// Objects of most kinds, by apiVersion and kind, without their metadata. What is not in a namespace says so by `true`.
+/// Objects of most kinds, by apiVersion and kind, without metadata. `true` marks cluster-scoped ones.
 fn of_many_kinds() -> Vec<(&'static str, &'static str, bool, Value)> {
     const ADMISSION: &str = "admissionregistration.k8s.io/v1";
     const RBAC: &str = "rbac.authorization.k8s.io/v1";

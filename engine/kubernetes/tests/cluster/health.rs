@@ -74,7 +74,7 @@ async fn condition_of_earlier_generation_is_not_health() {
     assert_eq!(healthy.await.unwrap(), Health::Current);
 }
 
-/// What is wanted of a kind `Widget` in a group of its own, and of one of its objects.
+/// A definition of a kind `Widget` in a group of its own, and one of its objects.
 fn widgets(test: &TestNamespace) -> (Resource, Resource, Api<DynamicObject>) {
     let group = format!("{}.example.com", unique("g"));
     let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -357,7 +357,7 @@ impl Runtime for FakeRuntime {
                 Change::Store(stored, from) => self.guard(&ObjectKey::of(id, &stored.object), from.as_deref())?,
                 Change::Remove(prior) => {
                     let place = ObjectKey::of(id, &prior.attributes);
-                    // What another deployment has is left.
+                    // An object of another deployment stays.
                     if let Some(live) = self.cloud.at(&place).filter(|live| self.owner.other(live).is_none()) {
                         self.guard_contents(prior, &live)?;
                     }

@@ -662,7 +662,7 @@ fn what_is_found_wrong_later_has_the_line_of_its_resource() {
     let problem = convert::problem_in(&spec, found);
     let line = u32::try_from(text.lines().position(|line| line.contains("v1:ConfigMap:b")).unwrap()).unwrap() + 1;
     assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", line, "spec.x"));
-    assert!(spec.resources[1].kept_extensions().keys().eq([FILE]), "what is before it is not on record");
+    assert!(spec.resources[1].recorded_extensions().keys().eq([FILE]), "what is before it is not on record");
 }
 
 #[test]

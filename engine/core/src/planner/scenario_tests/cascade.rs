@@ -19,7 +19,7 @@ fn id_of(resource: &Value) -> ResourceId {
 fn namespace_of_wanted_object_is_not_deleted() {
     let (a, b) = (config_map("a", &[], json!({})), config_map("b", &[], json!({})));
     let scenario = Scenario::applied(json!([namespace(), a, b]));
-    assert_snapshot!(scenario.problems(&spec(json!([a, b]))), @"StillNeeded v1:Namespace:shop: it is not wanted any more, and deleting it deletes all that is in it, of which the Spec keeps v1:ConfigMap:shop:a and 1 more; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    assert_snapshot!(scenario.problems(&spec(json!([a, b]))), @"StillNeeded v1:Namespace:shop: it is no longer in the Spec; deleting it deletes all objects in it, but the Spec keeps v1:ConfigMap:shop:a and 1 more; keep it in the Spec, or remove these too; to keep it outside of the Spec, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
     // What is not there yet needs it, too.
     let new = scenario.problems(&spec(json!([config_map("new", &[], json!({}))])));
     assert!(
@@ -35,7 +35,7 @@ fn namespace_of_wanted_object_is_not_deleted() {
 #[test]
 fn definition_of_wanted_object_is_not_deleted() {
     let scenario = Scenario::applied(json!([definition(), instance("a")]));
-    assert_snapshot!(scenario.problems(&spec(json!([instance("a")]))), @"StillNeeded apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev: it is not wanted any more, and deleting it deletes all objects of its kind, of which the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    assert_snapshot!(scenario.problems(&spec(json!([instance("a")]))), @"StillNeeded apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev: it is no longer in the Spec; deleting it deletes all objects of its kind, but the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or remove these too; to keep it outside of the Spec, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
     // In whatever version.
     let mut later = instance("a");
     later["id"] = json!("x.dev/v2:Web:shop:a");
@@ -54,7 +54,7 @@ fn definition_of_wanted_object_is_not_deleted() {
 #[test]
 fn only_api_service_of_kind_is_not_deleted() {
     let scenario = Scenario::applied(json!([service(), instance("a")]));
-    assert_snapshot!(scenario.problems(&spec(json!([instance("a")]))), @"StillNeeded apiregistration.k8s.io/v1:APIService:v1.x.dev: it is not wanted any more, and nothing else serves these kinds, of which the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    assert_snapshot!(scenario.problems(&spec(json!([instance("a")]))), @"StillNeeded apiregistration.k8s.io/v1:APIService:v1.x.dev: it is no longer in the Spec; nothing else serves its kinds, but the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or remove these too; to keep it outside of the Spec, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
     let plan = scenario.plan(&spec(json!([definition(), instance("a")])));
     assert_eq!(
         actions(&plan),

@@ -23,7 +23,10 @@ async fn object_of_unavailable_api_is_not_absent() {
         for refresh in [false, true] {
             let error = unreadable(deployment.planned_to(&spec(Vec::new()), refresh).await);
             let told = error.to_string();
-            assert!(error.is_retryable() && told.contains("no server answers for API example.com/v1"), "{code}: {told}");
+            assert!(
+                error.is_retryable() && told.contains("no server answers for API example.com/v1"),
+                "{code}: {told}"
+            );
         }
         deployment.main.be_without_server(None);
         assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web".to_owned(), Action::Delete)]);

@@ -10,8 +10,8 @@ fn widgets() -> Gvk {
     Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() }
 }
 
-/// Applies a widget with a value to a cluster, whose definition was just changed in another or the same, while a server leaves
-/// the value out so many times. Says how often it was applied, how long that took, and what it is then.
+/// Applies a widget with a value to a cluster, just after its definition changed in one of the clusters, while a server
+/// prunes the value this often. Returns how often it was applied, how long that took, and the final object.
 async fn apply(place: Option<&str>, defined_in: usize, times: usize) -> (usize, Duration, Option<Value>) {
     let server = Server::default();
     if let Some(place) = place {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A plan to make an object, which somebody makes first, with these in its metadata; what came of it.
+/// A plan to create an object, which another client creates first with this metadata; returns the outcome.
 async fn made_first(metadata: Value) -> (Deployment, Spec, Outcome) {
     let deployment = Deployment::new();
     let wanted = spec(vec![in_cluster("", "web", "a", false)]);

@@ -12,7 +12,7 @@ pub(super) fn unplaced(name: &str) -> Resource {
 
 impl Deployment {
     /// The namespaces that an object is in.
-    fn places(&self, name: &str) -> Vec<&'static str> {
+    fn namespaces_of(&self, name: &str) -> Vec<&'static str> {
         ["before", "after"].into_iter().filter(|namespace| self.main.object(namespace, name).is_some()).collect()
     }
 
@@ -21,7 +21,7 @@ impl Deployment {
         let deployment = Self::new();
         deployment.main.default_to("before");
         deployment.brings(&spec(vec![unplaced("web")])).await;
-        assert_eq!(deployment.places("web"), ["before"]);
+        assert_eq!(deployment.namespaces_of("web"), ["before"]);
         deployment.main.default_to("after");
         deployment
     }
@@ -37,7 +37,7 @@ async fn object_moves_to_changed_default_namespace() {
     assert_eq!(action.action, Action::Replace);
     assert_eq!(moved, ("metadata.namespace", &Some(json!("before")), &Some(json!("after"))));
     assert!(deployment.carry_out(&wanted, &planned).await.0.succeeded);
-    assert_eq!(deployment.places("web"), ["after"]);
+    assert_eq!(deployment.namespaces_of("web"), ["after"]);
     assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
 }
 
@@ -46,7 +46,7 @@ async fn object_is_deleted_from_its_namespace() {
     let deployment = Deployment::with_another_default().await;
     let actions = deployment.brings(&spec(Vec::new())).await;
     assert_eq!(actions, [("example.com/v1:Widget:web".to_owned(), Action::Delete)]);
-    assert!(deployment.places("web").is_empty() && deployment.state().resources.is_empty());
+    assert!(deployment.namespaces_of("web").is_empty() && deployment.state().resources.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,10 @@ async fn missing_namespace_is_reported_with_cluster() {
     let wanted = spec(vec![in_cluster("", "web", "a", false), in_cluster("east", "db", "a", false)]);
     let planned = deployment.plan(&wanted).await.unwrap();
     let [told] = &planned.notes[..] else { panic!("{:?}", planned.notes) };
-    assert!(told.starts_with("namespace shop does not exist in cluster east, and the Spec does not create it; "), "{told}");
+    assert!(
+        told.starts_with("namespace shop does not exist in cluster east, and the Spec does not create it; "),
+        "{told}"
+    );
     assert!(told.contains(":db") && !told.contains(":web"), "{told}");
 }
 
@@ -78,14 +81,14 @@ async fn lost_call_in_former_namespace_is_found() {
         let deployment = Deployment::with_another_default().await;
         let wanted = spec(vec![unplaced("web")]);
         deployment.crash(&wanted).await;
-        assert_eq!((deployment.places("web"), deployment.state().open.len()), (vec!["after"], 1));
+        assert_eq!((deployment.namespaces_of("web"), deployment.state().open.len()), (vec!["after"], 1));
         let uid = deployment.main.object("after", "web").unwrap()["metadata"]["uid"].clone();
         deployment.brings(&if is_wanted { wanted } else { spec(Vec::new()) }).await;
         if is_wanted {
             assert_eq!(deployment.main.object("after", "web").unwrap()["metadata"]["uid"], uid, "it is not made twice");
             assert_eq!(deployment.state().resources[0].uid(), uid.as_str());
         } else {
-            assert!(deployment.places("web").is_empty(), "it is left behind");
+            assert!(deployment.namespaces_of("web").is_empty(), "it is left behind");
         }
     }
 }

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 use super::default_namespaces::unplaced;
 use super::*;
 
-/// An object that goes from `main` to `east`, and the id that wants it in `main`.
+/// An object that moves from `main` to `east`, and the id that wants it in `main`.
 fn both() -> Spec {
     spec(vec![in_cluster("east", "web", "b", false), in_cluster("main", "web", "a", true)])
 }
@@ -29,7 +29,7 @@ impl Deployment {
         deployment
     }
 
-    /// Where what names no namespace goes to `shop`.
+    /// A deployment whose default namespace is `shop`.
     fn in_shop() -> Self {
         let deployment = Self::new();
         [&deployment.main, &deployment.east].iter().for_each(|server| server.default_to("shop"));
@@ -212,7 +212,7 @@ async fn ids_exchange_although_record_is_lost() {
     assert!(deployment.plan(&swapped).await.unwrap().plan.is_unchanged());
 }
 
-/// Two ids that change places in a run of which so many results are kept.
+/// Two ids that exchange their objects in a run of which this many results are recorded.
 async fn swapped_until(results: usize) -> (Deployment, [Value; 2]) {
     let deployment = Deployment::in_shop();
     deployment.brings(&two("main", "east", None)).await;

@@ -5,7 +5,7 @@ use stoa_engine::record::CallTarget;
 use super::*;
 
 impl Deployment {
-    /// What is on record in `main` is in a cluster that the workspace does not have.
+    /// Moves the records in `main` to a cluster that the workspace does not have.
     fn lose(&self, name: &str) {
         for record in self.observer.records.lock().unwrap().values_mut().filter(|record| record.cluster == "main") {
             record.cluster = name.to_owned();

@@ -22,8 +22,8 @@ fn problems(planned: Result<Planned, PlanError>) -> Vec<Problem> {
     }
 }
 
-/// Applies a widget to a server that answers its apply so; how long that takes, and the message of its problem. The next run
-/// succeeds once the server takes it.
+/// Applies a widget to a server with this answer; returns how long that takes, and the message of its problem. The next
+/// run succeeds once the server accepts it.
 async fn refused(code: u16, message: &str, resource: Resource) -> (Duration, Problem) {
     let deployment = Deployment::new();
     let wanted = spec(vec![resource, in_cluster("", "beside", "b", false)]);

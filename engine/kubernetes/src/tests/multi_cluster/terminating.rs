@@ -6,7 +6,7 @@ use stoa_runtime::{ApplyRequest, Deleted, RuntimeError, TERMINATING};
 
 use super::*;
 
-/// What is told of what would be written in namespace `shop` of cluster `main`.
+/// The message about writes to namespace `shop` of cluster `main`.
 const REFUSED: &str = "namespace shop in cluster main is being deleted, and the Spec does not create it again; plan again after it is \
      deleted";
 
