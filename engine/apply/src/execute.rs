@@ -268,7 +268,7 @@ impl<'e> Steps<'e> {
         if problems.is_empty() { Ok(state) } else { Err(Stop::with_problems(problems)) }
     }
 
-    /// Reads the live values that references of the walk need, and the texts of Secrets if `may_be_unsure`.
+    /// Reads the live values that references of the walk need, and the texts of Secrets if fields may be untracked.
     async fn read_values(
         &self,
         state: &State,

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_may_end_in_a_cluster() {
+    fn id_may_end_in_cluster() {
         for (id, object, cluster) in [
             ("v1:ConfigMap:shop:web", "v1:ConfigMap:shop:web", ""),
             ("v1:ConfigMap:shop:web/east", "v1:ConfigMap:shop:web", "east"),

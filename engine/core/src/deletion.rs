@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_much_however_little_it_is() {
+    fn deletion_of_all_is_mass_deletion() {
         check(&[(Action::Delete, 1)], 1, Some("deletes 1 of 1 resources and keeps none"));
         check(&[(Action::Delete, 3), (Action::Forget, 1)], 4, Some("deletes 3 of 4 resources and keeps none"));
         check(&[(Action::Delete, 3), (Action::Create, 1)], 3, None);

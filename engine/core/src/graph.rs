@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_takes_no_stack() {
+    fn long_chain_needs_no_stack() {
         const LENGTH: usize = 200_000;
         let mut edges: Vec<_> = (1..LENGTH).map(|n| (n - 1, n)).collect();
         let chain = numbered(&edges, LENGTH);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_show_as_people_write_them() {
+    fn paths_are_shown_as_written() {
         let path = FieldPath::of_keys(["metadata", "annotations", "stoa.dev/x"])
             .index(2)
             .join(Segment::Item { key: "name".into(), value: "web".into() });
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finder_finds_what_a_path_does() {
+    fn finder_finds_same_as_path() {
         let item = |key: &str, value: &str| Segment::Item { key: key.into(), value: value.into() };
         let root = json!({
             "list": [{"name": "a", "at": 1}, 7, {"name": "b", "port": 80}, {"name": "a", "at": 2}, {"name": true}],

@@ -229,7 +229,7 @@ impl Sensitive {
         }
         // The server may move a value, so that equal texts are masked everywhere. Names are excluded, since ids contain
         // them, and so is the uid, which no server derives from a value.
-        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !names_the_object(at))
+        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !message_names_object(at))
     }
 
     fn is_sensitive_text(&self, text: &str) -> bool {
@@ -238,7 +238,7 @@ impl Sensitive {
 }
 
 /// Whether the path is a part of the identity.
-fn names_the_object(path: &FieldPath) -> bool {
+fn message_names_object(path: &FieldPath) -> bool {
     let keys: Vec<&str> = path.keys().collect();
     matches!(keys.as_slice(), ["apiVersion" | "kind"] | ["metadata", "name" | "namespace" | "uid"])
         && keys.len() == path.0.len()

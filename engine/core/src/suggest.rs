@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_meant_that_is_near() {
+    fn similar_word_is_suggested() {
         let known = ["cluster", "kubeConfig", "id"];
         for (word, expected) in [
             ("clusterr", Some("cluster")),

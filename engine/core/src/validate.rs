@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_spec_has_no_problems() {
+    fn valid_spec_has_no_problems() {
         check(
             json!([
                 config_map("v1:ConfigMap:shop:web", json!({"name": "web", "namespace": "shop"})),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn document_is_edited_where_it_is() {
+    fn document_is_edited_in_place() {
         assert_eq!(changed(0, &map("a", json!({"x": "1"}))), None);
         assert_eq!(changed(0, &map("a", json!({"x": "3"}))).unwrap(), FILE.replace("\"1\"", "\"3\""));
         assert_eq!(changed(1, &map("b", json!({"z": "3"}))).unwrap(), FILE.replace("\"2\"", "\"3\""));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn document_says_to_kubectl_what_is_wanted() {
+    fn document_means_same_to_kubectl() {
         let current = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: yes}\n";
         for (wanted, is_changed) in [(json!({"x": true}), false), (json!({"x": "yes"}), true)] {
             let rendered = map("a", wanted.clone());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn object_of_a_json_file_stays_json() {
+    fn object_of_json_file_stays_json() {
         let object = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"a\"}, \"data\": {\"x\": \"1\"}}\n";
         for data in [json!({"x": "2"}), json!({"x": "two\nlines", "y": "#"}), json!({})] {
             let text = document("a.json", object, &map("a", data.clone())).unwrap();

@@ -165,7 +165,7 @@ impl TestRepository {
     }
 
     /// Somebody else's commit on top of the branch.
-    fn push_by_somebody_else(&self, path: &str, content: &str) {
+    fn foreign_push(&self, path: &str, content: &str) {
         let repository = self.repository();
         let parent = repository.find_reference("refs/heads/main").ok().map(|head| head.peel_to_commit().unwrap());
         let base = match &parent {
@@ -215,12 +215,12 @@ fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn a_local_repository_conforms() {
+async fn local_repository_conforms() {
     conformance::all(&TestRepository::local()).await;
 }
 
 #[tokio::test]
-async fn a_remote_repository_conforms() {
+async fn remote_repository_conforms() {
     conformance::all(&TestRepository::remote()).await;
 }
 
@@ -264,7 +264,7 @@ async fn second_try_finds_first_commit() {
         let first = repository.run("u-1");
         apply(&first, &config_map("a", "1")).await;
         let commit = finish(&first).await;
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", "changed: since\n");
+        repository.foreign_push("dev/shop/configmap-a.yaml", "changed: since\n");
         let again = repository.run("u-1");
         apply(&again, &config_map("a", "1")).await;
         assert_eq!(finish(&again).await, commit);
@@ -292,7 +292,7 @@ async fn deletion_removes_empty_folder() {
         let first = repository.run("u-1");
         let prior = apply(&first, &config_map("a", "1")).await;
         finish(&first).await;
-        repository.push_by_somebody_else("README.md", "by hand\n");
+        repository.foreign_push("README.md", "by hand\n");
         let second = repository.run("u-2");
         second.delete(&prior).await.unwrap();
         let commit = finish(&second).await.unwrap();
@@ -320,11 +320,9 @@ async fn object_without_namespace_leaves_cluster_folder() {
         let first = repository.run("u-2");
         first.delete(&prior).await.unwrap();
         finish(&first).await;
-        repository.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
-        repository.push_by_somebody_else(
-            "dev/_cluster/configmap-b.yaml",
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n",
-        );
+        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
+        repository
+            .foreign_push("dev/_cluster/configmap-b.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n");
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
         let answers = repository.run("u-3").read(&requests).await.unwrap();
         assert!(matches!(&answers[0], Ok(Live::Present(_))), "{answers:?}");
@@ -337,7 +335,7 @@ async fn object_without_namespace_leaves_cluster_folder() {
         let files = ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-a.yaml", "dev/_default/configmap-b.yaml"];
         assert_eq!(repository.files(), files);
         // Where it was not moved yet, it goes all the same.
-        repository.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
+        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
         let third = repository.run("u-5");
         third.delete(&prior).await.unwrap();
         finish(&third).await;
@@ -367,7 +365,7 @@ async fn broken_copy_is_fetched_again() {
     for (nth, damage) in breaks.into_iter().enumerate() {
         assert!(matches!(read().await.unwrap(), Live::Present(_)));
         damage(&copy);
-        repository.push_by_somebody_else("README.md", &format!("{nth}\n"));
+        repository.foreign_push("README.md", &format!("{nth}\n"));
         if let Err(err) = read().await {
             assert!(err.is_retryable(), "after break {nth}: {err}");
         }
@@ -393,13 +391,13 @@ async fn live_object_is_at_branch_head() {
         let desired = config_map("a", "1");
         let prior = apply(&runtime, &desired).await;
         finish(&runtime).await;
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
+        repository.foreign_push("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
         let answers = repository.run("u-2").read(&requests).await.unwrap();
         let Ok(Live::Present(live)) = &answers[0] else { panic!("{answers:?}") };
         assert_eq!(live["data"], json!({"a": "2"}));
 
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", "a: [\n");
+        repository.foreign_push("dev/shop/configmap-a.yaml", "a: [\n");
         let answers = repository.run("u-3").read(&requests).await.unwrap();
         let Err(RuntimeError::Invalid { message, .. }) = &answers[0] else { panic!("{answers:?}") };
         assert!(message.starts_with("dev/shop/configmap-a.yaml is not an object"), "{message}");

@@ -88,7 +88,7 @@ impl ClusterConfig {
                     .ok()
                     .and_then(|text| Kubeconfig::from_yaml(text).ok())
                     .ok_or_else(|| self.invalid("the kubeconfig is not valid YAML"))?;
-                self.refuse_what_is_not_inline(&kubeconfig)?;
+                self.check_inline(&kubeconfig)?;
                 self.config(kubeconfig, context.as_deref()).await?
             }
         };
@@ -122,7 +122,7 @@ impl ClusterConfig {
         })
     }
 
-    fn refuse_what_is_not_inline(&self, kubeconfig: &Kubeconfig) -> Result<(), RuntimeError> {
+    fn check_inline(&self, kubeconfig: &Kubeconfig) -> Result<(), RuntimeError> {
         for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
             if user.exec.is_some() || user.auth_provider.is_some() {
                 return Err(self.invalid(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_kubeconfig_is_not_quoted() {
+    async fn broken_kubeconfig_is_not_quoted() {
         let said = check("{token: 'hunter2-is-not-shown").await;
         assert!(said.contains("not valid") && !said.contains("hunter2"), "{said}");
         let said = check("{client-certificate-data: hunter2, client-key-data: hunter2}").await;

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_first_field() {
+    fn rejection_names_first_field() {
         let err = check(
             422,
             &json!({"kind": "Status", "message": "Service \"x\" is invalid", "reason": "Invalid", "details": {"causes": [
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_decoding_names_the_field() {
+    fn strict_decoding_names_field() {
         let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\"";
         let err = check(400, &json!({"kind": "Status", "message": message, "code": 400}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");

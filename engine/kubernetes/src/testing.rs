@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// Starts an oversized event to all watches, without an end.
-    pub(crate) fn tell_too_much(&self) {
+    pub(crate) fn send_oversized_answers(&self) {
         let endless = Bytes::from(vec![b'x'; crate::body::LARGEST]);
         for open in &self.kept().watches {
             let _ = open.lines.send(endless.clone());

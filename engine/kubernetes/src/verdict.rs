@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_names_the_webhook_that_failed() {
+    fn answer_names_failed_webhook() {
         for (message, webhook) in [
             (
                 "Internal error occurred: failed calling webhook \"a.example.com\": failed to call webhook: x",

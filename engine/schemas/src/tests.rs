@@ -27,7 +27,7 @@ fn deployment(container: Value) -> Value {
 }
 
 #[test]
-fn every_version_has_the_stable_kinds() {
+fn every_version_has_stable_kinds() {
     for version in KUBERNETES_VERSIONS {
         let catalogue = Catalogue::of(version).unwrap();
         for (api_version, kind) in [

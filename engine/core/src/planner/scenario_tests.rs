@@ -164,7 +164,7 @@ fn table(plan: &Plan) -> String {
 }
 
 #[test]
-fn the_table_of_actions() {
+fn actions_follow_table() {
     let mut scenario = Scenario::applied(json!([
         config_map("same", &[], json!({"a": "1"})),
         config_map("changed", &[], json!({"a": "1"})),
@@ -279,7 +279,7 @@ fn preview_decides_update_replace_or_unchanged() {
 }
 
 #[test]
-fn the_quick_start_of_kusion_is_planned() {
+fn kusion_quick_start_is_planned() {
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "$kusion_path.v1:Namespace:quickstart.metadata.name"}});
     let spec = spec(json!([

@@ -693,7 +693,7 @@ fn dependencies_come_first_without_duplicates() {
 }
 
 #[test]
-fn a_destroy_deletes_dependents_first() {
+fn destroy_deletes_dependents_first() {
     let state = vec![recorded("a", "x", &["b"]), recorded("b", "x", &["c"]), recorded("c", "x", &[])];
     let live = [("a", "x"), ("b", "x"), ("c", "x")];
     let plan = drafted(vec![wanted("a", "x", &[])], state, &live, true).plan;

@@ -28,7 +28,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_whole_value_is_one_reference() {
+fn whole_value_is_one_reference() {
     check("$kusion_path.apps/v1:Deployment:shop:web.metadata.name", "<apps/v1:Deployment:shop:web | metadata.name>");
     check("$kusion_path.p.ports[0].port", "<p | ports[0].port>");
     check(r#"$kusion_path.p.metadata.annotations["a.b/c\"d"]"#, r#"<p | metadata.annotations["a.b/c\"d"]>"#);
@@ -36,7 +36,7 @@ fn a_whole_value_is_one_reference() {
 }
 
 #[test]
-fn the_longest_known_id_wins() {
+fn longest_known_id_wins() {
     check("$kusion_path.v1:Namespace:a.b.metadata.name", "<v1:Namespace:a.b | metadata.name>");
     check("$kusion_path.v1:Namespace:a.metadata.name", "<v1:Namespace:a | metadata.name>");
 }
@@ -58,7 +58,7 @@ fn other_text_is_left_alone() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_name_field_and_cause() {
     check("$kusion_path.q.x", "error: at character 1: `q.x` does not begin with the id of a resource");
     check(
         "é ${kusion_path.p.x} ${kusion_path.q.x}",

@@ -232,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_left_in_a_message(sensitive in btree_set("[ab\"\n]{1,6}", 0..40), message in "[ab\"\\\\\nn]{0,30}") {
+        fn messages_contain_no_text(sensitive in btree_set("[ab\"\n]{1,6}", 0..40), message in "[ab\"\\\\\nn]{0,30}") {
             let masked = texts(sensitive.iter().map(String::as_str)).masked(&message, MASK);
             for text in sensitive.iter().filter(|text| text.len() >= SEARCHED) {
                 prop_assert!(!masked.contains(&**text), "{text:?} is in {masked:?}");

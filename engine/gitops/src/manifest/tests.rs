@@ -40,7 +40,7 @@ fn files_have_readable_paths() {
 }
 
 #[test]
-fn an_object_reads_from_its_name_down() {
+fn object_is_read_from_its_name() {
     let object = json!({
         "spec": {"b": [{"z": 1, "a": "yes"}], "a": "1"}, "kind": "Deployment",
         "metadata": {"labels": {"app": "web"}, "namespace": "shop", "name": "web", "uid": "u"},

@@ -35,7 +35,7 @@ async fn live(runtime: &GitOpsRuntime, desired: &Resource) -> Result<Live, Runti
 #[tokio::test]
 async fn object_is_edited_in_its_file() {
     for repository in TestRepository::both() {
-        repository.push_by_somebody_else("dev/apps/maps.yml", MAPS);
+        repository.foreign_push("dev/apps/maps.yml", MAPS);
         let runtime = repository.run("u-1");
         let Live::Present(found) = live(&runtime, &config_map("b", "2")).await.unwrap() else { panic!("it is there") };
         assert_eq!(found["data"], json!({"a": "1"}));
@@ -62,7 +62,7 @@ async fn object_is_edited_in_its_file() {
 #[tokio::test]
 async fn file_is_deleted_with_last_object() {
     let repository = TestRepository::local();
-    repository.push_by_somebody_else("dev/apps/maps.yml", MAPS);
+    repository.foreign_push("dev/apps/maps.yml", MAPS);
     let runtime = repository.run("u-1");
     let priors = [apply(&runtime, &config_map("a", "2")).await, apply(&runtime, &config_map("b", "2")).await];
     finish(&runtime).await.unwrap();
@@ -77,10 +77,10 @@ async fn file_is_deleted_with_last_object() {
 }
 
 #[tokio::test]
-async fn comments_of_an_objects_own_file_stay() {
+async fn comments_of_own_file_stay() {
     let repository = TestRepository::local();
     let path = "dev/shop/configmap-a.yaml";
-    repository.push_by_somebody_else(path, MAPS.split_once("---\n").unwrap().0);
+    repository.foreign_push(path, MAPS.split_once("---\n").unwrap().0);
     let runtime = repository.run("u-1");
     apply(&runtime, &config_map("a", "2")).await;
     finish(&runtime).await.unwrap();
@@ -90,10 +90,10 @@ async fn comments_of_an_objects_own_file_stay() {
 }
 
 #[tokio::test]
-async fn object_that_two_files_have_is_refused() {
+async fn object_in_two_files_is_rejected() {
     let repository = TestRepository::local();
-    repository.push_by_somebody_else("dev/one.yaml", MAPS);
-    repository.push_by_somebody_else(
+    repository.foreign_push("dev/one.yaml", MAPS);
+    repository.foreign_push(
         "dev/two.json",
         &json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a", "namespace": "shop"}})
@@ -137,8 +137,8 @@ async fn definitions_in_folder_validate_custom_resources() {
     assert_eq!(names(&repository.run("u-1")).await, [json!(null); 0], "there is no branch yet");
     let definition =
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
-    repository.push_by_somebody_else("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
-    repository.push_by_somebody_else("other/all.yaml", definition);
+    repository.foreign_push("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
+    repository.foreign_push("other/all.yaml", definition);
     assert_eq!(names(&repository.run("u-2")).await, [json!("widgets.example.com")]);
 }
 
@@ -147,17 +147,17 @@ async fn list_item_is_rejected_with_its_file() {
     let repository = TestRepository::local();
     let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [item]});
-    repository.push_by_somebody_else("dev/all.json", &list.to_string());
+    repository.foreign_push("dev/all.json", &list.to_string());
     let expected = "dev/all.json has ConfigMap a as an item of a List; write each item as a document of its own, with --- \
                     between";
     assert_eq!(live(&repository.run("u-1"), &config_map("a", "1")).await.unwrap_err().to_string(), expected);
 }
 
 #[tokio::test]
-async fn object_is_read_as_kubectl_reads_it() {
+async fn object_is_read_as_by_kubectl() {
     let repository = TestRepository::local();
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {mode: 0644, on: x}\n";
-    repository.push_by_somebody_else("dev/a.yml", text);
+    repository.foreign_push("dev/a.yml", text);
     let Live::Present(found) = live(&repository.run("u-1"), &config_map("a", "1")).await.unwrap() else {
         panic!("it is there")
     };
@@ -171,14 +171,14 @@ async fn cluster_scoped_object_is_found_in_any_namespace() {
         let metadata = json!({"name": "reader", "namespace": namespace});
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata})
     };
-    repository.push_by_somebody_else("dev/roles.json", &role("shop").to_string());
+    repository.foreign_push("dev/roles.json", &role("shop").to_string());
     let mut desired = config_map("a", "1");
     desired.attributes = role("").as_object().unwrap().clone();
     assert!(matches!(live(&repository.run("u-1"), &desired).await, Ok(Live::Present(_))));
 }
 
 #[tokio::test]
-async fn objects_of_one_file_change_together() {
+async fn objects_of_file_change_together() {
     let repository = TestRepository::local();
     let document = |number: usize| {
         format!(
@@ -186,7 +186,7 @@ async fn objects_of_one_file_change_together() {
         )
     };
     let documents: Vec<String> = (0..1_000).map(document).collect();
-    repository.push_by_somebody_else("dev/all.yaml", &documents.join("---\n"));
+    repository.foreign_push("dev/all.yaml", &documents.join("---\n"));
     let runtime = repository.run("u-1");
     for number in 0..1_000 {
         apply(&runtime, &config_map(&format!("m{number}"), "2")).await;

@@ -45,7 +45,7 @@ async fn file_with_foreign_contents_is_kept() {
         let prior = bring(&repository.run("u-1"), &holder).await;
         let held = bring(&repository.run_of(owner("api"), "u-2"), &theirs).await;
         // Neither is what has the same beginning, nor what is elsewhere in the repository.
-        repository.push_by_somebody_else("dev/other/webshop_x.dev_a.yaml", "kind: Webshop\n");
+        repository.foreign_push("dev/other/webshop_x.dev_a.yaml", "kind: Webshop\n");
         let contents = Cascade::of_object(&holder.attributes).unwrap();
         let seen = repository.run("u-3").foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
         assert!(seen.contains(told), "{seen}");

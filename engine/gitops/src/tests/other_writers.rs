@@ -33,7 +33,7 @@ async fn concurrent_commit_is_base_of_next() {
         let runtime = repository.run("u-2");
         let (repository, head) = runtime.place.head().unwrap();
         assert_eq!(head, Some(commit));
-        repository.push_by_somebody_else("README.md", "by hand\n");
+        repository.foreign_push("README.md", "by hand\n");
         // What was made from the old head does not get in; the run does.
         let parent = repository.find_commit(commit).unwrap();
         let me = git2::Signature::now("me", "me@example.com").unwrap();
@@ -68,12 +68,12 @@ async fn ignored_field_keeps_latest_value() {
         let second = repository.run("u-2");
         apply(&second, &desired).await;
         // Somebody brings the image up to date after it was read, and before it is written.
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v0", "image: v1"));
+        repository.foreign_push("dev/shop/configmap-a.yaml", &file().replace("image: v0", "image: v1"));
         let commit = finish(&second).await;
         assert!(commit.is_some());
         assert_eq!([r#"a: "2""#, "image: v1"].map(|line| file().contains(line)), [true; 2], "{}", file());
         // A second try of the run finds what the first wrote, whatever became of it since.
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", &file().replace("image: v1", "image: v2"));
+        repository.foreign_push("dev/shop/configmap-a.yaml", &file().replace("image: v1", "image: v2"));
         let again = repository.run("u-2");
         apply(&again, &desired).await;
         assert_eq!(finish(&again).await, commit);
@@ -125,7 +125,7 @@ async fn edit_since_plan_is_not_overwritten() {
             let second = repository.run("u-2");
             // Others are told of, and keep it from being written.
             apply(&second, &config_map("b", "1")).await;
-            let done = carry_out(&second, request, || repository.push_by_somebody_else(FILE, &found)).await;
+            let done = carry_out(&second, request, || repository.foreign_push(FILE, &found)).await;
             match told {
                 None => assert!(done.unwrap().commit.is_some()),
                 Some(told) => {
@@ -157,7 +157,7 @@ async fn changed_reference_is_not_blamed_on_others() {
         let request = ApplyRequest { changes: Some(&changes), ..ApplyRequest::new(&desired, Some(&prior)) };
         let edit = || {
             if is_edited {
-                repository.push_by_somebody_else(FILE, &ours("{a: '1', b: '1', c: '3'}"));
+                repository.foreign_push(FILE, &ours("{a: '1', b: '1', c: '3'}"));
             }
         };
         let done = carry_out(&repository.run("u-2"), request, edit).await;
@@ -175,7 +175,7 @@ async fn creation_or_deletion_since_plan_is_reported() {
     apply(&first, &config_map("other", "1")).await;
     finish(&first).await.unwrap();
     let theirs = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n";
-    let come = carry_out(&repository.run("u-2"), new(), || repository.push_by_somebody_else(FILE, theirs)).await;
+    let come = carry_out(&repository.run("u-2"), new(), || repository.foreign_push(FILE, theirs)).await;
     assert!(matches!(&come, Err(RuntimeError::Stale(why)) if why.contains("was created by others")), "{come:?}");
 
     let changes = planned("1");
@@ -187,11 +187,11 @@ async fn creation_or_deletion_since_plan_is_reported() {
     assert!(matches!(&went, Err(RuntimeError::Stale(why)) if why.contains(&told)), "{went:?}");
 
     // A second try of a run finds what the first wrote, whatever became of it since.
-    repository.push_by_somebody_else(FILE, "");
+    repository.foreign_push(FILE, "");
     let third = repository.run("u-4");
     apply(&third, &desired).await;
     let commit = finish(&third).await.map(|commit| commit.to_string());
-    repository.push_by_somebody_else(FILE, theirs);
+    repository.foreign_push(FILE, theirs);
     assert_eq!(carry_out(&repository.run("u-4"), new(), || {}).await.unwrap().commit, commit);
 }
 
@@ -225,7 +225,7 @@ async fn edit_before_push_is_not_overwritten() {
         let prior = apply(&first, &config_map("a", "1")).await;
         finish(&first).await.unwrap();
         let theirs = Arc::clone(&repository);
-        let edit = move || theirs.push_by_somebody_else(path, "apiVersion: v1\nkind: ConfigMap\ndata: {a: \"3\"}\n");
+        let edit = move || theirs.foreign_push(path, "apiVersion: v1\nkind: ConfigMap\ndata: {a: \"3\"}\n");
         let connect = Arc::new(BeforeThePush(edit, AtomicU64::default()));
         let second = GitOpsRuntime::new(repository.config("u-2"), connect.clone()).unwrap();
         let (desired, changes) = (config_map("a", "2"), planned("1"));
@@ -316,7 +316,7 @@ async fn shared_copy_keeps_branches_apart() {
     let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     let main = finish(&first).await.unwrap();
-    repository.push_by_somebody_else("README.md", "by hand\n");
+    repository.foreign_push("README.md", "by hand\n");
     let git = repository.repository();
     let theirs = git.refname_to_id("refs/heads/main").unwrap();
     git.reference("refs/heads/other", theirs, true, "theirs").unwrap();
@@ -365,7 +365,7 @@ async fn new_owner_of_one_file_stops_commit() {
         let second = repository.run("u-2");
         apply(&second, &config_map("a", "2")).await;
         apply(&second, &config_map("b", "2")).await;
-        repository.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        repository.foreign_push("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
         let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
         assert!(
             !retryable && message.starts_with("ConfigMap b in namespace shop is owned by shop/api/dev"),
@@ -385,7 +385,7 @@ async fn file_with_new_owner_is_not_deleted() {
         for prior in &priors {
             assert_eq!(second.delete(prior).await.unwrap(), Deleted::Gone, "nobody knows yet");
         }
-        repository.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        repository.foreign_push("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
         let finished = second.finish(&Grant::unlimited()).await.unwrap();
         let left = BTreeMap::from([(priors[1].id.clone(), "shop/api/dev".to_owned())]);
         assert_eq!(finished.left, left);
@@ -408,7 +408,7 @@ async fn unmarked_file_belongs_to_its_writer() {
         let first = repository.run("u-1");
         let prior = apply(&first, &config_map("a", "1")).await;
         finish(&first).await;
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", &file("a", ""));
+        repository.foreign_push("dev/shop/configmap-a.yaml", &file("a", ""));
         let look = async |run: &str| {
             let found = repository.run("u-2").inspect(&[LostCall { resource: &prior, run }]).await.unwrap().remove(0);
             found.unwrap()

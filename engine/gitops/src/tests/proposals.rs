@@ -174,7 +174,7 @@ async fn next_run_updates_pull_request() {
 }
 
 #[tokio::test]
-async fn commits_of_others_on_the_branch_stay() {
+async fn foreign_commits_on_branch_stay() {
     for test in ProposalTest::both().await {
         test.propose("u-1", None, &[("a", "1")]).await;
         let by_bob = test.push(BRANCH, "notes.md", "why\n");

@@ -81,7 +81,7 @@ async fn file_in_place_of_folder_is_reported() {
     let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await;
-    repository.push_by_somebody_else("dev/other", "a file\n");
+    repository.foreign_push("dev/other", "a file\n");
     let mut desired = config_map("b", "1");
     desired.attributes["metadata"]["namespace"] = json!("other");
     let second = repository.run("u-2");
@@ -101,7 +101,7 @@ async fn folder_in_place_of_file_is_kept() {
     finish(&first).await;
     let prior = apply(&repository.run("u-0"), &config_map("b", "1")).await;
     let theirs = "dev/shop/configmap-b.yaml/theirs.yaml";
-    repository.push_by_somebody_else(theirs, "a: 1\n");
+    repository.foreign_push(theirs, "a: 1\n");
     let second = repository.run("u-2");
     apply(&second, &config_map("b", "2")).await;
     let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
@@ -306,7 +306,7 @@ async fn oversized_file_is_not_read() {
         let prior = apply(&first, &config_map("a", "1")).await;
         apply(&first, &config_map("c", "1")).await;
         finish(&first).await;
-        repository.push_by_somebody_else("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
+        repository.foreign_push("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
         let [large, other] = ["a", "c"].map(|name| config_map(name, "1"));
         let request = |desired| ReadRequest { desired: Some(desired), prior: None };
         let mut read = repository.run("u-1").read(&[request(&large), request(&other)]).await.unwrap();

@@ -152,7 +152,7 @@ fn definition_is_current_when_established() {
 }
 
 #[test]
-fn custom_kinds_follow_the_conventions() {
+fn custom_kinds_follow_conventions() {
     let check = |object: Value, expected| check("example.com/v1", "Widget", object, expected);
     let with = |name: &str, status: &str| json!({"status": {"conditions": [{"type": name, "status": status}]}});
     check(json!({}), Health::Current);

@@ -183,7 +183,7 @@ async fn expired_history_needs_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_keep_quiet_watch_current() {
+async fn bookmarks_advance_idle_watch() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 1).await;
@@ -357,7 +357,7 @@ async fn oversized_event_is_cut() {
     let desired = applied(&server, &runtime, 1).await.remove(0);
     let waiting = wait(&runtime, desired);
     settle().await;
-    server.tell_too_much();
+    server.send_oversized_answers();
     server.set_ready("shop", "w0", "True");
     let start = tokio::time::Instant::now();
     assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);

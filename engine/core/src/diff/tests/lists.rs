@@ -41,7 +41,7 @@ fn items_of_shared_lists_have_an_order() {
 }
 
 #[test]
-fn ports_are_matched_by_number_then_name() {
+fn ports_match_by_number_then_name() {
     check(
         service(json!({"ports": [{"port": 80, "name": "http"}]})),
         service(json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]})),
@@ -59,7 +59,7 @@ fn ports_are_matched_by_number_then_name() {
 }
 
 #[test]
-fn items_belong_together_by_all_their_keys() {
+fn items_match_by_all_keys() {
     let ports = |ports: Value| service(json!({ "ports": ports }));
     let (any, tcp, udp) =
         (json!({"port": 80}), json!({"port": 80, "protocol": "TCP"}), json!({"port": 80, "protocol": "UDP"}));

@@ -121,7 +121,7 @@ fn server_defaults_are_not_drift() {
 }
 
 #[test]
-fn whose_an_object_is_is_no_change() {
+fn owner_annotation_is_no_change() {
     let object =
         |annotations: Value| json!({"metadata": {"name": "web", "annotations": annotations}, "data": {"a": "1"}});
     let bare = json!({"metadata": {"name": "web"}, "data": {"a": "1"}});

@@ -145,7 +145,7 @@ fn sensitive_value_cannot_name_object() {
 }
 
 #[test]
-fn a_sensitive_value_cannot_be_a_key() {
+fn sensitive_value_cannot_be_key() {
     let (secret, password) = secret();
     let problems =
         Scenario::default().problems(&spec(json!([secret, config_map("user", &[], json!({password: "x"})),])));

@@ -12,7 +12,7 @@ fn both() -> Spec {
 
 impl Deployment {
     /// Brings `web` to the default namespace, which is another from then on.
-    async fn brings_to_a_default_that_moves(&self) {
+    async fn applies_after_default_namespace_changes(&self) {
         self.main.default_to("before");
         self.brings(&spec(vec![unplaced("web")])).await;
         self.main.default_to("after");
@@ -270,7 +270,7 @@ async fn half_exchanged_unwanted_object_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_ids_may_change_places() {
+async fn two_ids_may_exchange_objects() {
     let deployment = Deployment::in_shop();
     deployment.brings(&two("main", "east", None)).await;
     let before = deployment.uids();
@@ -288,7 +288,7 @@ async fn two_ids_may_change_places() {
 #[tokio::test(start_paused = true)]
 async fn explicit_former_default_namespace_keeps_object() {
     let deployment = Deployment::new();
-    deployment.brings_to_a_default_that_moves().await;
+    deployment.applies_after_default_namespace_changes().await;
     let place = |namespace: &str| deployment.main_uid(namespace);
     let uid = place("before");
     let mut named = widget("before", "web");
@@ -318,7 +318,7 @@ async fn lost_call_elsewhere_is_found_despite_exchange() {
 #[tokio::test(start_paused = true)]
 async fn object_wanted_under_alias_is_not_deleted() {
     let deployment = Deployment::to_one_server();
-    deployment.brings_to_a_default_that_moves().await;
+    deployment.applies_after_default_namespace_changes().await;
     let place = |namespace: &str| deployment.main_uid(namespace);
     let uid = place("before");
     let mut twin = widget("before", "web");
