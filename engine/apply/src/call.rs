@@ -265,7 +265,7 @@ impl Caller {
     /// such a call.
     pub(crate) fn may_hold_untracked(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
         let is_open = self.open.contains(&planned.id);
-        unrecorded::may_be_in(is_open || !planned.imported, is_open, records)
+        untracked::may_be_in(is_open || !planned.imported, is_open, records)
     }
 
     /// Why an object is not deleted that turns out to be that of a wanted resource, such as when two cluster names lead

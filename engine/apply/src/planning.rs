@@ -206,7 +206,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     } else {
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
-    let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
+    let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
     notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);

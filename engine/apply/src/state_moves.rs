@@ -50,7 +50,7 @@ pub(crate) fn records(
     let ids: HashSet<&ResourceId> = actions.iter().map(|planned| &planned.id).collect();
     let recorded: HashMap<&ResourceId, &StateResource> = state.resources.iter().map(|it| (&it.id, it)).collect();
     let wanted: HashMap<&ResourceId, &Resource> = execution.spec.resources.iter().map(|it| (&it.id, it)).collect();
-    let is_in_place = |record: &StateResource| {
+    let is_at_target = |record: &StateResource| {
         let resource = wanted.get(&record.id).copied();
         resource.is_some_and(|resource| clusters.is_at_target(record, resource))
     };

@@ -92,7 +92,7 @@ mod tests {
             id: (*id).into(),
             action: Action::Create,
             run: "r".to_owned(),
-            place: Place { clusters: names(clusters), ..Place::default() },
+            place: CallTarget { clusters: names(clusters), ..CallTarget::default() },
             retry: false,
         };
         State { resources: records.iter().map(record).collect(), open: open.iter().map(call).collect() }

@@ -102,7 +102,7 @@ impl ClusterConfig {
         // Why is not shown: it may be about what is secret in the configuration.
         let client = Client::try_from(config)
             .map_err(|_| self.invalid("the kubeconfig's certificates and keys cannot be used"))?;
-        Ok(Connection::new(url, client).at(place).leading_to(destination))
+        Ok(Connection::new(url, client).at(address).leading_to(destination))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {

@@ -89,7 +89,7 @@ async fn calls_to_forgotten_cluster_are_forgotten() {
     let deployment = Deployment::new();
     deployment.crash(&made).await;
     for call in deployment.observer.open.lock().unwrap().values_mut() {
-        call.place = Place { clusters: vec!["gone".to_owned()], ..Place::default() };
+        call.place = CallTarget { clusters: vec!["gone".to_owned()], ..CallTarget::default() };
     }
     deployment.east.be_away(true);
     let nothing = spec(Vec::new());

@@ -67,7 +67,7 @@ async fn lost_move_is_found_at_either_end() {
         id: here[0].id.clone(),
         action: Action::Replace,
         run: "r".to_owned(),
-        place: Place { clusters: vec!["main".to_owned(), "gone".to_owned()], ..Place::default() },
+        place: CallTarget { clusters: vec!["main".to_owned(), "gone".to_owned()], ..CallTarget::default() },
         retry: false,
     };
     deployment.observer.open.lock().unwrap().insert(open.id.clone(), open);
@@ -102,7 +102,7 @@ async fn unreadable_cluster_leaves_call_undecided() {
     let said = |clusters: &[&str], retry: bool| {
         for call in deployment.observer.open.lock().unwrap().values_mut() {
             let clusters = clusters.iter().map(|cluster| (*cluster).to_owned()).collect();
-            (call.place, call.retry) = (Place { clusters, ..Place::default() }, retry);
+            (call.place, call.retry) = (CallTarget { clusters, ..CallTarget::default() }, retry);
         }
     };
     // The workspace has it no more.
