@@ -272,7 +272,7 @@ impl Walk<'_> {
             results.push(self.skipped(action, why));
         }
         if self.deferred {
-            self.held.extend(results);
+            self.deferred_results.extend(results);
         } else if !self.abandoned {
             self.abandoned = report(&*self.observer, results).await.is_err();
         }

@@ -241,7 +241,7 @@ mod tests {
         let web = owner("web", "u-1");
         let bare = object(json!({"name": "a"}));
         for live in [&bare, &web.marked(&bare), &object(json!({"name": "a", "annotations": {MARK: ""}}))] {
-            assert_eq!((web.standing(None, live), web.other(live)), (Ownership::Free, None));
+            assert_eq!((web.ownership(None, live), web.other(live)), (Ownership::Free, None));
         }
         assert!(!web.has(&bare));
     }
@@ -254,25 +254,25 @@ mod tests {
             let mut live = bare.clone();
             live["metadata"]["annotations"] = json!({ MARK: mark });
             assert_eq!(web.other(&live).as_deref(), Some(named));
-            let Ownership::Refused(message) = web.standing(None, &live) else { panic!("{mark} is taken") };
+            let Ownership::Refused(message) = web.ownership(None, &live) else { panic!("{mark} is taken") };
             let told = format!(
                 "ConfigMap a in namespace n is owned by {named}, not by shop/web/dev; to take it over, set \
                  stoa.dev/take-over-from: {named} in the resource's extensions or annotations"
             );
             assert_eq!(message, told);
-            assert_eq!(web.standing(Some(named), &live), Ownership::TakesOver(named.to_owned()), "as it was told");
-            assert_eq!(web.standing(Some(mark), &live), Ownership::TakesOver(named.to_owned()));
-            assert!(matches!(web.standing(Some("shop/other/dev"), &live), Ownership::Refused(_)));
+            assert_eq!(web.ownership(Some(named), &live), Ownership::TakesOver(named.to_owned()), "as it was told");
+            assert_eq!(web.ownership(Some(mark), &live), Ownership::TakesOver(named.to_owned()));
+            assert!(matches!(web.ownership(Some("shop/other/dev"), &live), Ownership::Refused(_)));
         }
         let number = object(json!({"name": "a", "annotations": {MARK: 7}}));
-        assert!(matches!(web.standing(None, &number), Ownership::Refused(_)));
+        assert!(matches!(web.ownership(None, &number), Ownership::Refused(_)));
     }
 
     #[test]
     fn object_of_former_stack_is_taken_over() {
         let web = owner("web", "u-1");
         let live = owner("web", "u-0").marked(&object(json!({"name": "a"})));
-        assert_eq!(web.standing(None, &live), Ownership::TakesOver("shop/web/dev/u-0".to_owned()));
+        assert_eq!(web.ownership(None, &live), Ownership::TakesOver("shop/web/dev/u-0".to_owned()));
         assert_eq!(web.other(&live).as_deref(), Some("shop/web/dev/u-0"));
     }
 

@@ -92,9 +92,9 @@ mod tests {
             (changes(&[("a", json!(1)), ("c", json!(null)), ("c", json!(null))]), vec!["c"]),
             (changes(&[("list[0]", json!(null)), ("list[0]", json!("y"))]), vec!["list[0]"]),
         ] {
-            let told = stale(&planned, &now, &[]);
+            let told = stale_fields(&planned, &now, &[]);
             assert_eq!(told.live, expected, "{now:?}");
-            assert!(told.wanted.is_empty(), "{now:?}");
+            assert!(told.referenced.is_empty(), "{now:?}");
         }
     }
 
@@ -104,9 +104,9 @@ mod tests {
         let now = changes(&[("a", json!(0)), ("b", json!(1)), ("c", json!(2)), ("d", json!(null))]);
         // What the plan changes was something else when it was made.
         let since_applied = changes(&[("a", json!(0)), ("b", json!(1)), ("c", json!(1)), ("d", json!(null))]);
-        let told = stale(&planned, &now, &since_applied);
+        let told = stale_fields(&planned, &now, &since_applied);
         assert_eq!(told.live, ["a", "c"]);
-        assert_eq!(told.wanted, ["b", "d"]);
+        assert_eq!(told.referenced, ["b", "d"]);
     }
 
     #[test]
@@ -115,9 +115,9 @@ mod tests {
         for (path, before) in
             [("a", json!(MASK)), ("a", json!({"b": [format!("user:{MASK}")]})), ("list[name=(sensitive)]", json!(1))]
         {
-            let told = stale(&changes(&[(path, before.clone())]), &now, &[]);
+            let told = stale_fields(&changes(&[(path, before.clone())]), &now, &[]);
             assert_eq!(told, StaleFields::default(), "{path} {before}");
         }
-        assert_eq!(stale(&changes(&[("a", json!(1))]), &now, &[]).live, ["a"]);
+        assert_eq!(stale_fields(&changes(&[("a", json!(1))]), &now, &[]).live, ["a"]);
     }
 }

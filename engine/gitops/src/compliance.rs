@@ -214,7 +214,7 @@ impl Lineage {
         let (repository, head) = place.head()?;
         // One history for all revisions: there may be many, with any ancestors.
         let history = History::of(&repository);
-        let looked = Self::read(&repository, &history, (place.branch(), head), commits, revisions);
+        let looked = Self::search(&repository, &history, (place.branch(), head), commits, revisions);
         let (mut lineage, cut) = looked.map_err(|err| place.explain_in(&repository, &err))?;
         lineage.problem = cut.map(|err| place.explain_in(&repository, &err).to_string());
         Ok(lineage)
@@ -222,7 +222,7 @@ impl Lineage {
 
     /// Reads the lineage from history, and why it is incomplete, if so. One walk from the head of the branch, and one
     /// from each revision.
-    fn read(
+    fn search(
         repository: &Repository,
         history: &History<'_>,
         (branch, head): (&str, Option<Oid>),

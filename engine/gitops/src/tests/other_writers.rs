@@ -31,15 +31,15 @@ async fn concurrent_commit_is_base_of_next() {
         apply(&first, &config_map("a", "1")).await;
         let commit = finish(&first).await.unwrap();
         let runtime = repository.run("u-2");
-        let (repository, head) = runtime.place.head().unwrap();
+        let (git, head) = runtime.place.head().unwrap();
         assert_eq!(head, Some(commit));
         repository.foreign_push("README.md", "by hand\n");
         // What was made from the old head does not get in; the run does.
-        let parent = repository.find_commit(commit).unwrap();
+        let parent = git.find_commit(commit).unwrap();
         let me = git2::Signature::now("me", "me@example.com").unwrap();
-        let late = repository.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
+        let late = git.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
         assert!(matches!(
-            runtime.place.advance(&repository, head, late, &Grant::unlimited()).unwrap(),
+            runtime.place.advance(&git, head, late, &Grant::unlimited()).unwrap(),
             branch::Advance::Raced(_)
         ));
         apply(&runtime, &config_map("b", "1")).await;
@@ -291,8 +291,8 @@ impl Connect for Notes {
 #[tokio::test]
 async fn push_start_is_reported_before_data() {
     let repository = TestRepository::remote();
-    let repository = repository.directory.path().join("deploy.git");
-    let notes = Arc::new(Notes { repository, told: Mutex::default() });
+    let path = repository.directory.path().join("deploy.git");
+    let notes = Arc::new(Notes { repository: path, told: Mutex::default() });
     let runtime = GitOpsRuntime::new(repository.config("u-1"), notes.clone()).unwrap();
     apply(&runtime, &config_map("a", "1")).await;
     let commit = finish(&runtime).await.unwrap();
@@ -342,7 +342,7 @@ async fn shared_copy_keeps_branches_apart() {
     let written = finish(&mine).await.unwrap();
     let left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
     assert!(left.len() == 2 && left.contains(&written), "{left:?}");
-    repository.find_reference("refs/heads/main").unwrap().delete().unwrap();
+    git.find_reference("refs/heads/main").unwrap().delete().unwrap();
     assert_eq!(mine.place.head().unwrap().1, None);
     assert_eq!(copy.references().unwrap().count(), 1, "the branch is gone");
 }

@@ -115,8 +115,9 @@ async fn folder_in_place_of_file_is_kept() {
 #[tokio::test]
 async fn missing_repository_is_reported() {
     let repository = TestRepository::local();
-    let at = |repository: String| {
-        GitOpsRuntime::new(GitOpsConfig { repository, ..repository.config("u") }, Arc::new(Anonymous)).unwrap()
+    let at = |url: String| {
+        let config = GitOpsConfig { repository: url, ..repository.config("u") };
+        GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
     };
     let (retryable, message) = told(at("file:///nowhere/deploy.git".to_owned()).read(&[]).await);
     assert_eq!((retryable, message.as_str()), (false, "repository file:///nowhere/deploy.git does not exist"));
@@ -152,7 +153,7 @@ impl Connect for Token {
 #[tokio::test]
 async fn credentials_in_server_message_are_redacted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let repository = format!("git://{}/deploy.git", listener.local_addr().unwrap());
+    let url = format!("git://{}/deploy.git", listener.local_addr().unwrap());
     let answer = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let said = "ERR nobody is called s3cr3t";
@@ -161,7 +162,7 @@ async fn credentials_in_server_message_are_redacted() {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let repository = TestRepository::local();
-    let config = GitOpsConfig { repository, ..repository.config("u") };
+    let config = GitOpsConfig { repository: url, ..repository.config("u") };
     let (_, message) = told(GitOpsRuntime::new(config, Arc::new(Token("s3cr3t"))).unwrap().read(&[]).await);
     answer.join().unwrap();
     assert!(message.ends_with("remote error: nobody is called (sensitive)"), "{message}");
