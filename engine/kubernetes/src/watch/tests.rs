@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use crate::KubernetesRuntime;
 use crate::testing::{Server, widget};
 
-type Waits = JoinHandle<Result<Health, RuntimeError>>;
+type HealthWait = JoinHandle<Result<Health, RuntimeError>>;
 
-/// Waits for the health of an object.
-fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> Waits {
+/// HealthWait for the health of an object.
+fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> HealthWait {
     let runtime = Arc::clone(runtime);
     tokio::spawn(async move { runtime.wait_healthy(&desired, &|_, _| {}).await })
 }
@@ -44,7 +44,7 @@ async fn objects_of_kind_share_one_watch() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 200).await;
-    let waiting: Vec<Waits> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     // Of each is asked how it is, since it changed after it was applied.
     let asked = server.asked();
@@ -72,7 +72,7 @@ async fn silent_watch_is_reported_until_answer() {
     let widgets = applied(&server, &runtime, 2).await;
     // One that is not even begun.
     server.hold(Some("watch="));
-    let waiting: Vec<Waits> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(runtime.awaited(), said);
     server.hold(None);
@@ -144,7 +144,7 @@ async fn broken_watch_resumes_at_its_version() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 3).await;
-    let waiting: Vec<Waits> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.asked();
     server.set_ready("shop", "w0", "True");
@@ -164,7 +164,7 @@ async fn expired_history_needs_one_list() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 4).await;
-    let mut waiting: Vec<Waits> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let mut waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.asked();
     server.forget();
@@ -207,7 +207,7 @@ async fn forbidden_collection_is_watched_by_name() {
     server.refuse("watch=true&allowWatchBookmarks=true&resourceVersion", 403);
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 2).await;
-    let waiting: Vec<Waits> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.set_ready("shop", "w0", "True");
     server.end_watches();
@@ -304,14 +304,14 @@ async fn deletions_share_the_watch() {
 fn late_subscriber_misses_no_change() {
     for version in 1..20_000_u64 {
         let (before, now) = ((version - 1).to_string(), version.to_string());
-        let waiting = super::Waits::default();
+        let waiting = super::Waiters::default();
         let _first = waiting.begin("first", Some(before.clone()));
         let barrier = Barrier::new(2);
         let (seen, is_late) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| {
                 barrier.wait();
                 if !waiting.pass("w", &now) {
-                    waiting.tell("w", &now, None);
+                    waiting.report("w", &now, None);
                 }
             });
             barrier.wait();
