@@ -13,7 +13,7 @@ use crate::testing::{Server, widget};
 
 type HealthWait = JoinHandle<Result<Health, RuntimeError>>;
 
-/// HealthWait for the health of an object.
+/// Waits for the health of an object.
 fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> HealthWait {
     let runtime = Arc::clone(runtime);
     tokio::spawn(async move { runtime.wait_healthy(&desired, &|_, _| {}).await })
