@@ -1,82 +1,81 @@
-//! One resource: its calls, and what to record of them.
+//! Calls for one resource: apply, delete and replace, and the record that each leaves.
 //!
-//! Elsewhere: `retry` tries calls again, and `results` makes what is told of them.
+//! Elsewhere: `retry` repeats failed calls, and `results` builds the reported results.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use stoa_engine::given_up::left_in;
+use stoa_engine::forgotten_clusters::forgotten_message;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::LeftAlone;
-use stoa_engine::plan::left_as;
+use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
-    Action, Contents, DigestKeys, Lifting, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive,
-    StateResource, problem::reason, unrecorded,
+    Action, AdmissionDependencies, Cascade, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId,
+    Sensitive, StateResource, problem::reason, untracked,
 };
 use stoa_runtime::{Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    importing::look,
+    importing::read_planned,
     observer::{ResourceOutcome, ResourceResult},
     permits::{Permit, Permits},
     planning::problem,
-    results::{done, failed, left, skipped},
-    retry::{Told, late, retried},
+    results::{done, failed, not_deleted, skipped},
+    retry::{RetryLog, retried, timeout_message},
     values::{Ready, Values},
     verify,
 };
 
-/// How long a rejection is tried again that a change of the same walk may lift: controllers bring the status of a quota up to
-/// date, and API servers read new classes and policies after a moment.
+/// How long a rejection is retried that an earlier change of the same walk may resolve: controllers update the status
+/// of a quota, and API servers read new classes and policies, after a moment.
 const LIFTED: Duration = Duration::from_secs(15);
 
-/// How long to wait between two such tries.
+/// The pause between two such tries.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
-/// grant.
+/// How long a request of a dropped call may still arrive. The server waits as long after the end of a call lease.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
-/// What the calls for one resource have, until it is done with.
+/// The permit and the retry log of one resource's calls.
 #[derive(Debug)]
 struct Course {
     /// Given back while nothing is called for.
     permit: Permit,
-    told: Told,
+    told: RetryLog,
 }
 
-/// What a call needs.
+/// What the calls of a walk need.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Arc<Values>,
     /// One for each resource that may be called for at once.
     pub(crate) permits: Permits,
-    /// How long a resource may take that does not say it itself, from when it has its permit first.
+    /// The timeout of a resource without one of its own, from its first permit on.
     pub(crate) timeout: Duration,
     /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
-    /// How long calls in flight may go on after that.
+    /// How long calls in flight may continue after that.
     pub(crate) grace: Duration,
     /// Nothing is called for without it.
     pub(crate) grant: Grant,
-    /// What the digests of sensitive values in the state are made with.
+    /// The keys of the digests of sensitive values in the state.
     pub(crate) keys: DigestKeys,
-    /// Resources of calls whose results nobody had, and what was found to be another object than is recorded. Whoever
-    /// keeps the state has to hear of each of them again.
+    /// Resources with lost calls, and those whose objects differ from their records. The observer needs a new result
+    /// for each of them.
     pub(crate) open: HashSet<ResourceId>,
-    /// What an earlier try of a replacement seems to have made anew.
+    /// Replacements whose new objects an earlier try seems to have created.
     pub(crate) made_anew: HashSet<ResourceId>,
     /// Which changes of the plan may lift a rejection.
-    pub(crate) lifting: Arc<Lifting>,
-    /// Until when something may still arrive of calls that nobody knows the end of.
+    pub(crate) admission_dependencies: Arc<AdmissionDependencies>,
+    /// When the last request of a dropped call may still arrive.
     pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
 
-/// How long something may take, and when that is over.
+/// A timeout and its end.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     length: Duration,
@@ -90,14 +89,14 @@ impl Limit {
 }
 
 impl Caller {
-    /// Whether nothing more may be begun.
+    /// Whether nothing more may start.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_cancelled() || self.grant.check().is_err()
     }
 
     /// Carries out one action. `records` has what is recorded under its id, then what is under another.
     pub(crate) async fn call(&self, planned: &PlannedAction, records: &[StateResource]) -> ResourceResult {
-        let course = Course { permit: self.permits.next().await, told: Told::default() };
+        let course = Course { permit: self.permits.next().await, told: RetryLog::default() };
         if self.is_stopped() {
             return skipped(planned, "the run was stopped");
         }
@@ -105,7 +104,7 @@ impl Caller {
         let mut result = match self.in_time(limit, self.attempt(planned, records, &course)).await {
             Ok(result) => result,
             Err(message) => {
-                let problem = Problem::new(reason::TIMED_OUT, late(message, &course.told));
+                let problem = Problem::new(reason::TIMED_OUT, timeout_message(message, &course.told));
                 self.unanswered(planned, problem.of(&planned.id))
             }
         };
@@ -121,13 +120,13 @@ impl Caller {
         result
     }
 
-    /// What is to be recorded of a resource that failed: what an earlier call made is there all the same, whatever its fields are.
+    /// The record of a resource whose action failed: an object of an earlier call still exists, whatever its fields.
     pub(crate) fn still_there(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<StateResource> {
         let is_it = |prior: &&StateResource| prior.id == planned.id && self.open.contains(&planned.id);
         prior.filter(is_it).cloned().map(StateResource::as_found)
     }
 
-    /// How long a resource may take: as it is wanted, or else as it is recorded, says.
+    /// The timeout of a resource: its wanted one, or else its recorded one.
     pub(crate) fn limit(&self, planned: &PlannedAction, records: &[StateResource]) -> Limit {
         let wanted = self.values.wanted(&planned.id).map(|wanted| (&wanted.extensions, &wanted.attributes));
         let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
@@ -135,8 +134,8 @@ impl Caller {
         Limit::from_now(length.unwrap_or(self.timeout))
     }
 
-    /// Waits for something, unless it takes longer than it may, the run is stopped and its grace is over, or the grant is:
-    /// the reason then.
+    /// Waits for some work, unless its timeout, the grace period of a stopped run, or the call lease ends: with that
+    /// reason then.
     pub(crate) async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
@@ -147,18 +146,18 @@ impl Caller {
                 done = work => Ok(done),
                 () = tokio::time::sleep_until(limit.end) => Err(format!("it took longer than {:?}", limit.length)),
                 () = stopped => {
-                    Err(format!("the run was stopped, and {:?} later the call was still under way", self.grace))
+                    Err(format!("the call was still running {:?} after the run was stopped", self.grace))
                 }
             }
         };
         match self.grant.during(ended).await {
             Ok(ended) => ended,
-            Err(lapsed) => Err(format!("{lapsed}, and the call was still under way")),
+            Err(lapsed) => Err(format!("{lapsed} while the call was still running")),
         }
     }
 
-    /// Waits until nothing can arrive any more of the calls that nobody knows the end of. Once the grant is over, whoever
-    /// gave it waits for that.
+    /// Waits until no request of a dropped call can arrive any more. After the end of the call lease, the server waits
+    /// for that.
     pub(crate) async fn settle(&self) {
         let until = *self.on_the_way.lock();
         if let Some(until) = until {
@@ -176,21 +175,21 @@ impl Caller {
         if !ObjectRef::of(&ready.desired.attributes)?.is_custom_resource_definition() {
             return None;
         }
-        permit.give_back();
+        permit.release();
         let unhealthy = |message: String| Some(Problem::new(reason::UNHEALTHY, message).of(&planned.id));
-        let told = Told::default();
+        let told = RetryLog::default();
         match self.in_time(limit, verify::wait(&*self.runtime, &ready, &|_, _| {}, &told)).await {
-            Ok(Ok(Health::Failed)) => unhealthy("the definition is not accepted by the cluster".to_owned()),
+            Ok(Ok(Health::Failed)) => unhealthy("the cluster does not accept the definition".to_owned()),
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(problem(&planned.id, &error, &ready.sensitive)),
             Err(late) => {
                 let because = told.take().map_or_else(String::new, |error| format!("; {error}"));
-                unhealthy(format!("it was applied and is not established: {late}{because}"))
+                unhealthy(format!("it was applied but is not established: {late}{because}"))
             }
         }
     }
 
-    /// What is known of a call without an answer: nothing, unless the runtime only gathers.
+    /// The result of a call without an answer: unknown, unless the runtime is deferred.
     fn unanswered(&self, planned: &PlannedAction, problem: Problem) -> ResourceResult {
         let outcome = if self.runtime.is_deferred() { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
         if outcome == ResourceOutcome::Unknown {
@@ -199,8 +198,8 @@ impl Caller {
         ResourceResult { outcome, ..failed(planned, problem) }
     }
 
-    /// What is known of a call that failed. A refusal, or not having been asked, is an answer to its own try alone; what may
-    /// pass by itself may also have come after the call was made, whether that was tried again or not.
+    /// The result of a failed call. A rejection answers its own try alone. A retryable error may hide that an earlier
+    /// try took effect.
     fn refused(
         &self,
         planned: &PlannedAction,
@@ -209,7 +208,7 @@ impl Caller {
         course: &Course,
     ) -> ResourceResult {
         let (problem, is_unanswered) = match error {
-            RuntimeError::Going(_) if self.stop.is_cancelled() => still_going(planned, &course.told),
+            RuntimeError::Terminating(_) if self.stop.is_cancelled() => incomplete_deletion(planned, &course.told),
             _ => {
                 let is_unanswered = error.is_unanswered() || course.told.is_unanswered();
                 (problem(&planned.id, error, sensitive), is_unanswered)
@@ -225,17 +224,19 @@ impl Caller {
                     Some(owner) => Some(LeftAlone::Owned(owner.clone()).to_string()),
                     None if planned.recreated => Some(LeftAlone::Recreated.to_string()),
                     None if planned.imported => Some(LEFT_AS_IMPORTED.to_owned()),
-                    None if !planned.given_up.is_empty() => Some(left_in(&planned.given_up)),
-                    None => self.why_kept(planned, records.first()),
+                    None if !planned.forgotten_clusters.is_empty() => {
+                        Some(forgotten_message(&planned.forgotten_clusters))
+                    }
+                    None => self.why_not_deleted(planned, records.first()),
                 };
                 let forgotten = done(planned, None, None);
                 match why {
-                    Some(why) => left(forgotten, why),
+                    Some(why) => not_deleted(forgotten, why),
                     None => forgotten,
                 }
             }
             Action::Import => {
-                let call = || look(&*self.runtime, planned);
+                let call = || read_planned(&*self.runtime, planned);
                 match retried(&self.stop, &Sensitive::default(), &course.told, call).await {
                     Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
                     Ok(Err(problem)) => failed(planned, problem),
@@ -243,12 +244,12 @@ impl Caller {
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
                 }
             }
-            Action::Delete if let Some(why) = self.why_kept(planned, records.first()) => {
-                left(done(planned, None, None), why)
+            Action::Delete if let Some(why) = self.why_not_deleted(planned, records.first()) => {
+                not_deleted(done(planned, None, None), why)
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), course).await {
                 Ok(None) => done(planned, None, None),
-                Ok(Some(why)) => left(done(planned, None, None), why.to_string()),
+                Ok(Some(why)) => not_deleted(done(planned, None, None), why.to_string()),
                 Err(error) => self.refused(planned, &error, &Sensitive::default(), course),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
@@ -260,22 +261,22 @@ impl Caller {
         }
     }
 
-    /// Whether an earlier call may have set fields of an object that no record tells of. What was only imported had no mark, and
-    /// has it only of a call since.
-    pub(crate) fn may_hold_unrecorded(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
+    /// Whether an earlier call may have set untracked fields. An imported object has an owner annotation only after
+    /// such a call.
+    pub(crate) fn may_hold_untracked(&self, planned: &PlannedAction, records: &[StateResource]) -> bool {
         let is_open = self.open.contains(&planned.id);
-        unrecorded::may_be_in(is_open || !planned.imported, is_open, records)
+        untracked::may_be_in(is_open || !planned.imported, is_open, records)
     }
 
-    /// Why an object is left alone that is a wanted resource's by now, or always was, as where two names of clusters lead to
-    /// one server and nobody could see that for the plan.
-    fn why_kept(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<String> {
+    /// Why an object is not deleted that turns out to be that of a wanted resource, such as when two cluster names lead
+    /// to one server that could not be read for the plan.
+    fn why_not_deleted(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<String> {
         let kept = match prior.and_then(StateResource::uid) {
             Some(uid) => self.values.of_uid(uid).filter(|kept| *kept != planned.id),
             // Such as in Git.
             None => planned.kept_as.clone().filter(|_| !planned.action.keeps()),
         };
-        kept.map(|wanted| left_as(&wanted))
+        kept.map(|wanted| same_object_message(&wanted))
     }
 
     /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name
@@ -287,15 +288,14 @@ impl Caller {
         }
     }
 
-    /// Removes an object by the record of it that says which it is: the others are of one that was there before. Why it stays
-    /// if it does.
+    /// Deletes an object by the record that identifies it. Returns why it stays, if it does.
     async fn delete(
         &self,
         records: &[StateResource],
         sensitive: &Sensitive,
         course: &Course,
     ) -> Result<Option<LeftAlone>, RuntimeError> {
-        // What is not recorded any more was removed by an earlier try.
+        // An object without a record was deleted by an earlier try.
         let mut outcome = Ok(Deleted::Gone);
         for record in records {
             outcome = retried(&self.stop, sensitive, &course.told, || self.runtime.delete(record)).await;
@@ -306,34 +306,34 @@ impl Caller {
         match outcome? {
             Deleted::Gone => Ok(None),
             Deleted::Left(why) => Ok(Some(why)),
-            Deleted::Going(object) => {
-                // However often it was asked to go, it was heard.
+            Deleted::Terminating(object) => {
+                // The request for deletion has arrived.
                 course.told.take();
-                self.gone(&object, sensitive, course).await.map(|()| None)
+                self.wait_deleted(&object, sensitive, course).await.map(|()| None)
             }
         }
     }
 
-    /// Waits until an object is gone that is being deleted, however often that has to be begun again. Others are called for
-    /// meanwhile. Whoever stops does not wait for it: [`RuntimeError::Going`] then.
-    async fn gone(
+    /// Waits until an object is deleted, and restarts the wait after errors. Its permit is returned meanwhile. A
+    /// stopped run ends the wait with [`RuntimeError::Terminating`].
+    async fn wait_deleted(
         &self,
         object: &KubernetesObject,
         sensitive: &Sensitive,
         course: &Course,
     ) -> Result<(), RuntimeError> {
-        course.permit.give_back();
-        let report = |held: &str| course.told.hold(sensitive.redact(held));
+        course.permit.release();
+        let report = |held: &str| course.told.note_deletion(sensitive.redact(held));
         let waited = async {
             loop {
-                match self.runtime.wait_gone(object, &report).await {
+                match self.runtime.wait_deleted(object, &report).await {
                     Ok(()) => {
-                        // However often it was asked to go, nothing of that is open.
+                        // No request is pending.
                         course.told.take();
                         return Ok(());
                     }
                     Err(error) if error.is_retryable() => {
-                        course.told.hold(sensitive.redact(&error.to_string()));
+                        course.told.note_deletion(sensitive.redact(&error.to_string()));
                         tokio::time::sleep(verify::AGAIN).await;
                     }
                     Err(error) => return Err(error),
@@ -341,11 +341,11 @@ impl Caller {
             }
         };
         let ended = self.stop.run_until_cancelled(waited).await;
-        ended.unwrap_or_else(|| Err(RuntimeError::Going(Box::new(object.clone()))))
+        ended.unwrap_or_else(|| Err(RuntimeError::Terminating(Box::new(object.clone()))))
     }
 
-    /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made, and why what
-    /// was to be deleted stays if it does.
+    /// Deletes the object that a replacement replaces, unless an earlier try did and created the new one. Returns the
+    /// new object, or why the old one stays.
     async fn make_way<'a>(
         &self,
         planned: &PlannedAction,
@@ -358,21 +358,21 @@ impl Caller {
             let request = self.request(planned, ready, Some(made));
             let call = || self.runtime.preview(&request, None);
             let preview = retried(&self.stop, sensitive, &course.told, call).await?;
-            // A call before this run, whose result nobody had either, may have made what is to be replaced.
+            // An earlier lost call may have created the object that is to be replaced.
             if !matches!(preview, Preview::Replaced(_)) {
                 return Ok((Some(made), None));
             }
         }
-        let why_kept = |record: &StateResource| self.why_kept(planned, Some(record));
-        let kept = records.iter().find_map(why_kept);
-        let records = records.iter().filter(|record| why_kept(record).is_none());
-        // What turns out to be another's here is refused when it is applied.
-        let records: Vec<StateResource> = records.map(|record| Contents::replaced(record, &ready.desired)).collect();
+        let why_not_deleted = |record: &StateResource| self.why_not_deleted(planned, Some(record));
+        let kept = records.iter().find_map(why_not_deleted);
+        let records = records.iter().filter(|record| why_not_deleted(record).is_none());
+        // An object of another deployment is rejected by the apply.
+        let records: Vec<StateResource> = records.map(|record| Cascade::replaced(record, &ready.desired)).collect();
         let left = self.delete(&records, sensitive, course).await?;
         Ok((None, kept.or(left.map(|why| why.to_string()))))
     }
 
-    /// Applies what is wanted, once nothing is there that is being deleted.
+    /// Applies the resource once no terminating object is in its way.
     async fn apply(
         &self,
         request: &ApplyRequest<'_>,
@@ -381,15 +381,15 @@ impl Caller {
     ) -> Result<Applied, RuntimeError> {
         let mut rejected_until = None;
         loop {
-            course.permit.take_again().await;
+            course.permit.reacquire().await;
             match retried(&self.stop, sensitive, &course.told, || self.runtime.apply(request)).await {
-                Err(RuntimeError::Going(object)) => self.gone(&object, sensitive, course).await?,
-                Err(error) if self.may_be_lifted(request, &error) => {
+                Err(RuntimeError::Terminating(object)) => self.wait_deleted(&object, sensitive, course).await?,
+                Err(error) if self.may_be_accepted_later(request, &error) => {
                     let until = *rejected_until.get_or_insert_with(|| Instant::now() + LIFTED);
                     if Instant::now() >= until {
                         return Err(error);
                     }
-                    course.permit.give_back();
+                    course.permit.release();
                     if self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
                         return Err(error);
                     }
@@ -399,10 +399,10 @@ impl Caller {
         }
     }
 
-    /// Whether another change of the plan may lift a rejection, once the server knows of it.
-    fn may_be_lifted(&self, request: &ApplyRequest<'_>, error: &RuntimeError) -> bool {
+    /// Whether another change of the plan may resolve a rejection once the server knows of it.
+    fn may_be_accepted_later(&self, request: &ApplyRequest<'_>, error: &RuntimeError) -> bool {
         let RuntimeError::Rejected { message, .. } = error else { return false };
-        !self.lifting.by(request.desired, message, self.runtime.clusters()).is_empty()
+        !self.admission_dependencies.by(request.desired, message, self.runtime.clusters()).is_empty()
     }
 
     async fn bring(
@@ -430,14 +430,14 @@ impl Caller {
         let record = StateResource::applied_over(records, desired, resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
         let record = record.adopted(is_adopted(planned, prior));
-        // What is made anew has nothing of what was there.
+        // A recreated object has nothing of the former one.
         let is_new = match planned.action {
             Action::Replace => prior.is_none() && !planned.takes_over,
             action => action == Action::Create,
         };
-        let is_unsure = !is_new && self.may_hold_unrecorded(planned, records);
+        let is_unsure = !is_new && self.may_hold_untracked(planned, records);
         let record = if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record };
-        let message = left.map(|why| format!("where it was: {why}")).unwrap_or_default();
+        let message = left.map(|why| format!("in its former location: {why}")).unwrap_or_default();
         ResourceResult { message, ..done(planned, Some(record), applied.kubernetes) }
     }
 
@@ -448,32 +448,32 @@ impl Caller {
         ready: &'a Ready,
         prior: Option<&'a StateResource>,
     ) -> ApplyRequest<'a> {
-        // What is made anew in the place of another has nothing of what was compared.
+        // A recreated object has nothing of the compared one.
         let is_shown = planned.unverified.is_none() && planned.action != Action::Replace;
         ApplyRequest {
             adopt: planned.action == Action::Adopt,
             changes: is_shown.then_some(&*planned.changes),
-            // What is replaced is gone by now, but for what the plan found where it is made anew.
+            // The replaced object is deleted by now, unless the plan found one at the new location.
             create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
-            // What could not be asked about says nothing of other managers.
+            // Without a dry run, the managers are unknown.
             taken: planned.unverified.is_none().then_some(&*planned.taken),
             sensitive: Some(&ready.sensitive),
             keys: Some(&self.keys),
-            // What somebody made in place of what is recorded has nothing of that.
+            // An object that others created in place of the recorded one has nothing of the record.
             ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
         }
     }
 }
 
-/// What is said of what is being deleted when a run is stopped that waits for that, and whether a try for it may still arrive.
-fn still_going(planned: &PlannedAction, told: &Told) -> (Problem, bool) {
+/// The problem of a deletion that was not complete when the run was stopped, and whether a request may still arrive.
+fn incomplete_deletion(planned: &PlannedAction, told: &RetryLog) -> (Problem, bool) {
     let may_arrive = told.may_arrive();
-    let what = if planned.action == Action::Delete { "it" } else { "what is there" };
-    let message = late(format!("{what} is being deleted, and the run was stopped before it was gone"), told);
+    let what = if planned.action == Action::Delete { "it" } else { "the existing object" };
+    let message = timeout_message(format!("the run was stopped before {what} was deleted"), told);
     (Problem::new(reason::TIMED_OUT, message).of(&planned.id), may_arrive)
 }
 
-/// Whether what was applied was there before it was first.
+/// Whether the object existed before its first apply.
 fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
     match planned.action {
         Action::Adopt => true,

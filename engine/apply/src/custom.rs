@@ -1,12 +1,11 @@
-//! Custom resources that are wanted together with the definition of their kind.
+//! Validation of custom resources whose definition is in the same Spec.
 //!
-//! Start at [`Custom::check`]. A cluster that has no such definition yet, or another one, cannot be asked about them, and what
-//! is wrong with them would be found in the middle of a run. So they are held against the definition that is wanted, which is
-//! what will hold. Where the cluster could be asked, and goes on to have the definition that it has, it has decided. What it
-//! refuses by a definition that changes first is not known to be wrong ([`Custom::outdated`]), and what it leaves out by one is
-//! not known to be left out ([`Custom::take_back`]).
+//! Start at [`Custom::check`]. A cluster with no definition, or with an older one, cannot validate such a resource in a
+//! dry run. The Run would fail halfway. Therefore the resource is validated against the wanted definition. The cluster
+//! decides about definitions that it has and that do not change. Its rejections by an old definition are ignored
+//! ([`Custom::outdated`]), and so are fields that an old definition prunes ([`Custom::ignore_pruned_previews`]).
 //!
-//! Submodule: `compared` finds out which definitions are going to be others.
+//! Submodule: `compared` finds definitions whose schemas change.
 
 mod compared;
 
@@ -14,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use stoa_engine::definitions::{Definitions, served_version};
-use stoa_engine::object::is_going;
+use stoa_engine::object::is_terminating;
 use stoa_engine::planner::Sketch;
 use stoa_engine::problem::reason;
 use stoa_engine::pruned::is_pruned;
@@ -26,7 +25,7 @@ use crate::structural::{Fault, Finding, Instance, Validator, are_equal};
 use crate::validation::{Manifest, Unasked};
 use compared::{Compared, is_same};
 
-/// What is wanted, and the definitions among it.
+/// The wanted resources, and the definitions among them.
 #[derive(Debug)]
 pub(crate) struct Custom<'p> {
     clusters: &'p Clusters,
@@ -35,11 +34,11 @@ pub(crate) struct Custom<'p> {
     live: &'p BTreeMap<ResourceId, Live>,
     definitions: Definitions<'p>,
     compared: Compared<'p>,
-    /// How what no cluster is asked about is validated.
+    /// The validation of resources that no cluster checks.
     validation: &'p Validation,
 }
 
-/// What the definition of a resource's kind says of its version.
+/// A version of the definition of a resource's kind.
 #[derive(Clone, Copy, Debug)]
 struct Defined<'p> {
     definition: &'p ResourceId,
@@ -49,18 +48,18 @@ struct Defined<'p> {
 }
 
 impl Defined<'_> {
-    /// Why an answer by what is there says nothing.
+    /// Why an answer by the present definition does not count.
     fn is_another(&self) -> String {
-        format!("its kind is another once {} is there as it is wanted", self.definition)
+        format!("its kind changes when {} is applied", self.definition)
     }
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
-    /// What would be refused.
+    /// Problems that would be rejections.
     pub(crate) problems: Vec<Problem>,
-    /// What people should know.
+    /// Warnings.
     pub(crate) notes: Vec<String>,
 }
 
@@ -76,8 +75,7 @@ impl<'p> Custom<'p> {
         Self { clusters, desired, sketch, live, definitions, compared: Compared::default(), validation }
     }
 
-    /// Why what a cluster refuses of a resource now says nothing: it may be taken once its definition is there as it is
-    /// wanted, which comes first.
+    /// Why a cluster's rejection does not count: the definition changes first, and may then accept the resource.
     pub(crate) fn outdated(
         &self,
         id: &ResourceId,
@@ -91,9 +89,9 @@ impl<'p> Custom<'p> {
         self.is_new(defined, previews).then(|| defined.is_another())
     }
 
-    /// Takes back what a cluster says to make of resources where it leaves out some of what is wanted, which it may keep once
-    /// its definition is there as it is wanted: nothing would seem to change.
-    pub(crate) fn take_back(&self, previews: &mut BTreeMap<ResourceId, Preview>) {
+    /// Ignores dry runs in which the old definition prunes wanted fields, since the new one may keep them. Otherwise
+    /// the resource would look Unchanged.
+    pub(crate) fn ignore_pruned_previews(&self, previews: &mut BTreeMap<ResourceId, Preview>) {
         let lacking: Vec<(ResourceId, String)> = previews
             .iter()
             .filter_map(|(id, preview)| {
@@ -106,7 +104,7 @@ impl<'p> Custom<'p> {
         previews.extend(lacking.into_iter().map(|(id, why)| (id, Preview::Unverified(why))));
     }
 
-    /// Checks what is to be applied, once everybody has been asked.
+    /// Validates the resources to apply, after all dry runs.
     pub(crate) async fn check(&self, runtime: &dyn Runtime, previews: &BTreeMap<ResourceId, Preview>) -> Checked {
         let (admission, is_asked) = (Admission::of(self.desired, self.clusters), runtime.validates());
         let (mut validator, mut checked) = (Validator::default(), Checked::default());
@@ -130,7 +128,7 @@ impl<'p> Custom<'p> {
             let answer = previews.get(id).filter(|_| is_asked);
             let defined = defined.filter(|it| self.is_open(id, answer, *it, previews));
             let Some(defined) = defined else { continue };
-            // What is made anew has nothing that may stay.
+            // A recreated object keeps no live values.
             let live = self.changed(id).filter(|_| !matches!(answer, Some(Preview::Replaced(_))));
             let manifest = Manifest::of(&resource.attributes, unknown);
             let instance = Instance { attributes: &manifest.attributes, live, unknown: &manifest.unknown };
@@ -149,7 +147,7 @@ impl<'p> Custom<'p> {
         checked
     }
 
-    /// What is wrong with an object by what its definition is going to say, where a cluster says to make `made` of it.
+    /// The findings of an object by its new definition; `made` is the result of its dry run.
     async fn found(
         &self,
         validator: &mut Validator<'p>,
@@ -159,11 +157,11 @@ impl<'p> Custom<'p> {
     ) -> Vec<Finding> {
         let found = validator.check(defined.version, instance).await;
         let Some(attributes) = made.filter(|_| !found.is_empty()) else { return found };
-        // The cluster's own admission may mend it. The definition that is there has left out and filled in fields, too, so that
-        // nothing else is found in what came of that.
+        // Mutating admission in the cluster may fix it. The present definition has also pruned and defaulted fields, so
+        // that only the same finding in the result counts.
         let still = validator.check(defined.version, Instance { attributes, ..instance }).await;
         let still: Vec<Finding> = still.into_iter().filter(|it| it.fault.follows_admission()).collect();
-        // What that definition fills in nobody does once it is gone.
+        // Defaults of the present definition are lost with it.
         let filled = self.there(defined).and_then(|version| validator.filled_in(version, instance));
         let is_filled = |field: &FieldPath| {
             let filled = filled.as_ref().and_then(|filled| field.get(filled));
@@ -176,15 +174,15 @@ impl<'p> Custom<'p> {
         left
     }
 
-    /// What is wanted of the definition of a resource's kind, as far as that is known and may be told.
+    /// The wanted definition of a resource's kind, as far as it is known and not sensitive.
     fn defined(&self, resource: &Resource) -> Option<Defined<'p>> {
         let (definition, said, version) = self.definition_of(resource)?;
         let group = said.get("spec")?.get("group")?.as_str()?;
         Some(Defined { definition, group, version: served_version(said, &version)? })
     }
 
-    /// What is wrong with a resource in a version that its definition is not going to serve. Where nobody serves it now, who
-    /// plans says so.
+    /// The problem of a resource in a version that its definition will not serve. Without any server for the version,
+    /// the planner reports it.
     fn unserved(&self, id: &ResourceId, resource: &Resource) -> Option<Problem> {
         let (definition, said, version) = self.definition_of(resource)?;
         // One that names none is refused itself.
@@ -192,7 +190,7 @@ impl<'p> Custom<'p> {
         let is_known = matches!(self.live.get(id)?, Live::Present(_) | Live::Absent);
         let is_called = |id: &ResourceId| self.sketch.actions.get(id).is_some_and(|planned| planned.action.is_call());
         let is_new = is_known && (is_called(definition) || is_called(id)) && served_version(said, &version).is_none();
-        let message = || format!("{definition}, as it is wanted, does not serve its kind in version {version:?}");
+        let message = || format!("{definition} in the Spec does not serve its kind in version {version:?}");
         is_new.then(|| Problem::new(reason::UNKNOWN_KIND, message()).of(id).at("attributes.apiVersion"))
     }
 
@@ -200,14 +198,14 @@ impl<'p> Custom<'p> {
     fn definition_of(&self, resource: &Resource) -> Option<(&'p ResourceId, &'p Map<String, Value>, String)> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         let definition = self.definitions.custom(self.clusters.of_wanted(resource), &object)?;
-        // Where people wrote that it comes later, the one that is there decides.
+        // If the definition follows the resource by `dependsOn`, the present one decides.
         if !self.sketch.actions.get(&resource.id)?.depends_on.contains(definition) {
             return None;
         }
         Some((definition, self.definition(definition)?, object.version))
     }
 
-    /// Whether nobody has decided about a resource that is to be applied by what its definition says of its version.
+    /// Whether no server has validated a resource to apply by the new schema of its version.
     fn is_open(
         &self,
         id: &ResourceId,
@@ -217,7 +215,7 @@ impl<'p> Custom<'p> {
     ) -> bool {
         let is_answered = match answer {
             Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_) | Preview::Refused(_)) => true,
-            Some(Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..)) | None => false,
+            Some(Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::RejectedUntil(..)) | None => false,
         };
         self.is_applied(id) && (!is_answered || self.is_new(defined, previews))
     }
@@ -228,8 +226,8 @@ impl<'p> Custom<'p> {
         matches!(action, Some(Action::Create | Action::Update | Action::Adopt | Action::Replace))
     }
 
-    /// Whether a definition is going to have another schema of a version than it has, whatever else of it changes. What the
-    /// cluster makes of it counts, where it said so: it writes some things otherwise than people do.
+    /// Whether the schema of a version changes, whatever else of the definition does. The dry run of the definition
+    /// counts, since a server normalizes it.
     fn is_new(&self, defined: Defined<'p>, previews: &BTreeMap<ResourceId, Preview>) -> bool {
         let Defined { definition, version, .. } = defined;
         let name = version["name"].as_str().unwrap_or_default();
@@ -243,7 +241,7 @@ impl<'p> Custom<'p> {
         })
     }
 
-    /// What the definition that is there says of a version.
+    /// The present version of a definition.
     fn there(&self, Defined { definition, version, .. }: Defined<'p>) -> Option<&'p Value> {
         match self.live.get(definition)? {
             Live::Present(live) => served_version(live, version["name"].as_str()?),
@@ -251,28 +249,30 @@ impl<'p> Custom<'p> {
         }
     }
 
-    /// What a definition says, as far as that is known and may be told.
+    /// The content of a definition, as far as it is known and not sensitive.
     fn definition(&self, id: &ResourceId) -> Option<&'p Map<String, Value>> {
         let known = self.sketch.desired.get(id)?;
         let is_plain = known.unknown.is_empty() && known.sensitive.is_empty();
         Some(&self.desired.get(id)?.attributes).filter(|_| is_plain)
     }
 
-    /// What is there of a resource and is going to be changed.
+    /// The live object of a resource that changes.
     fn changed(&self, id: &ResourceId) -> Option<&'p Map<String, Value>> {
         match (self.sketch.actions.get(id)?.action, self.live.get(id)?) {
-            (Action::Update | Action::Adopt, Live::Present(live)) if !is_going(live) => Some(live),
+            (Action::Update | Action::Adopt, Live::Present(live)) if !is_terminating(live) => Some(live),
             _ => None,
         }
     }
 }
 
-/// What admission makes of a resource, as a cluster says.
+/// The result of admission in a dry run.
 fn admitted(preview: &Preview) -> Option<&Map<String, Value>> {
     match preview {
         Preview::Changed(object) | Preview::Contested(object, _) => Some(object),
         Preview::Replaced(object) => object.as_ref(),
-        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::Lifted(..) | Preview::Refused(_) => None,
+        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::RejectedUntil(..) | Preview::Refused(_) => {
+            None
+        }
     }
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn problem(finding: Finding) -> Problem {
     Problem::new(why, message).at(format!("attributes.{field}"))
 }
 
-/// What is wanted that changes objects before a cluster looks at their values: by server and group, which may be `*`.
+/// Wanted admission configurations that may change objects before validation: by server and group, which may be `*`.
 #[derive(Debug)]
 struct Admission<'p>(BTreeSet<(&'p str, &'p str)>);
 

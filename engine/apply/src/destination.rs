@@ -1,11 +1,13 @@
-//! Where a plan goes: whoever approves it approves that, too, and what has begun in one place does not go on in another.
+//! Destinations of a plan: digests of the clusters, or of the repository and branch, that it changes.
+//!
+//! An approval covers the destinations. A Run does not continue in another destination than it started in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stoa_engine::{Plan, Resource, StateResource, digest::digest_bytes};
 use stoa_runtime::Runtime;
 
-/// The digests of the places that these resources go to, or are in, by name.
+/// The digests of the destinations of these resources, by name.
 pub(crate) fn of<'r>(
     runtime: &dyn Runtime,
     wanted: impl IntoIterator<Item = &'r Resource>,
@@ -19,16 +21,15 @@ pub(crate) fn of<'r>(
     digests
 }
 
-/// Says what leads elsewhere by now than when a plan was made, if something does. What is not there any more at all is for
-/// the runtime to tell.
+/// The destination that differs from that of the plan, if any. The runtime reports missing clusters.
 pub fn leads_elsewhere(plan: &Plan, runtime: &dyn Runtime) -> Option<String> {
     let now = digests(runtime);
     let is_moved = |(name, then): &(&String, &String)| now.get(*name).is_some_and(|now| now != *then);
     let (name, _) = plan.destinations.iter().find(is_moved)?;
     let what = if name.is_empty() { "the workspace".to_owned() } else { format!("cluster {name}") };
-    Some(format!("{what} leads elsewhere than when the plan was made; start another run"))
+    Some(format!("{what} has another destination than when the plan was made; start another run"))
 }
 
 fn digests(runtime: &dyn Runtime) -> BTreeMap<String, String> {
-    runtime.places().into_iter().map(|(name, place)| (name, digest_bytes(&[place.as_bytes()]))).collect()
+    runtime.destinations().into_iter().map(|(name, place)| (name, digest_bytes(&[place.as_bytes()]))).collect()
 }

@@ -1,18 +1,18 @@
-//! Looks how everything that is recorded fares, once, and which Jobs have finished.
+//! One-time health check of all recorded resources, and detection of finished Jobs.
 
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
-use stoa_engine::object::is_going;
+use stoa_engine::object::is_terminating;
 use stoa_engine::{Resource, ResourceId, State, StateResource};
 use stoa_runtime::{Health, Live, ReadRequest, Runtime, RuntimeError};
 use tokio::sync::mpsc;
 
 use crate::observer::Observer;
 
-/// How many resources are looked at at once.
+/// The number of parallel checks.
 const AT_ONCE: usize = 64;
-/// How long it may take until something is known of one.
+/// The timeout of one check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A resource that is not as it should be.
@@ -20,21 +20,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Unhealthy {
     /// Its id.
     pub id: ResourceId,
-    /// A sentence without what the infrastructure says, in which there might be anything: `it is InProgress`.
+    /// A message without texts of the infrastructure, which may contain anything: `it is InProgress`.
     pub message: String,
 }
 
-/// The recorded resources that are gone, are not healthy, or cannot be looked at, in the order of the state. Those whose
-/// health nobody can say are none, but a call without an answer is. Changes nothing.
+/// The recorded resources that no longer exist, are not healthy, or cannot be read, in the order of the state. Unknown
+/// health is no problem, but a lost call is. Changes nothing.
 ///
 /// # Errors
 ///
-/// When the infrastructure cannot be reached at all.
+/// The infrastructure cannot be reached.
 pub async fn unhealthy(runtime: &dyn Runtime, state: &State) -> Result<Vec<Unhealthy>, RuntimeError> {
     let open = state
         .open
         .iter()
-        .map(|call| Unhealthy { id: call.id.clone(), message: "what became of a call is not known".to_owned() });
+        .map(|call| Unhealthy { id: call.id.clone(), message: "the result of a call is unknown".to_owned() });
     let mut found: Vec<Unhealthy> = open.collect();
     let requests: Vec<ReadRequest<'_>> =
         state.resources.iter().map(|recorded| ReadRequest { desired: None, prior: Some(recorded) }).collect();
@@ -58,12 +58,12 @@ async fn of_one(
     let message = match live {
         Err(error) => Some(error.to_string()),
         Ok(Live::Absent) if recorded.finished => None,
-        Ok(Live::Present(object)) if is_going(&object) && recorded.finished => None,
-        Ok(Live::Absent) => Some("it is not there any more".to_owned()),
-        Ok(Live::Unverified(_)) => Some("it cannot be looked at yet".to_owned()),
-        // Waiting for health looks at no object whose kind has nothing to become.
-        Ok(Live::Present(object)) if is_going(&object) => Some(format!("it is {}", Health::Terminating)),
-        Ok(Live::Present(_)) => look(runtime, recorded).await,
+        Ok(Live::Present(object)) if is_terminating(&object) && recorded.finished => None,
+        Ok(Live::Absent) => Some("it no longer exists".to_owned()),
+        Ok(Live::Unverified(_)) => Some("it cannot be read yet".to_owned()),
+        // The health check reads no objects of kinds without a status.
+        Ok(Live::Present(object)) if is_terminating(&object) => Some(format!("it is {}", Health::Terminating)),
+        Ok(Live::Present(_)) => check_one(runtime, recorded).await,
     };
     message.map(|message| Unhealthy { id: recorded.id.clone(), message })
 }
@@ -75,7 +75,7 @@ pub(crate) async fn report_finished(
     observer: &dyn Observer,
     recorded: impl Iterator<Item = &StateResource>,
 ) {
-    let running = recorded.filter(|job| !job.finished && runtime.ends_by_itself(&job.as_applied()));
+    let running = recorded.filter(|job| !job.finished && runtime.is_deleted_when_finished(&job.as_applied()));
     let checks: Vec<BoxFuture<'_, ()>> = running
         .map(|job| -> BoxFuture<'_, _> {
             Box::pin(async move {
@@ -88,8 +88,8 @@ pub(crate) async fn report_finished(
     stream::iter(checks).buffer_unordered(AT_ONCE).for_each(std::future::ready).await;
 }
 
-/// What is wrong with a resource that is there, by the first that is heard of it.
-async fn look(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String> {
+/// The problem of an existing resource, by its first reported health.
+async fn check_one(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String> {
     match first_health(runtime, recorded).await {
         Ok(health) => (!health.is_settled()).then(|| format!("it is {health}")),
         Err(message) => Some(message),
@@ -107,7 +107,7 @@ async fn first_health(runtime: &dyn Runtime, recorded: &StateResource) -> Result
     };
     let (reports, mut heard) = mpsc::unbounded_channel::<Health>();
     let report = move |health: Health, _: &str| {
-        // The receiver lives as long as the look does.
+        // The receiver lives as long as the check.
         let _ = reports.send(health);
     };
     let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.check_health(&resource, &report)));
@@ -117,7 +117,7 @@ async fn first_health(runtime: &dyn Runtime, recorded: &StateResource) -> Result
         ended = &mut wait => match ended {
             Ok(Ok(health)) => Ok(health),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("nothing was heard of it in time".to_owned()),
+            Err(_) => Err("its health was not reported in time".to_owned()),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! Imports: looks for what is to be recorded as it is, and records it. Nothing here changes anything.
+//! Imports: reads existing objects and records them without a change.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,8 +13,9 @@ use stoa_engine::{
 use stoa_runtime::{Applied, Found, LostCall, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
-    destination, lost,
+    destination,
     planning::{PlanError, Planned, Planning, problem},
+    recovery,
 };
 
 /// Plans to record what is selected. What became of open calls is found out first.
@@ -28,12 +29,12 @@ pub async fn import(
     selection: &Selection,
 ) -> Result<Planned, PlanError> {
     if runtime.is_deferred() {
-        let message = "what a repository has is no infrastructure to import; apply takes over files that are there";
+        let message = "a Git repository cannot be imported from; take over existing files by an Apply";
         return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
     }
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
-    let (state, ours) = lost::find(&*runtime, spec, state).await?;
-    let state = &lost::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
+    let (state, ours) = recovery::find(&*runtime, spec, state).await?;
+    let state = &recovery::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (owner, clusters) = (runtime.owner(), runtime.clusters());
     let blind = PlanInput { spec_digest, clusters, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
@@ -63,59 +64,57 @@ pub async fn import(
     let mut plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
     let records = candidates.values().map(|candidate| &candidate.resource);
     plan.destinations = destination::of(&*runtime, [], records);
-    let notes = gone(selection, &live);
+    let notes = missing_records(selection, &live);
     plan.warnings.clone_from(&notes);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
-/// What another system has on record and is not there any more.
-fn gone(selection: &Selection, live: &BTreeMap<ResourceId, Live>) -> Vec<String> {
+/// Records of another system whose objects no longer exist.
+fn missing_records(selection: &Selection, live: &BTreeMap<ResourceId, Live>) -> Vec<String> {
     let is_gone = |id: &&ResourceId| matches!(live.get(*id), Some(Live::Absent));
     let gone = selection.records.iter().map(|record| &record.id).filter(is_gone);
-    gone.map(|id| format!("{id} is not there any more, and is not recorded")).collect()
+    gone.map(|id| format!("{id} no longer exists and is not recorded")).collect()
 }
 
-/// What to record of a planned import, and where it lives: what was there for the plan and is still nobody else's.
+/// The record and the object of a planned import: the object that was planned, still without another owner.
 ///
 /// # Errors
 ///
 /// Why it cannot be recorded, or the runtime's error.
-pub(crate) async fn look(
+pub(crate) async fn read_planned(
     runtime: &dyn Runtime,
     planned: &PlannedAction,
 ) -> Result<Result<(StateResource, Applied), Problem>, RuntimeError> {
     let stale = |message: &str| Ok(Err(Problem::new(reason::STALE_PLAN, message).of(&planned.id)));
     let (Some(found), Some(named)) = (&planned.found, StateResource::named_by(&planned.id)) else {
-        return stale("the plan does not say what is to be imported");
+        return stale("the plan does not name the object to import; plan again");
     };
-    debug_assert_eq!(planned.kind, ResourceType::Kubernetes, "only objects are planned to be imported");
+    debug_assert_eq!(planned.kind, ResourceType::Kubernetes, "only Kubernetes objects can be imported");
     let uid = found.uid.clone().unwrap_or_default();
     // Its id may name a namespace that it does not.
     let places = named.without_namespace().into_iter().chain([named]);
     let looked = |place: StateResource| StateResource { extensions: found.extensions.clone(), ..place }.with_uid(&uid);
     let looked: Vec<StateResource> = places.map(looked).collect();
     let calls: Vec<LostCall<'_>> = looked.iter().map(|resource| LostCall { resource, run: "" }).collect();
-    let answers = runtime.look_for(&calls).await?;
+    let answers = runtime.inspect(&calls).await?;
     let mut answers: Vec<_> = looked.into_iter().zip(answers).collect();
     let is_it = |answer: &Result<Found, RuntimeError>| match answer {
         Ok(Found::Ours(applied)) => uid_of(&applied.live) == found.uid.as_deref(),
         Ok(Found::Absent | Found::Foreign | Found::Unknowable) | Err(_) => false,
     };
     let position = answers.iter().position(|(_, answer)| is_it(answer));
-    // What is in neither place is told of the one that the id names.
+    // An object in neither cluster is reported as absent.
     let answer = position.map(|position| answers.swap_remove(position)).or_else(|| answers.pop());
-    let Some((looked, answer)) = answer else { return stale("nobody can look for it") };
+    let Some((looked, answer)) = answer else { return stale("the object cannot be read") };
     match answer? {
         Found::Ours(applied) => {
             let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
             let record = looked.found(&applied.live, cluster).depending_on(planned.depends_on.clone());
             Ok(Ok((record, applied)))
         }
-        Found::Absent => stale("it is not there any more"),
-        Found::Foreign => {
-            stale("it is another object than the one that was looked at, or belongs to another deployment")
-        }
-        Found::Unknowable => stale("nobody can look for it"),
+        Found::Absent => stale("it no longer exists"),
+        Found::Foreign => stale("it is not the object that was planned, or another deployment owns it; plan again"),
+        Found::Unknowable => stale("the object cannot be read"),
     }
 }

@@ -1,28 +1,28 @@
-//! Carries out what the engine decides: reads what is live, plans, and walks a plan against a runtime.
+//! Plans and executes changes: reads live objects, makes a plan, and walks it against a runtime.
 //!
-//! Start at [`plan()`] and [`execute`]. The pure decisions are `stoa-engine`'s; what the calls do is
-//! the runtime's. Whoever calls [`execute`] keeps what it is told through an [`Observer`].
+//! Start at [`plan()`] and [`execute`]. The pure decisions are `stoa-engine`'s, and the calls are the runtime's. The
+//! caller of [`execute`] records intents and results through an [`Observer`].
 
 mod call;
 mod custom;
 mod destination;
-mod early;
 mod execute;
 mod health;
 mod importing;
-mod leave;
-mod lost;
+mod missing_namespaces;
 mod observer;
 mod permits;
 mod planning;
+mod recovery;
 mod results;
 mod retry;
 mod schedule;
+mod state_moves;
 pub mod structural;
-mod unmade;
 mod validation;
 mod values;
 mod verify;
+mod verify_unchanged;
 mod walk;
 
 pub use call::MARGIN;

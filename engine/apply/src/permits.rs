@@ -1,7 +1,7 @@
-//! How many resources of a walk are called for at once.
+//! Permits: how many resources of a walk are called at once.
 //!
-//! What takes long is mostly to wait: for an object to be gone that finalizers hold, or for a definition to be established.
-//! Nothing is called for meanwhile, so that others have the permit.
+//! A resource that only waits, such as for finalizers or for a definition to be established, returns its permit
+//! meanwhile.
 
 use std::sync::{
     Arc,
@@ -18,24 +18,24 @@ pub(crate) struct Permits(Arc<All>);
 #[derive(Debug)]
 struct All {
     free: Arc<Semaphore>,
-    /// How many are given back by whoever goes on later.
-    given_back: AtomicUsize,
+    /// The number of permits that their holders returned for now.
+    released: AtomicUsize,
     /// Told when that grows.
-    one_given_back: Notify,
+    wait_for_release: Notify,
 }
 
 /// One resource's permit, until it is done with.
 #[derive(Debug)]
 pub(crate) struct Permit {
     all: Permits,
-    /// Nothing while it is given back.
+    /// `None` while it is released.
     held: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Permits {
     pub(crate) fn new(permits: usize) -> Self {
-        let (given_back, one_given_back) = Default::default();
-        Self(Arc::new(All { free: Arc::new(Semaphore::new(permits)), given_back, one_given_back }))
+        let (released, wait_for_release) = Default::default();
+        Self(Arc::new(All { free: Arc::new(Semaphore::new(permits)), released, wait_for_release }))
     }
 
     /// Waits for a permit behind all who wait already.
@@ -45,44 +45,44 @@ impl Permits {
     }
 
     async fn free(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.0.free).acquire_owned().await.expect("nobody closes the semaphore")
+        Arc::clone(&self.0.free).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// How many resources are not done with, and have no permit for now.
-    pub(crate) fn given_back(&self) -> usize {
-        self.0.given_back.load(Ordering::SeqCst)
+    /// The number of unfinished resources without a permit.
+    pub(crate) fn released(&self) -> usize {
+        self.0.released.load(Ordering::SeqCst)
     }
 
-    /// Waits until one more is given back than when this ended last. May be dropped and called again.
-    pub(crate) async fn one_given_back(&self) {
-        self.0.one_given_back.notified().await;
+    /// Waits until a permit is released. May be dropped and called again.
+    pub(crate) async fn wait_for_release(&self) {
+        self.0.wait_for_release.notified().await;
     }
 }
 
 impl Permit {
-    /// Lets others have it while nothing is called for.
-    pub(crate) fn give_back(&self) {
+    /// Returns the permit while no call is made.
+    pub(crate) fn release(&self) {
         if self.held.lock().take().is_some() {
-            self.all.0.given_back.fetch_add(1, Ordering::SeqCst);
-            self.all.0.one_given_back.notify_one();
+            self.all.0.released.fetch_add(1, Ordering::SeqCst);
+            self.all.0.wait_for_release.notify_one();
         }
     }
 
-    /// Waits for one again, where it was given back.
-    pub(crate) async fn take_again(&self) {
+    /// Waits for a permit again after [`release`](Self::release).
+    pub(crate) async fn reacquire(&self) {
         if self.held.lock().is_some() {
             return;
         }
         let free = self.all.free().await;
         *self.held.lock() = Some(free);
-        self.all.0.given_back.fetch_sub(1, Ordering::SeqCst);
+        self.all.0.released.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.held.get_mut().is_none() {
-            self.all.0.given_back.fetch_sub(1, Ordering::SeqCst);
+            self.all.0.released.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -94,22 +94,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_given_back_is_had_by_others_until_it_is_taken_again() {
+    async fn returned_permit_goes_to_another_caller() {
         let permits = Permits::new(1);
         let first = permits.next().await;
-        assert!(permits.next().now_or_never().is_none() && permits.one_given_back().now_or_never().is_none());
-        first.give_back();
-        first.give_back();
-        assert_eq!((permits.given_back(), permits.one_given_back().now_or_never()), (1, Some(())));
+        assert!(permits.next().now_or_never().is_none() && permits.wait_for_release().now_or_never().is_none());
+        first.release();
+        first.release();
+        assert_eq!((permits.released(), permits.wait_for_release().now_or_never()), (1, Some(())));
         let second = permits.next().await;
-        assert!(first.take_again().now_or_never().is_none(), "another has it");
-        assert_eq!(permits.given_back(), 1);
+        assert!(first.reacquire().now_or_never().is_none(), "another has it");
+        assert_eq!(permits.released(), 1);
         drop(second);
-        first.take_again().await;
-        assert!(permits.given_back() == 0 && permits.next().now_or_never().is_none());
+        first.reacquire().await;
+        assert!(permits.released() == 0 && permits.next().now_or_never().is_none());
         // Whoever ends without it takes none along, nor leaves one.
-        first.give_back();
+        first.release();
         drop(first);
-        assert_eq!((permits.given_back(), permits.0.free.available_permits()), (0, 1));
+        assert_eq!((permits.released(), permits.0.free.available_permits()), (0, 1));
     }
 }

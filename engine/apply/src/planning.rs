@@ -1,4 +1,6 @@
-//! Plans against what is live: one read of everything, then a dry run of only what would change.
+//! Planning against live objects: one read of everything, then dry runs of what would change.
+//!
+//! Start at [`plan`].
 
 use std::{
     borrow::Cow,
@@ -10,15 +12,15 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, Contents, DigestKeys, GivenUp, KubernetesObject, Lifting, Live, ObjectRef, Plan, PlanInput,
-    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec, State, StateResource,
-    Summary, Warnings, definitions, given_up, going, namespaced,
+    Action, AdmissionDependencies, Cascade, Clusters, DigestKeys, ForgottenClusters, KubernetesObject, Live, ObjectRef,
+    Plan, PlanInput, PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec,
+    State, StateResource, Summary, Warnings, default_namespace, definitions, forgotten_clusters,
     object::is_secret,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
     resolve::Resolved,
-    unread,
+    terminating, unsupported,
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError, SECRET_IN_THE_OPEN, Validation};
 use tokio::time::Instant;
@@ -26,36 +28,36 @@ use tokio::time::Instant;
 use crate::{
     custom::{Checked, Custom},
     destination,
-    lost::{self, Undecided},
-    unmade::{self, wanted_namespaces},
+    missing_namespaces::{self, wanted_namespaces},
+    recovery::{self, Undecided},
 };
 
-/// How many dry runs are under way at once.
+/// The number of parallel dry runs.
 const PREVIEWS: usize = 16;
 
-/// How long dry runs go on for a plan that fails anyway.
+/// How long dry runs continue for a plan that already failed.
 const ENOUGH: Duration = Duration::from_secs(60);
 
-/// How many warnings of a runtime are told.
+/// The maximum number of warnings of a runtime.
 const NOTED: usize = 20;
 
-/// How many changes that may lift a rejection are named.
+/// How many admission dependencies a message names.
 const NAMED: usize = 5;
 
-/// A plan as it is shown and kept.
+/// A plan with its rendered forms.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
     /// Its digest, `sha256:<hex>`.
     pub digest: String,
-    /// How many resources there are of each action.
+    /// The number of resources by action.
     pub summary: Summary,
-    /// The plan for people, without colours.
+    /// The rendered plan, without colours.
     pub table: String,
-    /// What people should know besides.
+    /// Notes for people.
     pub notes: Vec<String>,
-    /// Of calls without a result, those of which something is there that is ours, and what Kubernetes calls it.
+    /// The resources of lost calls whose objects exist and are ours, with these objects.
     pub ours: BTreeMap<ResourceId, Option<KubernetesObject>>,
 }
 
@@ -70,52 +72,52 @@ pub enum PlanError {
     Runtime(#[source] RuntimeError),
 }
 
-/// What a plan is made of.
+/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Planning<'a> {
-    /// What is wanted.
+    /// The wanted resources.
     pub spec: &'a Spec,
-    /// The digest of the document that the Spec is kept as.
+    /// The digest of the stored Spec document, `sha256:<hex>`.
     pub spec_digest: &'a str,
-    /// What is recorded.
+    /// The recorded state.
     pub state: &'a State,
-    /// Whether everything recorded is to go, whatever the Spec says.
+    /// Whether everything recorded is deleted, whatever the Spec has.
     pub destroy: bool,
-    /// Whether nothing is to be changed, and it is only told what moved away from what was applied.
+    /// Whether the plan only reports drift and changes nothing.
     pub refresh: bool,
-    /// What the digests of sensitive values in the state are made with.
+    /// The keys of the digests of sensitive values in the state.
     pub keys: &'a DigestKeys,
-    /// Clusters that left the workspace and are gone for good: what is on record there is forgotten.
+    /// Clusters that no longer exist, whose records are forgotten.
     pub forget_clusters: &'a [String],
 }
 
-/// Plans to bring the infrastructure to the Spec, or to remove everything that is recorded. What became of open calls is
-/// found out first.
+/// Plans to bring the infrastructure to the Spec, or to delete everything recorded. Lost calls are recovered first.
 ///
-/// Comparing large objects takes the processor for a while between two awaits, so that whoever serves others meanwhile has it
-/// polled on a thread of its own.
+/// The comparison of large objects blocks its thread for a while. A server polls this on a thread of its own.
 ///
 /// # Errors
 ///
-/// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
-/// be read.
+/// [`PlanError::Problems`] with all problems; [`PlanError::Runtime`] when the infrastructure cannot be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
     let Planning { spec, spec_digest, state, destroy, refresh, keys, forget_clusters } = *planning;
     let mut state = Cow::Borrowed(state);
-    let given_up = &if forget_clusters.is_empty() { GivenUp::new() } else { state.to_mut().give_up(forget_clusters) };
-    given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
-    let mut ours = lost::Ours::new();
+    let forgotten_clusters = &if forget_clusters.is_empty() {
+        ForgottenClusters::new()
+    } else {
+        state.to_mut().forget_clusters(forget_clusters)
+    };
+    forgotten_clusters::check(forget_clusters, forgotten_clusters, runtime.clusters()).map_err(PlanError::Problems)?;
+    let mut ours = recovery::Ours::new();
     if !state.open.is_empty() {
-        let (decided, found) = lost::find(&*runtime, spec, &state).await?;
+        let (decided, found) = recovery::find(&*runtime, spec, &state).await?;
         (state, ours) = (Cow::Owned(decided), found);
     }
     let state = &*state;
-    // Sketched once without a look, for the references that the Spec alone answers: the objects to
-    // read are named only then.
+    // The first sketch works without live objects, to name the objects to read.
     let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
     let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
-    let blind = PlanInput { spec_digest, given_up, destroy, refresh, clusters, ..blind };
+    let blind = PlanInput { spec_digest, forgotten_clusters, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
     let sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
     let exposed = exposed(&*runtime, &sketch);
@@ -127,14 +129,14 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     };
     let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
     let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
-    // It was looked for where it goes, and what is elsewhere or only recorded where that is.
-    going::spread(&mut live, |id| {
+    // Each object is read at its target, or else at its recorded location.
+    terminating::mark_contents(&mut live, |id| {
         let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
         let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
         clusters.server(cluster.unwrap_or_default())
     });
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    // Of what is not wanted, or is elsewhere, it is compared what was applied.
+    // Unwanted and moving objects are compared with what was applied.
     let left = state.resources.iter().filter(|record| {
         let is_in_place = desired.contains_key(&record.id) && !elsewhere.contains(&record.id);
         refresh && !is_in_place
@@ -144,7 +146,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
-    // What references stand for may be large, and is known anew.
+    // Resolved attributes may be large, and are computed again.
     drop(sketch);
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
     for (id, resolved) in &sketch.desired {
@@ -157,22 +159,21 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     }
     let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();
     let mut objects: HashMap<(&str, ObjectRef), usize> = HashMap::new();
-    for object in state.resources.iter().filter_map(|record| lost::object(clusters, record)) {
+    for object in state.resources.iter().filter_map(|record| recovery::object(clusters, record)) {
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        // What did not move would be as it is, what is another's is refused, and elsewhere nobody wants it.
+        // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
         _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
-        // What is in another cluster is made anew.
+        // An object in another cluster is recreated.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
-        // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
-        // object under another id, be it that by which it is recorded alone.
+        // A lost call may have set unrecorded fields, also under another id of the same object.
         Action::Unchanged => {
             let is_open =
                 open.contains(&planned.id) || planned.recorded_as.as_ref().is_some_and(|id| open.contains(id));
             let prior = planned.recorded_id().and_then(|id| recorded.get(id));
             let is_recorded_twice =
-                || prior.and_then(|prior| objects.get(&lost::object(clusters, prior)?)).is_some_and(|n| *n > 1);
+                || prior.and_then(|prior| objects.get(&recovery::object(clusters, prior)?)).is_some_and(|n| *n > 1);
             is_open || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
         }
         Action::Delete | Action::Import | Action::Forget => false,
@@ -182,8 +183,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let (mut previews, mut problems) =
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
-    custom.take_back(&mut previews);
-    // What the infrastructure says of a resource is told in its words alone.
+    custom.ignore_pruned_previews(&mut previews);
+    // A rejection has no further findings.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
     let is_refused =
         |problem: &Problem| runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
@@ -198,22 +199,26 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let mut plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
-    refuse_undefined(&plan, &desired, clusters, lacking)?;
-    let unmade = if refresh { Vec::new() } else { unmade::tell(&mut plan, &*runtime, &desired, &previews) };
-    let unseen = if refresh { Vec::new() } else { refuse_held(&*runtime, &plan, &desired, &recorded, &live).await? };
-    let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
-    notes.extend(namespaced::warning(spec).filter(|_| !destroy));
+    reject_undefined(&plan, &desired, clusters, lacking)?;
+    let unmade = if refresh { Vec::new() } else { missing_namespaces::mark(&mut plan, &*runtime, &desired, &previews) };
+    let unseen = if refresh {
+        Vec::new()
+    } else {
+        reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
+    };
+    let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
+    notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);
     let mut told = Warnings::at_most(NOTED);
     checked.notes.into_iter().for_each(|note| told.add(|| note));
-    notes.extend(told.into_told());
+    notes.extend(told.into_lines());
     plan.warnings.clone_from(&notes);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
-/// How the resources of a plan are validated, where no cluster does it.
+/// The validation of resources that no cluster checks.
 async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
     if runtime.validates() {
         return Ok(Validation::default());
@@ -260,8 +265,8 @@ fn desired<'p>(spec: &'p Spec, sketch: &Sketch<'_>, destroy: bool) -> Desired<'p
         .collect()
 }
 
-/// Sensitive values that would be in the open, where the runtime takes none. Values that only a live Secret has are unknown
-/// here, and are refused once they are known.
+/// Problems of sensitive values in plain text, for a runtime that accepts none. Values of a live Secret are unknown
+/// here, and are rejected once they are known.
 fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
     if runtime.accepts_sensitive() {
         return Vec::new();
@@ -271,15 +276,14 @@ fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
         let field = sensitive.paths().first()?;
         let message = match is_secret(&resolved.attributes) {
             true => SECRET_IN_THE_OPEN,
-            false => "a reference brings a sensitive value here, which would be in the open",
+            false => "a reference puts a sensitive value here, which would be stored in plain text",
         };
         Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
     };
     sketch.desired.iter().filter_map(problem).collect()
 }
 
-/// What is live, and what is wrong with resources whose kinds are not there, of which it is not known yet whether something
-/// brings them.
+/// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.
 type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
 /// Looks at everything, and at what is `elsewhere` by its record.
@@ -331,8 +335,8 @@ async fn read(
     Ok((live, lacking))
 }
 
-/// Of the resources that go from their clusters to others which do not serve their kinds, those that are not there in any
-/// other version either: what defines a kind may go there with them.
+/// The resources that move to clusters without their kinds, and that do not exist there in any other version: their
+/// definitions may move with them.
 async fn absent_where_they_go(
     runtime: &dyn Runtime,
     desired: &Desired<'_>,
@@ -340,12 +344,12 @@ async fn absent_where_they_go(
     lacking: &BTreeMap<ResourceId, Problem>,
 ) -> Result<Vec<ResourceId>, PlanError> {
     let clusters = runtime.clusters();
-    // As it would be recorded there, so that all versions are looked through.
+    // With its future record, so that all versions are searched.
     let there = |id: &ResourceId| {
         let (wanted, record) = (desired.get(id)?, *prior.get(id)?);
         let to = clusters.of_wanted(wanted);
         let there = StateResource { attributes: wanted.attributes.clone(), live: Map::new(), ..record.clone() };
-        (!clusters.is_in_place(record, wanted)).then(|| there.in_cluster(to.to_owned()))
+        (!clusters.is_at_target(record, wanted)).then(|| there.in_cluster(to.to_owned()))
     };
     let going: Vec<StateResource> = lacking.keys().filter_map(there).collect();
     if going.is_empty() {
@@ -358,8 +362,8 @@ async fn absent_where_they_go(
     Ok(absent.map(|(there, _)| there.id.clone()).collect())
 }
 
-/// Refuses resources whose kinds are not there and are not brought by the plan, which would fail in the middle of it.
-fn refuse_undefined(
+/// Rejects resources whose kinds neither exist nor are created by the plan. They would fail halfway.
+fn reject_undefined(
     plan: &Plan,
     desired: &Desired<'_>,
     clusters: &Clusters,
@@ -368,18 +372,17 @@ fn refuse_undefined(
     let undefined = definitions::undefined(plan, desired, clusters, &lacking.keys().collect());
     let mut problems: Vec<Problem> = undefined.into_iter().filter_map(|id| lacking.remove(id)).collect();
     for problem in &mut problems {
-        problem.message.push_str("; if something that is deployed with it brings the kind, it has to depend on that");
+        problem.message.push_str("; if another resource of the Spec brings the kind, add that resource to dependsOn");
     }
     problems.sort();
     if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
 }
 
-/// Refuses deletions with which something would go that other deployments own. Returns what people should know of those that
-/// are not refused.
+/// Rejects deletions that would delete objects of other deployments. Returns the warnings of the others.
 ///
-/// It comes last, and only for what deletes a namespace or a definition: there may be much to look through. The runtime looks
-/// again before it deletes anything.
-async fn refuse_held(
+/// This is the last check, and only for Namespaces and definitions, since it may list many objects. The runtime repeats
+/// it before the deletion.
+async fn reject_foreign_contents(
     runtime: &dyn Runtime,
     plan: &Plan,
     desired: &Desired<'_>,
@@ -394,23 +397,23 @@ async fn refuse_held(
         let live = match live.get(id) {
             Some(Live::Present(live)) => Some(live),
             Some(Live::Absent) => None,
-            // Nobody can look there either.
+            // The target cannot be read either.
             Some(Live::Unverified(_)) | None => continue,
         };
         let record = match desired.get(id) {
-            Some(wanted) => Cow::Owned(Contents::replaced(record, wanted)),
+            Some(wanted) => Cow::Owned(Cascade::replaced(record, wanted)),
             None => Cow::Borrowed(*record),
         };
-        let Some(contents) = Contents::at_stake(&record, live) else { continue };
-        match runtime.held(&record, &contents).await {
-            Ok(mut held) => {
-                held.leave_out(&uids);
-                match held.refusal(&record) {
+        let Some(contents) = Cascade::of(&record, live) else { continue };
+        match runtime.foreign_contents(&record, &contents).await {
+            Ok(mut foreign) => {
+                foreign.exclude(&uids);
+                match foreign.refusal(&record) {
                     Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
-                    None => notes.extend(held.warnings(id)),
+                    None => notes.extend(foreign.warnings(id)),
                 }
             }
-            // What goes to another cluster may come from one that does not answer, which holds up no other.
+            // The former cluster of a moving object may be unavailable, which blocks no other.
             Err(error) if error.is_retryable() && live.is_none() => {}
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
@@ -421,8 +424,8 @@ async fn refuse_held(
 
 type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
 
-/// Asks the infrastructure about what it is to be asked about: everything that the sketch would create, change or take over.
-/// Returns what it would make, and what it refuses.
+/// Makes the dry runs of everything that the sketch would create, change or adopt. Returns the results and the
+/// rejections.
 async fn preview(
     runtime: &dyn Runtime,
     sketch: &Sketch<'_>,
@@ -441,7 +444,7 @@ async fn preview(
             if let Some(waits) = known.waits() {
                 return Ok((planned.id.clone(), Some(Preview::Unverified(waits))));
             }
-            // What takes the place of another resource is new, and so is what somebody made in place of what is recorded.
+            // A replacement is new, and so is an object that others created in place of the recorded one.
             let is_new = planned.action == Action::Replace || planned.recreated;
             let prior = planned.recorded_id().and_then(|id| prior.get(id).copied()).filter(|_| !is_new);
             let live: Option<&Map<String, Value>> = match looked.live.get(&planned.id) {
@@ -456,13 +459,13 @@ async fn preview(
             }
         }));
     }
-    let lifting = OnceLock::new();
-    let lifted_by = |id: &ResourceId, error: &RuntimeError| match error {
+    let admission_dependencies = OnceLock::new();
+    let prerequisites_of = |id: &ResourceId, error: &RuntimeError| match error {
         RuntimeError::Rejected { message, .. } if !looked.refresh => {
             let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
             let recorded = |id: &ResourceId| prior.get(id).copied();
-            let gathered = || Lifting::of(sketch.actions.values(), wanted, recorded, looked.clusters);
-            lifting.get_or_init(gathered).by(&desired[id], message, looked.clusters)
+            let gathered = || AdmissionDependencies::of(sketch.actions.values(), wanted, recorded, looked.clusters);
+            admission_dependencies.get_or_init(gathered).by(&desired[id], message, looked.clusters)
         }
         _ => Vec::new(),
     };
@@ -481,7 +484,7 @@ async fn preview(
                 // Nothing else in the plan makes up for it.
                 is_hopeless |= !looked.refresh
                     && matches!(refusal.1, RuntimeError::Rejected { by_definition: false, .. })
-                    && lifted_by(&refusal.0, &refusal.1).is_empty();
+                    && prerequisites_of(&refusal.0, &refusal.1).is_empty();
                 refused.push(refusal);
             }
         }
@@ -492,18 +495,18 @@ async fn preview(
     let mut problems = Vec::new();
     if left > 0 {
         let message =
-            format!("the plan fails, and after {} s {left} more resources were not checked", ENOUGH.as_secs());
+            format!("the plan fails, and {left} more resources were not checked within {} s", ENOUGH.as_secs());
         problems.push(Problem::new(reason::UNAVAILABLE, message));
     }
-    let is_going = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Going(_));
+    let is_terminating = |(_, error): &(ResourceId, RuntimeError)| matches!(error, RuntimeError::Terminating(_));
     let namespaces =
-        if refused.iter().any(is_going) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
+        if refused.iter().any(is_terminating) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
     for (id, error) in refused {
         if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
             continue;
         }
-        if let RuntimeError::Going(namespace) = &error {
+        if let RuntimeError::Terminating(namespace) = &error {
             let is_one_of_several = looked.clusters.names().len() > 1;
             let cluster = if is_one_of_several { format!(" in cluster {}", namespace.cluster) } else { String::new() };
             let why = format!("namespace {}{cluster} is being deleted", namespace.name);
@@ -511,7 +514,7 @@ async fn preview(
             if looked.refresh || namespaces.contains(&place) {
                 previews.insert(id, Preview::Unverified(why));
             } else {
-                let message = format!("{why}, and the Spec does not make it anew; plan again once it is gone");
+                let message = format!("{why}, and the Spec does not create it again; plan again after it is deleted");
                 problems.push(Problem::new(reason::REJECTED, message).of(&id));
             }
             continue;
@@ -519,11 +522,11 @@ async fn preview(
         // A reference may have carried a sensitive value into what is refused.
         let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
         let problem = problem(&id, &error, &sensitive);
-        let by = lifted_by(&id, &error);
+        let by = prerequisites_of(&id, &error);
         if !by.is_empty() {
             let named = by.iter().take(NAMED).map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
-            let why = format!("rejected for now, which {named} may lift: {}", problem.message);
-            previews.insert(id, Preview::Lifted(why, by));
+            let why = format!("rejected now, but may be accepted after {named}: {}", problem.message);
+            previews.insert(id, Preview::RejectedUntil(why, by));
             continue;
         }
         if looked.refresh && is_refusal(&error) {
@@ -535,18 +538,18 @@ async fn preview(
     Ok((previews, problems))
 }
 
-/// Whether the infrastructure, or somebody who has what it is about, does not let a resource be as it is wanted.
+/// Whether the infrastructure or the owner of an object rejects a resource for good.
 fn is_refusal(error: &RuntimeError) -> bool {
     matches!(error, RuntimeError::Conflict(_) | RuntimeError::Owned(_) | RuntimeError::Rejected { .. })
 }
 
-/// What a runtime says is wrong with one resource.
+/// The problem of a runtime error about one resource.
 pub(crate) fn problem(id: &ResourceId, error: &RuntimeError, sensitive: &Sensitive) -> Problem {
-    said(error, sensitive).of(id)
+    runtime_problem(error, sensitive).of(id)
 }
 
-/// What a runtime says is wrong.
-pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
+/// The problem of a runtime error.
+pub(crate) fn runtime_problem(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
     let problem = error.problem();
     Problem { message: sensitive.redact(&problem.message), ..problem }
 }

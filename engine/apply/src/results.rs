@@ -1,4 +1,4 @@
-//! What is told of one resource, by what came of it.
+//! Results of one resource, as they are reported to the observer.
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, StateResource};
@@ -24,8 +24,8 @@ pub(crate) fn done(
     }
 }
 
-/// What Kubernetes calls what a record is of.
-pub(crate) fn place(record: &StateResource) -> Option<KubernetesObject> {
+/// The Kubernetes object of a record.
+pub(crate) fn kubernetes_object(record: &StateResource) -> Option<KubernetesObject> {
     ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
         cluster: record.cluster.clone(),
         uid: record.uid().unwrap_or_default().to_owned(),
@@ -37,21 +37,21 @@ pub(crate) fn place(record: &StateResource) -> Option<KubernetesObject> {
     })
 }
 
-/// The result of what is only to be on record from now on.
+/// The result that only writes a record.
 pub(crate) fn noted(record: StateResource) -> ResourceResult {
     let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
-    let (place, depends_on) = (place(&record), record.depends_on.clone());
+    let (place, depends_on) = (kubernetes_object(&record), record.depends_on.clone());
     ResourceResult { depends_on, ..done(&planned, Some(record), place) }
 }
 
-/// The result of what is on record under another id, and under this no more. Nobody has to be told of the object again.
+/// The result that only drops a record, since another id has the object.
 pub(crate) fn dropped(record: &StateResource) -> ResourceResult {
     let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
     ResourceResult { left: true, ..done(&planned, None, None) }
 }
 
 /// The result of what was to be removed and is left as it is.
-pub(crate) fn left(result: ResourceResult, message: String) -> ResourceResult {
+pub(crate) fn not_deleted(result: ResourceResult, message: String) -> ResourceResult {
     ResourceResult { left: true, message, ..result }
 }
 
@@ -69,13 +69,13 @@ pub(crate) fn skipped(planned: &PlannedAction, why: &str) -> ResourceResult {
 }
 
 /// Reports results together, and waits until all of them are recorded.
-pub(crate) async fn tell(
+pub(crate) async fn report(
     observer: &dyn Observer,
     results: impl IntoIterator<Item = ResourceResult>,
 ) -> Result<(), Abandoned> {
-    let mut telling: FuturesUnordered<_> = results.into_iter().map(|result| observer.result(result)).collect();
-    while let Some(told) = telling.next().await {
-        told?;
+    let mut reports: FuturesUnordered<_> = results.into_iter().map(|result| observer.result(result)).collect();
+    while let Some(reported) = reports.next().await {
+        reported?;
     }
     Ok(())
 }

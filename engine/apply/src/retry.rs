@@ -1,4 +1,4 @@
-//! Calls that are tried again while that may help, and what is heard of the tries.
+//! Retries of calls, and the log of errors that they had.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use tokio_util::sync::CancellationToken;
 /// The shortest and longest wait between two tries.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(10);
 
-/// How long a call that cannot get through is tried again.
+/// How long an unavailable call is retried.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What was heard of tries that were made again.
+/// Errors of retried calls.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Heard>);
+pub(crate) struct RetryLog(Mutex<Heard>);
 
 #[derive(Debug, Default)]
 struct Heard {
     /// The last error, or what is waited for.
     error: Option<String>,
-    /// Whether any of them may have been carried out.
+    /// Whether a try may have taken effect.
     is_unanswered: bool,
-    /// Whether something is being deleted, which was asked for and is not done.
-    is_held: bool,
+    /// Whether a requested deletion is not complete.
+    is_deleting: bool,
 }
 
-impl Told {
-    /// Notes why a try is made again, without sensitive texts; what it said.
+impl RetryLog {
+    /// Records why a call is retried, without sensitive texts. Returns the message.
     pub(crate) fn note(&self, error: &RuntimeError, sensitive: &Sensitive) -> String {
         let said = sensitive.redact(&error.to_string());
         let mut heard = self.0.lock();
@@ -38,11 +38,11 @@ impl Told {
         said
     }
 
-    /// Notes what holds what is being deleted, or why nobody can look.
-    pub(crate) fn hold(&self, held: String) {
+    /// Records what a deletion waits for, or why that cannot be read.
+    pub(crate) fn note_deletion(&self, waits_for: String) {
         let mut heard = self.0.lock();
-        heard.error = Some(held);
-        heard.is_held = true;
+        heard.error = Some(waits_for);
+        heard.is_deleting = true;
     }
 
     /// Forgets all of it; the last error.
@@ -50,22 +50,22 @@ impl Told {
         std::mem::take(&mut *self.0.lock()).error
     }
 
-    /// Whether what was asked for may be done still, or be done by now.
+    /// Whether the call may take effect later, or already has.
     pub(crate) fn is_unanswered(&self) -> bool {
         let heard = self.0.lock();
-        heard.is_unanswered || heard.is_held
+        heard.is_unanswered || heard.is_deleting
     }
 
-    /// Whether a try may still arrive, whatever is known of what is being deleted.
+    /// Whether a request may still arrive, apart from a pending deletion.
     pub(crate) fn may_arrive(&self) -> bool {
         self.0.lock().is_unanswered
     }
 }
 
-/// What is said of what took too long, with what was heard last.
-pub(crate) fn late(message: String, told: &Told) -> String {
+/// The message of a timeout with the last report.
+pub(crate) fn timeout_message(message: String, told: &RetryLog) -> String {
     match told.take() {
-        Some(error) => format!("{message}; the last that was heard: {error}"),
+        Some(error) => format!("{message}; last report: {error}"),
         None => message,
     }
 }
@@ -73,18 +73,18 @@ pub(crate) fn late(message: String, told: &Told) -> String {
 /// Why something could not be finished.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
-    /// That of the last try.
+    /// The error of the last try.
     pub(crate) error: RuntimeError,
-    /// Whether any of the tries may have been carried out.
+    /// Whether a try may have taken effect.
     pub(crate) is_unanswered: bool,
 }
 
 impl Unfinished {
     /// By the error of the last try: if that did nothing, an earlier one may have been carried out.
-    fn of(error: RuntimeError, told: &Told) -> Self {
-        // Whoever finds one of these has looked at what is there by then.
+    fn of(error: RuntimeError, told: &RetryLog) -> Self {
+        // These errors come after a read of the objects.
         let has_looked =
-            matches!(error, RuntimeError::Stale(_) | RuntimeError::Owned(_) | RuntimeError::HoldsOthers(_));
+            matches!(error, RuntimeError::Stale(_) | RuntimeError::Owned(_) | RuntimeError::ForeignContents(_));
         let is_unanswered = error.is_unanswered() || (told.is_unanswered() && !has_looked);
         Self { error, is_unanswered }
     }
@@ -96,18 +96,17 @@ pub(crate) async fn finish(
     stop: &CancellationToken,
     grant: &Grant,
 ) -> Result<Finished, Unfinished> {
-    let (sensitive, told) = (Sensitive::default(), Told::default());
+    let (sensitive, told) = (Sensitive::default(), RetryLog::default());
     let finished = grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await;
     finished.unwrap_or_else(|lapsed| Err(lapsed.into())).map_err(|error| Unfinished::of(error, &told))
 }
 
-/// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
-/// callers wait alike, so that they do not all come back at once. What was given up is not waited for: others would wait
-/// for their turn meanwhile.
+/// Repeats a call while its error is retryable and the run is not stopped. The pauses grow, with a random part so that
+/// callers spread. An error of a suspended cluster is not retried, since that would delay others.
 pub(crate) async fn retried<T, F>(
     stop: &CancellationToken,
     sensitive: &Sensitive,
-    told: &Told,
+    told: &RetryLog,
     call: impl Fn() -> F,
 ) -> Result<T, RuntimeError>
 where
@@ -117,7 +116,7 @@ where
     let mut patience = Instant::now() + PATIENCE;
     loop {
         match call().await {
-            // Who says when to come again is there, and whoever waits for that has no less patience left.
+            // A server that asks for a pause is reachable, so that the pause does not count.
             Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
                 let said = told.note(&error, sensitive);
                 tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
@@ -149,9 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_nothing_in_the_end_may_have_been_carried_out_before() {
+    fn earlier_try_may_have_taken_effect() {
         let unread = || RuntimeError::Unread { message: "too late".to_owned() };
-        let told = Told::default();
+        let told = RetryLog::default();
         told.note(&unread(), &Sensitive::default());
         assert!(!Unfinished::of(unread(), &told).is_unanswered);
         told.note(&RuntimeError::Unavailable { message: "no answer".to_owned() }, &Sensitive::default());
@@ -161,14 +160,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_when_to_come_again_is_waited_for_however_long_that_is() {
+    async fn retry_after_delay_is_respected() {
         let limited = || RuntimeError::Limited { message: "slow down".to_owned(), wait: Duration::from_secs(600) };
         let calls = AtomicU32::new(0);
         let call = || {
             let is_let_in = calls.fetch_add(1, SeqCst) == 2;
             async move { if is_let_in { Ok(()) } else { Err(limited()) } }
         };
-        let (stop, sensitive, told) = (CancellationToken::new(), Sensitive::default(), Told::default());
+        let (stop, sensitive, told) = (CancellationToken::new(), Sensitive::default(), RetryLog::default());
         let start = Instant::now();
         retried(&stop, &sensitive, &told, call).await.unwrap();
         assert_eq!((start.elapsed().as_secs(), calls.load(SeqCst)), (1200, 3), "it is not asked before its time");

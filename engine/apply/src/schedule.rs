@@ -1,6 +1,6 @@
-//! Which actions of a plan may begin: those whose predecessors and whose earlier stages have succeeded.
+//! The schedule of a walk: actions that may start, since their predecessors and all earlier stages have succeeded.
 //!
-//! Start at [`Schedule::of`]. An action that only reads, keeps or drops a record waits for its predecessors alone, and not
+//! Start at [`Schedule::of`]. An action that only reads, keeps or drops a record waits for its predecessors, and not
 //! for its [`Stage`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -11,10 +11,10 @@ use stoa_engine::{Action, Plan, PlannedAction, ResourceId, Stage};
 #[derive(Debug)]
 pub(crate) struct Schedule<'p> {
     actions: HashMap<&'p ResourceId, &'p PlannedAction>,
-    /// How many predecessors of an action have not succeeded.
+    /// The number of unfinished predecessors of each action.
     waits: HashMap<&'p ResourceId, usize>,
     successors: HashMap<&'p ResourceId, Vec<&'p ResourceId>>,
-    /// How many actions of a stage have not succeeded.
+    /// The number of unfinished actions of each stage.
     open: BTreeMap<Stage, usize>,
     /// Actions that wait for nothing but their stage.
     waiting: BTreeMap<Stage, Vec<&'p ResourceId>>,
@@ -89,13 +89,13 @@ impl<'p> Schedule<'p> {
         self.open.keys().next().copied()
     }
 
-    /// Whether an action may not begin because an earlier stage has not succeeded.
-    pub(crate) fn is_held(&self, action: &PlannedAction) -> bool {
+    /// Whether an earlier stage blocks an action.
+    pub(crate) fn is_blocked(&self, action: &PlannedAction) -> bool {
         action.action.is_call() && self.stage().is_some_and(|now| action.stage() > now)
     }
 
     fn offer(&mut self, action: &'p PlannedAction) {
-        if self.is_held(action) {
+        if self.is_blocked(action) {
             self.waiting.entry(action.stage()).or_default().push(&action.id);
         } else {
             self.ready.push_back(&action.id);

@@ -1,13 +1,13 @@
-//! Holds custom resources against the schema of their definition, as a kube-apiserver does once it has that.
+//! Structural validation of custom resources, as a kube-apiserver does it by the schema of their definition.
 //!
-//! Start at [`Validator::check`]. What is found here would be refused there. The other way round it is not so: formats, rules
-//! about what was there before, and whatever takes more steps than it is worth are left to the cluster.
+//! Start at [`Validator::check`]. A server would reject everything that is found here. The reverse does not hold:
+//! formats, transition rules and expensive checks are left to the server.
 //!
-//! Submodules: `prepare` does what a server does to an object before it looks at it, `walk` goes through the object, `values`
-//! is what is asked of one value, `patterns` are regular expressions, and `rules` are in CEL.
+//! Submodules: `prepare` applies defaults as a server does, `walk` goes through the object, `values` checks one value,
+//! `patterns` has regular expressions, and `rules` has CEL rules.
 //!
-//! Source: `k8s.io/apiextensions-apiserver` (`pkg/apiserver/schema`, `pkg/registry/customresource`) and `k8s.io/kube-openapi`
-//! (`pkg/validation/validate`).
+//! Source: `k8s.io/apiextensions-apiserver` (`pkg/apiserver/schema`, `pkg/registry/customresource`) and
+//! `k8s.io/kube-openapi` (`pkg/validation/validate`).
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -29,13 +29,13 @@ use rules::Rules;
 pub(crate) use values::are_equal;
 use walk::Walk;
 
-/// How many steps all objects of a plan may take. One is some hundred nanoseconds.
+/// The maximum number of steps for all objects of a plan. One step takes some hundred nanoseconds.
 const STEPS: usize = 10_000_000;
-/// How many one object may take.
+/// The maximum number of steps for one object.
 const STEPS_OF_ONE: usize = 500_000;
-/// So many findings are told of one object.
+/// The maximum number of findings for one object.
 const MOST: usize = 20;
-/// How much is told of what a schema says, in bytes.
+/// The maximum length of a quoted part of a schema, in bytes.
 const LONGEST: usize = 256;
 
 /// An object, and what is known around it.
@@ -43,20 +43,20 @@ const LONGEST: usize = 256;
 pub struct Instance<'o> {
     /// The object as it is to be applied.
     pub attributes: &'o Map<String, Value>,
-    /// What it is applied to: a value that is there already may stay, and fields that others set are there, too.
+    /// The live object: its values may stay, and so may fields of others.
     pub live: Option<&'o Map<String, Value>>,
-    /// Where values are that nobody knows yet.
+    /// The paths of unknown values.
     pub unknown: &'o BTreeSet<FieldPath>,
 }
 
-/// What a cluster would not take as it is.
+/// A reason for a cluster to reject an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The kind of problem.
     pub fault: Fault,
-    /// Where.
+    /// The field.
     pub field: FieldPath,
-    /// A sentence for people, in which the value is not.
+    /// A message for people, without the value.
     pub message: String,
 }
 
@@ -76,7 +76,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it is found in what admission makes of an object, and not in what is asked for.
+    /// Whether the finding is about the result of admission, and not about the request.
     pub fn follows_admission(self) -> bool {
         match self {
             Self::Missing | Self::Refused => true,
@@ -85,12 +85,12 @@ impl Fault {
     }
 }
 
-/// What may still be done.
+/// The remaining steps.
 #[derive(Debug)]
 struct Steps(usize);
 
 impl Steps {
-    /// Whether so many steps may be taken; they are then.
+    /// Takes steps if they remain.
     fn take(&mut self, steps: usize) -> bool {
         let left = self.0.checked_sub(steps);
         self.0 = left.unwrap_or_default();
@@ -113,7 +113,7 @@ impl Default for Validator<'_> {
 }
 
 impl<'s> Validator<'s> {
-    /// What is wrong with an object whose definition says this of its version, an entry of `spec.versions`.
+    /// The findings of an object by an entry of `spec.versions` of its definition.
     pub async fn check(&mut self, version: &'s Value, instance: Instance<'_>) -> Vec<Finding> {
         let Some(schema) = version.pointer("/schema/openAPIV3Schema") else { return Vec::new() };
         // Nobody knows what it is called, so nothing else is known of it.
@@ -129,7 +129,7 @@ impl<'s> Validator<'s> {
         found
     }
 
-    /// An object with the defaults that its definition fills in; `None` when that takes too many steps.
+    /// An object with the defaults of its definition; `None` when that takes too many steps.
     pub(crate) fn filled_in(&mut self, version: &Value, instance: Instance<'_>) -> Option<Map<String, Value>> {
         let granted = self.left.min(STEPS_OF_ONE);
         let mut steps = Steps(granted);
@@ -171,12 +171,12 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
-/// Whether a schema says `true` under a name.
+/// Whether a keyword of a schema is `true`.
 fn is_set(schema: &Value, name: &str) -> bool {
     schema.get(name) == Some(&Value::Bool(true))
 }
 
-/// What a schema lists under a name.
+/// The list under a keyword of a schema.
 fn listed<'s>(schema: &'s Value, name: &str) -> &'s [Value] {
     schema.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -186,7 +186,7 @@ fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
 
-/// The schema of the values of a map whose keys are not named, where there is one.
+/// The schema of additional properties, if any.
 fn of_rest(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|rest| rest.is_object())
 }

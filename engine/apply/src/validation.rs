@@ -1,8 +1,9 @@
-//! Validates what a runtime commits without asking a cluster: by the schemas of a version of Kubernetes, and custom resources by
-//! the definitions of the same source or of the repository.
+//! Validation without a cluster, for runtimes that commit to Git: built-in kinds by the schemas of a Kubernetes
+//! version, custom resources by the definitions in the source or the repository.
 //!
-//! Start at [`Unasked::check`]. Custom resources whose definition is wanted with them are the work of `custom`, with or
-//! without a cluster.
+//! Start at [`Unasked::check`].
+//!
+//! Elsewhere: `custom` validates custom resources whose definition is in the same Spec.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ use stoa_schemas::{Catalogue, Fault, Finding};
 use crate::custom::Checked;
 use crate::structural::{self, Instance, Validator};
 
-/// What resources are compared with.
+/// The schemas and definitions to validate by.
 #[derive(Debug)]
 pub(crate) struct Unasked<'v> {
     validation: &'v Validation,
@@ -82,7 +83,7 @@ impl<'v> Unasked<'v> {
         }
     }
 
-    /// Adds something that is wrong, as far as the level says.
+    /// Adds a problem as the level says.
     pub(crate) fn report(&self, problem: Problem, checked: &mut Checked) {
         match self.validation.level {
             Level::Strict => checked.problems.push(problem),
@@ -109,7 +110,7 @@ impl<'v> Unasked<'v> {
 pub(crate) struct Manifest<'r> {
     /// Without what SOPS adds.
     pub(crate) attributes: Cow<'r, Map<String, Value>>,
-    /// Where values are not known yet, or encrypted.
+    /// The paths of unknown or encrypted values.
     pub(crate) unknown: Cow<'r, BTreeSet<FieldPath>>,
 }
 

@@ -1,5 +1,4 @@
-//! What references lead to while a plan is carried out: the results of this walk, and what was
-//! live before it.
+//! Values of references during a walk: the results of this walk, and live objects from before it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +10,12 @@ use stoa_engine::{
     bounds::Budget,
     diff::{Comparison, against_preview, three_way},
     lookup::Settled,
-    masks::contains_mask,
     object::{is_secret, uid_of},
     planner::{disagreement, with_attributes},
     problem::reason,
     reference::{Reference, ReferenceError},
-    resolve::{Looked, Resolved, moving, references, resolve},
+    resolve::{Lookup, Resolved, moving, references, resolve},
+    secret_digest::contains_mask,
 };
 use stoa_runtime::{Live, Preview, ReadRequest, Runtime, RuntimeError};
 
@@ -25,15 +24,14 @@ use stoa_runtime::{Live, Preview, ReadRequest, Runtime, RuntimeError};
 pub(crate) struct Ready {
     /// With all references replaced.
     pub(crate) desired: Resource,
-    /// The same, with where sensitive values came along references.
+    /// The same, with the paths of sensitive values from references.
     pub(crate) resolved: Resolved<'static>,
-    /// What of it is sensitive.
+    /// Its sensitive values.
     pub(crate) sensitive: Sensitive,
 }
 
 impl Ready {
-    /// Why applying it may change something of what is live, by what the infrastructure says that it would make and of its kind;
-    /// `None` where nothing would.
+    /// Why an apply may change the live object, by its dry run and schema; `None` when it would not.
     pub(crate) fn why_changed(
         &self,
         prior: &StateResource,
@@ -55,24 +53,24 @@ impl Ready {
             keys,
             schema,
         };
-        let moved = "what it refers to has another value by now";
+        let moved = "a value that it refers to has changed";
         let (changes, why) = match preview {
             Preview::Changed(made) | Preview::Contested(made, _) => {
                 (against_preview(&comparison, &ignored.as_live(made.clone(), live)), moved.to_owned())
             }
             Preview::Unverified(why)
             | Preview::MissingNamespace(why)
-            | Preview::Lifted(why, _)
-            | Preview::Refused(why) => (three_way(&comparison), unseen(why)),
+            | Preview::RejectedUntil(why, _)
+            | Preview::Refused(why) => (three_way(&comparison), unreadable_reference(why)),
             Preview::Replaced(_) => return Some(moved.to_owned()),
         };
         (!changes.is_empty()).then_some(why)
     }
 }
 
-/// What is said where nobody can look whether a resource is as it is wanted.
-pub(crate) fn unseen(why: &str) -> String {
-    format!("what it refers to may have another value by now, which nobody can see: {why}")
+/// The message about references that cannot be read.
+pub(crate) fn unreadable_reference(why: &str) -> String {
+    format!("a value that it refers to may have changed, but cannot be read: {why}")
 }
 
 /// The values of a walk.
@@ -82,13 +80,13 @@ pub(crate) struct Values {
     /// The texts in all Secrets that are wanted, and in those that were seen live.
     secrets: Mutex<Sensitive>,
     settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
-    /// What their references stand for, and those of resources that are to be applied.
+    /// The expansion of references so far.
     budget: Mutex<Budget>,
     /// Which of them has which object.
     uids: Mutex<HashMap<String, ResourceId>>,
-    /// What was read of resources that are not called for.
+    /// Live objects of resources without a call.
     read: Mutex<HashMap<ResourceId, Map<String, Value>>>,
-    /// Whether all of it was read that others refer to.
+    /// Whether all referenced objects were read.
     is_read: AtomicBool,
 }
 
@@ -115,22 +113,22 @@ impl Values {
         self.wanted.get(id)
     }
 
-    /// The texts in all Secrets that are wanted, and in those that were seen live, of which a call may have set some elsewhere
-    /// before.
+    /// The texts of all wanted Secrets, and of those that were read live. A lost call may have set some of them
+    /// elsewhere.
     pub(crate) fn secrets(&self) -> Sensitive {
-        // A copy, which shares the texts: to look for them may take long, and others settle meanwhile.
+        // A copy that shares the texts: a search may take long, and others settle meanwhile.
         self.secrets.lock().clone()
     }
 
     /// Takes in the texts of a live Secret, which may have some that the Spec does not say. What is recorded of one has none.
-    fn keep_texts(&self, live: &Map<String, Value>) {
+    fn add_secret_texts(&self, live: &Map<String, Value>) {
         if is_secret(live) && !live.values().any(contains_mask) {
             self.secrets.lock().extend_texts(&Sensitive::of(live, &BTreeSet::new()));
         }
     }
 
-    /// Takes in the texts of all Secrets on record as they are live: some may not be wanted any more. What cannot be read is
-    /// left out.
+    /// Adds the texts of all recorded Secrets as they are live, since the Spec may have dropped some. Unreadable ones
+    /// are skipped.
     pub(crate) async fn read_secrets(&self, runtime: &dyn Runtime, recorded: &[StateResource]) {
         let secrets = recorded.iter().filter(|record| is_secret(&record.attributes));
         let secrets: Vec<ReadRequest<'_>> =
@@ -140,7 +138,7 @@ impl Values {
         }
         for found in runtime.read(&secrets).await.into_iter().flatten() {
             if let Ok(Live::Present(live)) = found {
-                self.keep_texts(&live);
+                self.add_secret_texts(&live);
             }
         }
     }
@@ -151,30 +149,30 @@ impl Values {
         self.wanted.get(id).is_some_and(|resource| !references(&resource.attributes, &known).0.is_empty())
     }
 
-    /// Where the values of a wanted resource come from fields of others that change of their own accord.
+    /// The fields of a wanted resource whose values come from volatile fields of others.
     pub(crate) fn moving(&self, id: &ResourceId) -> BTreeSet<FieldPath> {
         let known = |id: &str| self.wanted.contains_key(id);
         self.wanted.get(id).map(|resource| moving(&resource.attributes, &known)).unwrap_or_default()
     }
 
-    /// Whether what others refer to is as it was read or applied, rather than as it was recorded once.
+    /// Whether all referenced values were read or applied, rather than recorded.
     pub(crate) fn are_read(&self) -> bool {
         self.is_read.load(Ordering::Relaxed)
     }
 
-    /// The wanted resource whose object has this uid, as far as it is settled.
+    /// The wanted resource whose settled object has this uid.
     pub(crate) fn of_uid(&self, uid: &str) -> Option<ResourceId> {
         self.uids.lock().get(uid).cloned()
     }
 
-    /// Replaces the references of a resource; everything it refers to is settled by then.
+    /// Resolves the references of a resource; all referenced ones are settled by then.
     pub(crate) fn ready(&self, id: &ResourceId) -> Result<Ready, Problem> {
         let resource = self.wanted.get(id).ok_or_else(|| {
             Problem::new(reason::STALE_PLAN, "the plan names a resource that the Spec does not have").of(id)
         })?;
         let resolved = self.resolve(resource)?;
         if let Some(path) = resolved.unknown.first() {
-            let message = format!("the value for {path} is still not known");
+            let message = format!("the value of {path} is still unknown");
             return Err(Problem::new(reason::DANGLING_REFERENCE, message).of(id).at(format!("attributes.{path}")));
         }
         if let Some(problem) = disagreement(resource, &resolved) {
@@ -189,29 +187,29 @@ impl Values {
         let settled = self.settled.lock();
         let known = |id: &str| self.wanted.contains_key(id);
         let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
-            Some(target) => match target.look(reference) {
-                Ok(Looked::Known { value, .. }) if contains_mask(value) => {
+            Some(target) => match target.lookup(reference) {
+                Ok(Lookup::Known { value, .. }) if contains_mask(value) => {
                     let message = format!("{reference} is sensitive, and only its digest is recorded");
                     Err(ReferenceError::Dangling(message))
                 }
                 looked => looked,
             },
-            None => Ok(Looked::Unknown),
+            None => Ok(Lookup::Unknown),
         };
         let mut budget = self.budget.lock();
         resolve(resource, &known, &mut lookup, &mut budget).map_err(|errors| {
-            // Nothing is kept of it, and others may have that much.
+            // Its values are dropped, so that others may use the budget.
             budget.give_back(&resource.id);
             let (field, error) = &errors[0];
             Problem::new(error.reason(), error.to_string()).of(&resource.id).at(format!("attributes.{field}"))
         })
     }
 
-    /// Takes in what is live of a resource, so that others can refer to it. What does not resolve
-    /// is told by whoever applies it.
+    /// Settles a resource with its live object, so that others can refer to it. The apply reports unresolved
+    /// references.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
-        self.keep_texts(&live);
+        self.add_secret_texts(&live);
         if let Some(uid) = uid_of(&live) {
             self.uids.lock().insert(uid.to_owned(), id.clone());
         }
@@ -222,18 +220,17 @@ impl Values {
         }
     }
 
-    /// Takes in a resource that is not called for: it is as it was read, or as it is recorded. All
-    /// that it refers to is settled by then.
-    pub(crate) fn settle_left(&self, id: &ResourceId, recorded: Option<&StateResource>) {
+    /// Settles a resource without a call, as it was read or recorded. All referenced ones are settled by then.
+    pub(crate) fn settle_uncalled(&self, id: &ResourceId, recorded: Option<&StateResource>) {
         let live = self.read.lock().remove(id);
         if let Some(live) = live.or_else(|| recorded.map(|recorded| recorded.live.clone())) {
             self.settle(id, live);
         }
     }
 
-    /// Reads what others want to know of resources that are not called for, if `is_wanted` by any: nobody has to know what
-    /// becomes of values where nothing is to be done. The record may be old, and holds no sensitive values.
-    pub(crate) async fn read_left(
+    /// Reads the referenced values of resources without a call, if `is_wanted`, or if an action refers to them. Records
+    /// may be outdated, and have no sensitive values.
+    pub(crate) async fn read_uncalled(
         &self,
         runtime: &dyn Runtime,
         is_left: impl Fn(&ResourceId) -> bool,
@@ -268,7 +265,7 @@ impl Values {
         Ok(())
     }
 
-    /// Whether the value stands in the Spec itself, so that nothing has to be read.
+    /// Whether the Spec itself has the value, so that no read is needed.
     fn is_written(&self, reference: &Reference) -> bool {
         let known = |id: &str| self.wanted.contains_key(id);
         let target = self.wanted.get(&reference.id);
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_be_asked_about_is_not_said_to_have_changed() {
+    fn unpreviewed_resource_is_not_reported_as_changed() {
         let keys = DigestKeys::new(&[7; 32], &[]);
         let [before, desired] = ["1", "2"].map(config_map);
         let prior =
@@ -305,10 +302,10 @@ mod tests {
         let why =
             |live: &Resource, preview: &Preview| ready.why_changed(&prior, &live.attributes, preview, (&keys, None));
         let unverified = Preview::Unverified("its kind is not served".to_owned());
-        assert_eq!(why(&before, &unverified), Some(unseen("its kind is not served")));
+        assert_eq!(why(&before, &unverified), Some(unreadable_reference("its kind is not served")));
         assert_eq!(why(&desired, &unverified), None);
         let changed = Preview::Changed(desired.attributes.clone());
-        assert_eq!(why(&before, &changed).as_deref(), Some("what it refers to has another value by now"));
+        assert_eq!(why(&before, &changed).as_deref(), Some("a value that it refers to has changed"));
         assert_eq!(why(&desired, &changed), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Waits until what was applied is healthy.
+//! Verification: waits until applied resources are healthy.
 
 use std::{pin::pin, time::Duration};
 
@@ -7,23 +7,23 @@ use stoa_engine::{Problem, ResourceId, Sensitive, problem::reason, timeout::time
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{observer::Observer, planning::problem, retry::Told, values::Ready};
+use crate::{observer::Observer, planning::problem, retry::RetryLog, values::Ready};
 
-/// How many resources are waited for at once.
+/// The number of parallel waits.
 const WATCHED: usize = 1024;
 
-/// How long a resource is looked at whose turn comes when its time is over, or about to be.
+/// The minimum time for the check of a resource whose turn comes at the end.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a message about the health of a resource may be, in bytes.
+/// The maximum length of a health message, in bytes.
 const LONGEST: usize = 2048;
 
 /// The pause before a resource is watched again when that failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong. The time of all runs from
-/// now on, and those that have to wait for their turns are looked at all the same. Messages show no text of `secrets`:
-/// objects in the cluster may quote a Secret.
+/// Waits for all resources, each until its own timeout or the common one, and returns the problems. All timeouts start
+/// now. Resources that wait for their turn are checked at least once. Messages show no text of `secrets`, since objects
+/// may quote a Secret.
 pub(crate) async fn verify(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
@@ -58,21 +58,21 @@ async fn check(
         // The receiver lives as long as the wait does.
         let _ = reports.send((health, message.to_owned()));
     };
-    let told = Told::default();
+    let told = RetryLog::default();
     let mut wait = pin!(tokio::time::timeout_at(deadline, wait(runtime, ready, &report, &told)));
     let mut last = (None, String::new());
     loop {
         tokio::select! {
-            // What was reported is heard before how it ended.
+            // Reports come before the end.
             biased;
             Some((health, message)) = heard.recv() => {
-                let message = said(ready, secrets, &message);
+                let message = shown_message(ready, secrets, &message);
                 observer.health(id, health, &message).await;
                 last = (Some(health), message);
             }
             ended = &mut wait => {
                 while let Ok((health, message)) = heard.try_recv() {
-                    let message = said(ready, secrets, &message);
+                    let message = shown_message(ready, secrets, &message);
                     observer.health(id, health, &message).await;
                     last = (Some(health), message);
                 }
@@ -81,7 +81,7 @@ async fn check(
                 let problem = match ended {
                     Ok(Ok(Health::Failed)) => {
                         return Some(
-                            Problem::new(reason::UNHEALTHY, format!("it was applied and failed{because}")).of(id),
+                            Problem::new(reason::UNHEALTHY, format!("it was applied but failed{because}")).of(id),
                         );
                     }
                     Ok(Ok(health)) => {
@@ -95,22 +95,22 @@ async fn check(
                     }
                     Ok(Err(error)) => problem(id, &error, &ready.sensitive),
                     Err(_) => {
-                        // Why nobody could look counts for more than what was seen before.
+                        // A read error counts more than the last report.
                         let because = told.take().map_or(because, |error| format!(": {error}"));
-                        let message = format!("it was applied and is not healthy in time{because}");
+                        let message = format!("it was applied but did not become healthy in time{because}");
                         Problem::new(reason::TIMED_OUT, message).of(id)
                     }
                 };
-                observer.given_up(id, heard.unwrap_or(Health::InProgress), &problem.message).await;
+                observer.health_timed_out(id, heard.unwrap_or(Health::InProgress), &problem.message).await;
                 return Some(problem);
             }
         }
     }
 }
 
-/// A message as it is shown: without sensitive values, and no longer than people read. It is cut last, since half of a secret
-/// cannot be redacted.
-fn said(ready: &Ready, secrets: &Sensitive, message: &str) -> String {
+/// A message without sensitive values, cut to its maximum length. It is cut last, since a part of a secret cannot be
+/// redacted.
+fn shown_message(ready: &Ready, secrets: &Sensitive, message: &str) -> String {
     let mut message = secrets.redact(&ready.sensitive.redact(message));
     if message.len() > LONGEST {
         message.truncate(message.floor_char_boundary(LONGEST));
@@ -119,13 +119,13 @@ fn said(ready: &Ready, secrets: &Sensitive, message: &str) -> String {
     message
 }
 
-/// Waits until it is Current or Failed, however often the wait has to be begun again, and tells why it was last, until
-/// something is heard again.
+/// Waits until a resource is Current or Failed, and restarts the wait after errors. Records the last error until the
+/// next report.
 pub(crate) async fn wait(
     runtime: &dyn Runtime,
     ready: &Ready,
     report: &(dyn Fn(Health, &str) + Send + Sync),
-    told: &Told,
+    told: &RetryLog,
 ) -> Result<Health, RuntimeError> {
     let report = |health: Health, message: &str| {
         told.take();

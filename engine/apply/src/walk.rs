@@ -1,11 +1,10 @@
-//! Walks a plan: as parallel as its order allows, and only ever forward.
+//! The walk of a plan: runs its actions as parallel as their order allows.
 //!
-//! Failure stops what comes after the failed resource, and the later stages of the plan: deletions are left and reported.
-//! Cancellation starts nothing more and waits for the calls in flight, but not for objects to be gone that are being deleted.
-//! So does the end of the grant, and drops them. What is only waited for, as for an object to be gone, keeps nothing else
-//! from being called for.
+//! A failure stops the dependents of the failed resource and all later stages, so that deletions are left for the next
+//! Run. Cancellation starts nothing more and waits for the calls in flight, but not for deletions to complete. An
+//! expired call lease drops the calls in flight as well.
 //!
-//! Elsewhere: `schedule` says which actions may begin.
+//! Elsewhere: `schedule` decides which actions may start, `permits` limits the calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -18,49 +17,50 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use stoa_engine::{
-    Action, Plan, PlannedAction, Problem, Resource, ResourceId, Stage, StateResource, problem::reason, record::Place,
+    Action, Plan, PlannedAction, Problem, Resource, ResourceId, Stage, StateResource, problem::reason,
+    record::CallTarget,
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     call::Caller,
-    leave::Leaving,
-    lost,
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
-    results::{skipped, tell},
+    recovery,
+    results::{report, skipped},
     schedule::Schedule,
+    verify_unchanged::Unchanged,
 };
 
-/// How many records of what is left alone are brought up to date at once.
-const TOLD: usize = 1024;
+/// The number of parallel record updates of Unchanged resources.
+const RECORD_UPDATES: usize = 1024;
 
-/// How many resources may be waited for at once in whose place others are begun: each takes some memory.
-const WAITED_FOR: usize = 1024;
+/// The maximum number of waiting resources whose permits others use, since each needs memory.
+const MAX_WAITING: usize = 1024;
 
-/// How many deletions that were left are named in a problem.
+/// How many postponed deletions a problem names.
 const NAMED: usize = 20;
 
 type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
-/// What came of a resource, if there is anything to tell, and whether somebody heard of it.
-type Kept = (Option<ResourceResult>, Result<(), Abandoned>);
-type Ended = (ResourceId, Kept);
+/// The result of a resource, if any, and whether it was recorded.
+type Reported = (Option<ResourceResult>, Result<(), Abandoned>);
+type Ended = (ResourceId, Reported);
 type Running = FuturesUnordered<BoxFuture<'static, Ended>>;
 
-/// A walk, and what came of it so far.
+/// A walk in progress.
 pub(crate) struct Walk<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) recorded: HashMap<&'a ResourceId, &'a StateResource>,
-    /// The same before lost calls were looked for.
+    /// The same before the recovery of lost calls.
     pub(crate) before: HashMap<&'a ResourceId, &'a StateResource>,
-    /// Where calls may have left something behind that nobody knows the results of.
-    pub(crate) open: HashMap<&'a ResourceId, &'a Place>,
+    /// The targets of lost calls.
+    pub(crate) open: HashMap<&'a ResourceId, &'a CallTarget>,
     pub(crate) caller: Caller,
     pub(crate) observer: Arc<dyn Observer>,
-    /// How many resources are begun and not ended at once, without those that are only waited for.
+    /// The maximum number of started and unfinished resources, without waiting ones.
     pub(crate) window: usize,
     pub(crate) deferred: bool,
-    /// Results of a deferred runtime, told when it has finished.
-    pub(crate) held: Vec<ResourceResult>,
+    /// Results of a deferred runtime, reported when it has finished.
+    pub(crate) deferred_results: Vec<ResourceResult>,
     pub(crate) problems: Vec<Problem>,
     /// Deletions that were not begun, since something that comes first did not succeed.
     pub(crate) undeleted: BTreeSet<ResourceId>,
@@ -74,7 +74,7 @@ impl Walk<'_> {
         let mut schedule = Schedule::of(plan);
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
-        // What is left alone and whose record is brought up to date, or is looked at for that.
+        // Unchanged resources whose records are updated or read.
         let mut telling: HashSet<ResourceId> = HashSet::new();
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
@@ -83,17 +83,17 @@ impl Walk<'_> {
                 if self.caller.is_stopped() || self.abandoned {
                     break;
                 }
-                // What is left as it is can be left again: a try before may have had its record told before it was its turn.
+                // An Unchanged resource may be checked again: an earlier try may have recorded it before its turn.
                 let is_left = action.action == Action::Unchanged;
                 if is_left || finished.contains(id) {
-                    if telling.len() >= TOLD {
+                    if telling.len() >= RECORD_UPDATES {
                         break;
                     }
                     schedule.begin();
                     ended.insert(id.clone());
-                    match self.leave(action, !is_left) {
+                    match self.check_unchanged(action, !is_left) {
                         None => schedule.succeeded(id),
-                        // So that many records are kept together, and others are begun meanwhile.
+                        // Many records are written together, while other actions start.
                         Some(leaving) => {
                             telling.insert(id.clone());
                             running.push(leaving);
@@ -101,8 +101,8 @@ impl Walk<'_> {
                     }
                     continue;
                 }
-                let waited_for = self.caller.permits.given_back().min(WAITED_FOR);
-                if running.len() - telling.len() + batch.len() >= self.window + waited_for {
+                let waiting = self.caller.permits.released().min(MAX_WAITING);
+                if running.len() - telling.len() + batch.len() >= self.window + waiting {
                     break;
                 }
                 schedule.begin();
@@ -112,8 +112,8 @@ impl Walk<'_> {
             let ended_next = tokio::select! {
                 biased;
                 next = running.next() => next,
-                // Others may begin in its place.
-                () = self.caller.permits.one_given_back() => continue,
+                // Other actions may start with its permit.
+                () = self.caller.permits.wait_for_release() => continue,
             };
             let Some((id, (result, told))) = ended_next else { break };
             self.abandoned |= told.is_err();
@@ -125,7 +125,7 @@ impl Walk<'_> {
                 (ResourceOutcome::Unknown, _) => Some("may not have been done"),
             });
             if let Some(result) = result {
-                self.take(result);
+                self.note_result(result);
             }
             ended.insert(id.clone());
             match why {
@@ -136,25 +136,23 @@ impl Walk<'_> {
         self.skip_stages(&schedule, &ended).await;
     }
 
-    /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
-    /// earlier try.
+    /// The record of a resource, perhaps under a former id. A record under its own id is of an earlier try.
     fn prior(&self, planned: &PlannedAction) -> Option<&StateResource> {
         self.records(planned).next()
     }
 
     fn records(&self, planned: &PlannedAction) -> impl Iterator<Item = &StateResource> {
         let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
-        // What a look found to be others' by now is theirs to say when it is to be deleted: that it stays, and why.
+        // The deletion reports an object with a new owner: that it stays, and why.
         let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
         let records = ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id)));
         records.copied().filter(move |record| !self.is_of_another(planned, record))
     }
 
-    /// Whether a record is of another wanted object: by the plan, which leaves that to the other, or since another was brought
-    /// to that id, or put on record under it.
+    /// Whether a record is of another wanted object: by the plan, or since another object was moved to that id.
     fn is_of_another(&self, planned: &PlannedAction, record: &StateResource) -> bool {
         let wanted = self.caller.values.wanted(&record.id);
-        let is_in_place = |wanted: &Resource| self.caller.runtime.clusters().is_in_place(record, wanted);
+        let is_in_place = |wanted: &Resource| self.caller.runtime.clusters().is_at_target(record, wanted);
         if record.id != planned.id {
             let settled = record.uid().and_then(|uid| self.caller.values.of_uid(uid));
             return wanted.is_some_and(is_in_place) || settled.is_some_and(|id| id != planned.id);
@@ -163,36 +161,36 @@ impl Walk<'_> {
         is_given && wanted.is_some_and(|wanted| !is_in_place(wanted))
     }
 
-    /// What is left alone: only its record may have to be brought up to date, of which somebody has to be told then.
-    fn leave(&self, planned: &PlannedAction, is_finished: bool) -> Option<BoxFuture<'static, Ended>> {
+    /// Handles an Unchanged resource: its record may need an update, which is reported.
+    fn check_unchanged(&self, planned: &PlannedAction, is_finished: bool) -> Option<BoxFuture<'static, Ended>> {
         let own = self.recorded.get(&planned.id).copied();
         let prior = if is_finished { own } else { self.prior(planned) };
         let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
         if is_lost {
             let (caller, planned) = (self.caller.clone(), planned.clone());
-            return Some(self.aside(planned.id.clone(), async move { caller.find(&planned).await }));
+            return Some(self.aside(planned.id.clone(), async move { caller.find_unrecorded(&planned).await }));
         }
-        self.caller.values.settle_left(&planned.id, prior);
+        self.caller.values.settle_uncalled(&planned.id, prior);
         let prior = prior.filter(|_| !is_finished)?;
-        match self.caller.leave(planned, prior) {
-            Leaving::AsRecorded => None,
-            Leaving::Told(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
-            Leaving::Unseen(unseen) => {
+        match self.caller.check_unchanged(planned, prior) {
+            Unchanged::AsRecorded => None,
+            Unchanged::Report(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
+            Unchanged::Read(unseen) => {
                 let (caller, planned, prior) = (self.caller.clone(), planned.clone(), prior.clone());
                 let id = planned.id.clone();
-                Some(self.aside(id, async move { caller.look(&planned, &prior, &unseen).await }))
+                Some(self.aside(id, async move { caller.read_unchanged(&planned, &prior, &unseen).await }))
             }
         }
     }
 
-    /// Work on what is not called for, and what is told of it.
+    /// Runs work without a call, and reports its result.
     fn aside(
         &self,
         id: ResourceId,
         work: impl Future<Output = Option<ResourceResult>> + Send + 'static,
     ) -> BoxFuture<'static, Ended> {
         let (observer, deferred) = (self.observer.clone(), self.deferred);
-        spawned(id, async move { keep(&*observer, deferred, work.await).await })
+        spawned(id, async move { report_result(&*observer, deferred, work.await).await })
     }
 
     /// Begins a batch: one intent for all resources of the same action.
@@ -200,7 +198,8 @@ impl Walk<'_> {
         let mut by_action: BTreeMap<Action, Vec<Intended>> = BTreeMap::new();
         for planned in &batch {
             let (wanted, open) = (self.caller.values.wanted(&planned.id), self.open.get(&planned.id).copied());
-            let place = lost::place(self.caller.runtime.clusters(), planned, wanted, self.prior(planned), open);
+            let place =
+                recovery::call_target(self.caller.runtime.clusters(), planned, wanted, self.prior(planned), open);
             by_action.entry(planned.action).or_default().push(Intended { id: planned.id.clone(), place });
         }
         let gates: BTreeMap<Action, Gate> = by_action
@@ -219,9 +218,9 @@ impl Walk<'_> {
             let id = planned.id.clone();
             running.push(spawned(id, async move {
                 if gate.await.is_err() {
-                    return (Some(skipped(&planned, "its intent could not be kept")), Err(Abandoned));
+                    return (Some(skipped(&planned, "its intent could not be recorded")), Err(Abandoned));
                 }
-                keep(&*observer, deferred, Some(caller.call(&planned, &records).await)).await
+                report_result(&*observer, deferred, Some(caller.call(&planned, &records).await)).await
             }));
         }
     }
@@ -242,13 +241,13 @@ impl Walk<'_> {
                 }
                 open.push(next.id.clone());
                 if next.action.is_call() {
-                    self.skip(next, &format!("{id} comes first and {why}")).await;
+                    self.skip(next, &format!("{id} comes first, but {why}")).await;
                 }
             }
         }
     }
 
-    /// Reports the actions whose stage was not reached, and deletions that were not begun because the run was stopped.
+    /// Reports the actions whose stages were not reached, and postponed deletions of a stopped run.
     async fn skip_stages(&mut self, schedule: &Schedule<'_>, ended: &BTreeSet<ResourceId>) {
         // Once the grant is over, another runner may report.
         if self.caller.grant.check().is_err() {
@@ -259,23 +258,23 @@ impl Walk<'_> {
         let mut results = Vec::new();
         for action in plan.actions.iter().filter(|it| it.action.is_call() && !ended.contains(&it.id)) {
             let why = match action.stage() {
-                _ if is_stopped && (action.action == Action::Delete || schedule.is_held(action)) => {
+                _ if is_stopped && (action.action == Action::Delete || schedule.is_blocked(action)) => {
                     "the run was stopped before its turn"
                 }
-                _ if !schedule.is_held(action) => continue,
+                _ if !schedule.is_blocked(action) => continue,
                 Stage::Changes | Stage::Exchanges | Stage::Admission => {
-                    "it comes after all other changes, and not all of them succeeded"
+                    "it is applied after all other changes, and some of these failed"
                 }
                 Stage::AdmissionDeletions | Stage::CustomResourceDeletions | Stage::Deletions => {
-                    "deletions come after all changes, controllers after custom resources; not all of these succeeded"
+                    "deletions wait for all changes, and controllers for custom resources; some of these failed"
                 }
             };
             results.push(self.skipped(action, why));
         }
         if self.deferred {
-            self.held.extend(results);
+            self.deferred_results.extend(results);
         } else if !self.abandoned {
-            self.abandoned = tell(&*self.observer, results).await.is_err();
+            self.abandoned = report(&*self.observer, results).await.is_err();
         }
     }
 
@@ -289,42 +288,40 @@ impl Walk<'_> {
     async fn skip(&mut self, action: &PlannedAction, why: &str) {
         let result = self.skipped(action, why);
         if self.deferred {
-            self.held.push(result);
+            self.deferred_results.push(result);
         } else if !self.abandoned && self.observer.result(result).await.is_err() {
             self.abandoned = true;
         }
     }
 
     /// Names the deletions that were left, after a walk that was not stopped.
-    pub(crate) fn left(&self) -> Option<Problem> {
+    pub(crate) fn undeleted_problem(&self) -> Option<Problem> {
         let named: Vec<&str> = self.undeleted.iter().take(NAMED).map(|id| id.0.as_str()).collect();
         let rest = self.undeleted.len() - named.len();
         let more = if rest > 0 { format!(" and {rest} more, see runs/log") } else { String::new() };
         (!named.is_empty()).then(|| {
-            let message = format!(
-                "deletions are left for the next run, because not everything that comes first succeeded: {}{more}",
-                named.join(", ")
-            );
+            let message =
+                format!("the next run makes these deletions, because earlier steps failed: {}{more}", named.join(", "));
             Problem::new(reason::DELETIONS_LEFT, message)
         })
     }
 
-    fn take(&mut self, result: ResourceResult) {
+    fn note_result(&mut self, result: ResourceResult) {
         self.problems.extend(result.problem.clone());
         if self.deferred {
-            self.held.push(result);
+            self.deferred_results.push(result);
         }
     }
 }
 
-/// Work in a task of its own, so that it goes on while results are being kept.
-fn spawned(id: ResourceId, work: impl Future<Output = Kept> + Send + 'static) -> BoxFuture<'static, Ended> {
+/// Runs work in a task of its own, so that it continues while results are recorded.
+fn spawned(id: ResourceId, work: impl Future<Output = Reported> + Send + 'static) -> BoxFuture<'static, Ended> {
     let task = AbortOnDropHandle::new(tokio::spawn(work));
     async move { (id, task.await.expect("calls do not panic")) }.boxed()
 }
 
 /// Tells a result, unless it `is_held` back.
-async fn keep(observer: &dyn Observer, is_held: bool, result: Option<ResourceResult>) -> Kept {
+async fn report_result(observer: &dyn Observer, is_held: bool, result: Option<ResourceResult>) -> Reported {
     let told = match &result {
         Some(result) if !is_held => observer.result(result.clone()).await,
         Some(_) | None => Ok(()),

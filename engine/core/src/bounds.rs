@@ -1,7 +1,7 @@
-//! How large a Spec may be, how much references may stand for, and how deep values may be.
+//! Limits of a Spec: its size, the expansion of its references, and the depth of its values.
 //!
-//! A reference has a few bytes, and what it leads to may be made of references, too: ten in a text, ten times over, stand for
-//! 10^10 bytes. So a [`Budget`] is asked before anything is copied. What is written out has limits of its own, where it is read.
+//! References can nest: ten in a text, ten times over, expand to 10^10 bytes. Therefore a [`Budget`] is checked before
+//! anything is copied. Readers of files have limits of their own.
 
 use std::collections::HashMap;
 
@@ -10,39 +10,38 @@ use serde_json::Value;
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
 
-/// How deep maps and lists may be in each other, in a document and in the attributes that are made of it: whatever walks them
-/// is recursive.
+/// The maximum depth of maps and lists, in a document and in resolved attributes: functions that walk them are recursive.
 pub const DEEPEST: usize = 64;
 
-/// How many bytes a Spec may have in JSON: as many as a stack's folder, since aliases of YAML make more of few.
+/// The maximum size of a Spec as JSON, in bytes: that of a stack's folder, since YAML aliases expand.
 pub const LARGEST_SPEC: usize = 64 << 20;
 
 /// Why a Spec is not taken, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the Spec has more than {} MiB in JSON; make several stacks of it", LARGEST_SPEC >> 20)]
+#[error("the Spec is larger than {} MiB as JSON; split it into several stacks", LARGEST_SPEC >> 20)]
 pub struct SpecTooLarge;
 
-/// Whether a Spec may have so many bytes in JSON.
+/// Checks the size of a Spec as JSON, in bytes.
 ///
 /// # Errors
 ///
-/// [`SpecTooLarge`] when it may not.
+/// [`SpecTooLarge`] above [`LARGEST_SPEC`].
 pub fn check_spec_size(bytes: usize) -> Result<(), SpecTooLarge> {
     if bytes > LARGEST_SPEC { Err(SpecTooLarge) } else { Ok(()) }
 }
 
-/// How many bytes a Secret holds at most, in all of its values (k8s.io/api/core/v1, `MaxSecretSize`).
+/// The maximum size of all values of a Secret, in bytes (k8s.io/api/core/v1, `MaxSecretSize`).
 pub(crate) const LARGEST_SECRET: usize = 1 << 20;
 
-/// What the references of all resources may stand for: as much as a Spec.
+/// The limit of the expanded references of all resources.
 const OF_SPEC: Size = Size { bytes: LARGEST_SPEC, values: 1_000_000 };
-/// What those of one resource may.
+/// The limit of the expanded references of one resource.
 const OF_RESOURCE: Size = Size { bytes: 16 << 20, values: 250_000 };
 
-/// What values take.
+/// The size of expanded values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
-    /// Of texts and keys.
+    /// Bytes of texts and keys.
     bytes: usize,
     /// Keys, scalars, maps and lists.
     values: usize,
@@ -67,38 +66,38 @@ impl Size {
     }
 }
 
-/// Why a reference stands for too much.
+/// References expand to more than a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// Of all resources together.
-    #[error("the references of all resources stand for more than {0}")]
+    /// The limit of all resources.
+    #[error("the references of all resources expand to more than {0}")]
     Spec(String),
-    /// Of one resource.
-    #[error("the references of the resource stand for more than {0}")]
+    /// The limit of one resource.
+    #[error("the references of the resource expand to more than {0}")]
     Resource(String),
     /// The attributes would be nested too deep.
-    #[error("with its references replaced it has more than {DEEPEST} levels of maps and lists")]
+    #[error("with references replaced, it nests more than {DEEPEST} levels of maps and lists")]
     Depth,
 }
 
-/// What the references of a Spec stand for, resource by resource.
+/// Counts the expanded references of a Spec, by resource.
 #[derive(Clone, Debug, Default)]
 pub struct Budget {
-    /// All of them.
+    /// The sum of all resources.
     all: Size,
     of: HashMap<ResourceId, Size>,
-    /// Those of the resource whose turn it is.
+    /// The size of the current resource.
     current: Size,
     is_spent: bool,
 }
 
 impl Budget {
-    /// Whether the Spec is over its limit.
+    /// Whether the Spec exceeds its limit.
     pub fn is_spent(&self) -> bool {
         self.is_spent
     }
 
-    /// Counts a resource from its beginning: whoever replaces its references again keeps only the latest.
+    /// Starts to count a resource. A repeated resource replaces its earlier count.
     pub(crate) fn begin(&mut self, id: &ResourceId) {
         self.give_back(id);
         self.current = Size::default();
@@ -109,7 +108,7 @@ impl Budget {
         self.of.insert(id.clone(), self.current);
     }
 
-    /// Forgets a resource of which nothing is kept.
+    /// Removes the count of a resource whose values are dropped.
     pub fn give_back(&mut self, id: &ResourceId) {
         self.all = self.all.less(self.of.remove(id).unwrap_or_default());
     }
@@ -130,7 +129,7 @@ impl Budget {
         self.take(text.len(), 0)
     }
 
-    /// Counts a path that is kept.
+    /// Counts a stored path.
     pub(crate) fn take_path(&mut self, path: &FieldPath) -> Result<(), TooLarge> {
         let bytes = path.0.iter().map(|segment| match segment {
             Segment::Key(key) => key.len(),
@@ -140,7 +139,7 @@ impl Budget {
         self.take(bytes.sum(), 1)
     }
 
-    /// Counts a value that is put where there are so many maps and lists around it.
+    /// Counts a value that is inserted at a depth of `around` maps and lists.
     pub(crate) fn take_value(&mut self, value: &Value, around: usize) -> Result<(), TooLarge> {
         if around >= DEEPEST && matches!(value, Value::Array(_) | Value::Object(_)) {
             return Err(TooLarge::Depth);

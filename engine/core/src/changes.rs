@@ -1,6 +1,7 @@
-//! What changed between two states, such as those of two releases.
+//! Changes between two states, such as those of two releases.
 //!
-//! States hold digests for sensitive values. These are compared and never shown: [`MASK`](crate::sensitive::MASK) stands in their place.
+//! States have digests in place of sensitive values. Digests are compared and never shown:
+//! [`MASK`](crate::sensitive::MASK) stands in their place.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::Identity;
 use crate::diff::between;
-use crate::masks::{blank, masked_paths};
 use crate::object::secret_as_stored;
 use crate::path::FieldPath;
 use crate::plan::FieldChange;
+use crate::secret_digest::{blank, masked_paths};
 use crate::spec::{ResourceId, ResourceType};
 use crate::state::{State, StateResource};
 use crate::validate::identity;
 
-/// What became of a resource.
+/// How a resource changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Change {
     /// It is only in the later state.
@@ -34,10 +35,10 @@ pub enum Change {
 pub struct ResourceChange {
     /// Which.
     pub id: ResourceId,
-    /// Who drives it.
+    /// Its resource type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
-    /// What became of it.
+    /// How it changed.
     pub change: Change,
     /// The id that the same object had before, when its id changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,34 +46,34 @@ pub struct ResourceChange {
     /// Which of its attributes changed; empty unless it is in both states.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<FieldChange>,
-    /// What else of it changed: `type`, `cluster`, `dependsOn`, `extensions[<key>]`.
+    /// Changed settings: `type`, `cluster`, `dependsOn`, `extensions[<key>]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<FieldChange>,
 }
 
-/// What changed.
+/// The changes between two states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Changes {
     /// The resources that differ, by id.
     pub resources: Vec<ResourceChange>,
-    /// How many are the same in both, as far as they are compared.
+    /// The number of resources without a difference.
     pub unchanged: usize,
     /// By id, where sensitive values are that are not compared.
     #[serde(rename = "notCompared", skip_serializing_if = "Vec::is_empty")]
     pub not_compared: Vec<NotCompared>,
 }
 
-/// A resource with sensitive values in both states whose digests say nothing of each other.
+/// A resource with sensitive values whose digests cannot be compared, since they have different keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotCompared {
     /// Which.
     pub id: ResourceId,
-    /// Where these values are, a list as a whole.
+    /// The paths of these values; a list counts as a whole.
     pub paths: Vec<String>,
 }
 
 impl Changes {
-    /// What changed from one state to another. What only the infrastructure chose is not looked at.
+    /// The changes from one state to another. Values that only the infrastructure chose are not compared.
     pub fn between(before: &State, after: &State) -> Self {
         let mut gone: BTreeMap<&ResourceId, &StateResource> = before.resources.iter().map(|it| (&it.id, it)).collect();
         let kept: Vec<(&StateResource, Option<&StateResource>)> =
@@ -104,8 +105,8 @@ impl Changes {
         changes
     }
 
-    /// What is different in one deployment from another, of the same stack or another. Digests of theirs are made with different keys, and
-    /// clusters are called by the names in their workspaces, so that neither are compared.
+    /// The differences between two deployments, of one stack or several. Digests and cluster names are not compared, since
+    /// each deployment has its own.
     pub fn across(before: &State, after: &State) -> Self {
         let [before, after] = [before, after].map(without_what_is_its_own);
         let mut changes = Self::between(&before, &after);
@@ -125,7 +126,7 @@ impl Changes {
         changes
     }
 
-    /// How many resources there are of a change.
+    /// The number of resources with a change.
     pub fn count(&self, change: Change) -> usize {
         self.resources.iter().filter(|it| it.change == change).count()
     }
@@ -153,13 +154,13 @@ fn whole(resource: &StateResource, change: Change) -> ResourceChange {
     }
 }
 
-/// What tells an object of Kubernetes from others, whatever its id.
+/// The identity of a Kubernetes object, apart from its id.
 fn object(resource: &StateResource) -> Option<Identity> {
     let object = identity(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
     Some((resource.cluster.clone(), object))
 }
 
-/// What changed of all that is not in the attributes.
+/// The changes outside of the attributes.
 fn settings(before: &StateResource, after: &StateResource) -> Vec<FieldChange> {
     let of = |resource: &StateResource| {
         let mut settings = Map::new();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_come_go_and_change_field_by_field() {
+    fn resource_changes_are_listed_by_field() {
         let before = json!([map("same", &json!({})), map("old", &json!({})), map("web", &json!({"a": "1", "b": "2"}))]);
         let after = json!([map("web", &json!({"a": "2", "c": "3"})), map("new", &json!({})), map("same", &json!({}))]);
         assert_snapshot!(check(&before, &after), @r#"
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_told_apart_by_their_key() {
+    fn items_are_matched_by_key() {
         let deployment = |containers: &Value| {
             json!([{"id": "apps/v1:Deployment:shop:web", "type": "Kubernetes", "attributes": {
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_deployments_digests_and_names_of_clusters_are_not_compared() {
+    fn digests_of_two_deployments_are_not_compared() {
         let secret = |cluster: &str, field: &str, data: &Value| {
             json!({"id": "v1:Secret:shop:db", "type": "Kubernetes", "cluster": cluster, "attributes": {
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"}, field: data}})
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_got_another_id_is_the_same() {
+    fn renamed_object_is_same() {
         let ingress = |version: &str, extensions: &Value| {
             json!([{"id": format!("networking.k8s.io/{version}:Ingress:shop:web"), "type": "Kubernetes",
                 "dependsOn": ["v1:Namespace:shop"], "extensions": extensions, "cluster": "main",

@@ -1,7 +1,7 @@
-//! What only one object of a cluster can have at a time: ports and addresses of Services, and hosts of Ingresses.
+//! Exclusive claims of objects: ports and addresses of Services, and hosts of Ingresses.
 //!
-//! Ports and addresses are allocated by the API server (k8s.io/kubernetes/pkg/registry/core/service). The webhook of
-//! ingress-nginx accepts one Ingress for a host and path, other controllers accept several.
+//! The API server allocates ports and addresses (k8s.io/kubernetes/pkg/registry/core/service). The webhook of
+//! ingress-nginx accepts one Ingress for a host and path; other controllers accept several.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) enum Claim {
 }
 
 impl Claim {
-    /// Whether the server never gives it to two objects. Of a host, only some webhooks say so.
+    /// Whether a server never assigns it to two objects. For a host, only some webhooks check that.
     pub(crate) fn is_exclusive(&self) -> bool {
         matches!(self, Self::NodePort(_) | Self::Address(_))
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_claim_ports_and_addresses_and_ingresses_claim_hosts() {
+    fn services_and_ingresses_have_claims() {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {
             "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}], "clusterIP": "10.0.0.1",
             "clusterIPs": ["10.0.0.1", "fd00::1"], "loadBalancerIP": "1.2.3.4"}});

@@ -1,6 +1,6 @@
-//! Which cluster of a workspace a resource goes to, and the names of clusters in ids.
+//! Clusters of a workspace: the target cluster of a resource, and cluster names in ids.
 //!
-//! An object is told from others by its cluster, too: one name in two clusters is two objects.
+//! The cluster is a part of an object's identity: one name in two clusters is two objects.
 
 use serde_json::{Map, Value};
 
@@ -15,17 +15,17 @@ use crate::validate::identity_of;
 pub const CLUSTER: &str = "cluster";
 /// Kusion's name of that extension.
 pub(crate) const KUBECONFIG: &str = "kubeConfig";
-/// Both names, the first of which counts.
+/// Both names; the first one wins.
 const NAMES: [&str; 2] = [CLUSTER, KUBECONFIG];
 
-/// What stands between the id of an object and the name of the cluster that it is in. No name of an object has it.
+/// Separates the id of an object from its cluster name. Object names cannot contain it.
 const SEPARATOR: char = '/';
 
-/// The cluster that extensions name; empty when they name none.
+/// The cluster name in extensions; empty without one.
 ///
 /// # Errors
 ///
-/// The field whose value is no name.
+/// The field whose value is not a name.
 pub fn named(extensions: &Map<String, Value>) -> Result<&str, String> {
     match NAMES.iter().find_map(|name| Some((name, extensions.get(*name)?))) {
         None | Some((_, Value::Null)) => Ok(""),
@@ -48,23 +48,22 @@ pub fn id_in(id: &ResourceId, cluster: &str) -> ResourceId {
     ResourceId(format!("{}{SEPARATOR}{cluster}", split(id).0))
 }
 
-/// The clusters of a workspace, the first of which is where resources go that name none. None where resources do not go to
-/// clusters, but to one place that something else deploys from.
+/// The clusters of a workspace. Resources without a cluster name go to the first one. Deployments to Git have none.
 ///
-/// Several names may lead to one server, such as two contexts of one kubeconfig. What is in such a server, or comes before
-/// something there, is so under each of its names.
+/// Several names may lead to one server, such as two contexts of one kubeconfig. Such names are equivalent in comparisons
+/// and in the order of actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clusters {
     names: Vec<String>,
-    /// For each name the position of the first that is known to lead to the same server.
+    /// For each name, the position of the first name that leads to the same server.
     servers: Vec<usize>,
-    /// For each name the namespace of objects that name none, where that is known.
+    /// For each name, its default namespace, if known.
     namespaces: Vec<String>,
     /// The kinds that are known to be in no namespace.
     scopes: Scopes,
 }
 
-/// What tells an object from all others: its server by the first of its names, group, kind, namespace and name.
+/// The identity of an object: the first name of its server, group, kind, namespace and name.
 pub(crate) type Identity = (String, [String; 4]);
 
 impl Clusters {
@@ -72,13 +71,13 @@ impl Clusters {
     pub const NONE: Self =
         Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new(), scopes: Scopes::BUILT_IN };
 
-    /// Clusters by their names, of which nobody knows that two lead to one server.
+    /// Clusters by name, each on a server of its own.
     pub fn new(names: Vec<String>) -> Self {
         let servers = (0..names.len()).collect();
         Self { names, servers, ..Self::NONE }
     }
 
-    /// Clusters by their names and places, whatever these look like: what is at one place is one server.
+    /// Clusters by name and address, in any form: equal addresses are one server.
     pub fn at(places: impl IntoIterator<Item = (String, String)>) -> Self {
         let (names, places): (Vec<String>, Vec<String>) = places.into_iter().unzip();
         let first = |place: &String| places.iter().position(|other| other == place).unwrap_or_default();
@@ -86,30 +85,30 @@ impl Clusters {
         Self { names, servers, ..Self::NONE }
     }
 
-    /// The same, where these kinds are in no namespace.
+    /// The same with known cluster-scoped kinds.
     #[must_use]
     pub fn with_scopes(self, scopes: Scopes) -> Self {
         Self { scopes, ..self }
     }
 
-    /// Whether objects of a kind are known to be in no namespace.
+    /// Whether a kind is known to be cluster-scoped.
     pub fn is_cluster_scoped(&self, group: &str, kind: &str) -> bool {
         self.scopes.is_cluster_scoped(group, kind)
     }
 
-    /// The same, where objects that name no namespace go to these: one for each name.
+    /// The same with the default namespace of each cluster.
     #[must_use]
     pub fn with_default_namespaces(self, namespaces: impl IntoIterator<Item = String>) -> Self {
         Self { namespaces: namespaces.into_iter().collect(), ..self }
     }
 
-    /// The namespace of objects in a cluster that name none; empty where nobody knows it.
+    /// The default namespace of a cluster; empty if unknown.
     pub fn default_namespace(&self, cluster: &str) -> &str {
         let position = self.names.iter().position(|name| name == cluster);
         position.and_then(|position| self.namespaces.get(position)).map_or("", String::as_str)
     }
 
-    /// Whether there are none.
+    /// Whether there are no clusters.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -130,17 +129,17 @@ impl Clusters {
         known.map_or(name, |position| &self.names[self.servers[position]])
     }
 
-    /// The name that stands for where an object is: of one name it is one object in all clusters that have the same. What may
-    /// be in the default namespace is in another one where nobody knows that: contexts have namespaces of their own.
-    pub fn place<'a>(&'a self, cluster: &'a str, object: &ObjectRef) -> &'a str {
+    /// The cluster name that identifies the location of an object: the first name of its server. An object in an unknown
+    /// default namespace is identified by its own cluster name, since contexts have namespaces of their own.
+    pub fn location<'a>(&'a self, cluster: &'a str, object: &ObjectRef) -> &'a str {
         let ObjectRef { group, kind, namespace, .. } = object;
         if namespace.is_empty() && !self.is_cluster_scoped(group, kind) { cluster } else { self.server(cluster) }
     }
 
-    /// Whether a recorded object is in the cluster and namespace that it is wanted in, under whatever name.
-    pub fn is_in_place(&self, record: &StateResource, wanted: &Resource) -> bool {
+    /// Whether a recorded object is already in the wanted cluster and namespace.
+    pub fn is_at_target(&self, record: &StateResource, wanted: &Resource) -> bool {
         let (from, to) = (self.of_recorded(record), self.of_wanted(wanted));
-        let is_one = |object: ObjectRef| self.place(from, &object) == self.place(to, &object);
+        let is_one = |object: ObjectRef| self.location(from, &object) == self.location(to, &object);
         (from == to || self.recorded_object(record).is_some_and(is_one)) && self.namespaces(record, wanted).is_none()
     }
 
@@ -148,7 +147,7 @@ impl Clusters {
     pub(crate) fn namespaces(&self, record: &StateResource, wanted: &Resource) -> Option<[String; 2]> {
         let objects = [self.recorded_object(record)?, self.wanted_object(wanted)?];
         let [from, to] = objects.map(|object| object.namespace);
-        // While a reference stands in it nobody knows.
+        // The namespace may contain a reference.
         let is_known = |namespace: &String| !namespace.is_empty() && !may_refer(namespace);
         (is_known(&from) && is_known(&to) && from != to).then_some([from, to])
     }
@@ -161,7 +160,7 @@ impl Clusters {
         }
     }
 
-    /// The cluster that a wanted resource goes to.
+    /// The target cluster of a resource of the Spec.
     pub fn of_wanted<'a>(&'a self, resource: &'a Resource) -> &'a str {
         self.or_first(named(&resource.extensions).unwrap_or_default())
     }
@@ -182,13 +181,13 @@ impl Clusters {
         self.identity(self.recorded_object(record)?, self.of_recorded(record))
     }
 
-    /// What a wanted object is called, and the namespace that it goes to.
+    /// The identity of a wanted object, with its target namespace.
     pub fn wanted_object(&self, resource: &Resource) -> Option<ObjectRef> {
         let object = ObjectRef::of(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
         Some(self.in_namespace(self.of_wanted(resource), object))
     }
 
-    /// What a recorded object is called, and the namespace that it is in: what names none is where it was applied.
+    /// The identity of a recorded object, with the namespace that it was applied to.
     pub fn recorded_object(&self, record: &StateResource) -> Option<ObjectRef> {
         let mut object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
         if let Some(namespace) = record.default_namespace().filter(|_| object.namespace.is_empty()) {
@@ -197,8 +196,8 @@ impl Clusters {
         Some(self.in_namespace(self.of_recorded(record), object))
     }
 
-    /// The object in the default namespace of its cluster where it names none, and in none where its kind has none. Nobody knows of every kind whether it has
-    /// namespaces, and where one has none it does not matter which is told.
+    /// The object with its actual namespace: the default one of its cluster if it has none, or none if its kind is
+    /// cluster-scoped. The scope of unknown kinds does not matter, since the result is only compared.
     fn in_namespace(&self, cluster: &str, object: ObjectRef) -> ObjectRef {
         let mut object = self.scopes.scoped(object);
         if object.namespace.is_empty() && !self.is_cluster_scoped(&object.group, &object.kind) {
@@ -208,7 +207,7 @@ impl Clusters {
     }
 
     fn identity(&self, object: ObjectRef, cluster: &str) -> Option<Identity> {
-        let place = self.place(cluster, &object).to_owned();
+        let place = self.location(cluster, &object).to_owned();
         Some((place, identity_of(object)?))
     }
 }
@@ -220,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_may_end_in_a_cluster() {
+    fn id_may_end_in_cluster() {
         for (id, object, cluster) in [
             ("v1:ConfigMap:shop:web", "v1:ConfigMap:shop:web", ""),
             ("v1:ConfigMap:shop:web/east", "v1:ConfigMap:shop:web", "east"),
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_cluster_goes_to_the_first() {
+    fn resource_without_cluster_goes_to_first() {
         let resource = |extensions: Value| Resource {
             id: "v1:Namespace:a".into(),
             kind: ResourceType::Kubernetes,
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_namespace_is_in_the_default_of_its_cluster() {
+    fn object_without_namespace_is_in_default_namespace() {
         let places = [("main", "a"), ("also", "a"), ("apart", "a")];
         let places = places.map(|(name, place)| (name.to_owned(), place.to_owned()));
         let clusters = Clusters::at(places).with_default_namespaces(["shop", "shop", "other"].map(str::to_owned));
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_one_under_all_names_of_its_server_where_its_namespace_is_the_same() {
+    fn server_aliases_share_objects_of_one_namespace() {
         let places = [("main", "a"), ("east", "b"), ("also", "a"), ("far", "b")];
         let clusters = Clusters::at(places.map(|(name, place)| (name.to_owned(), place.to_owned())));
         let servers: Vec<&str> = clusters.names().iter().map(|name| clusters.server(name)).collect();

@@ -1,15 +1,14 @@
-//! Fields that are wanted here and that somebody else manages, as server-side apply tells of them.
+//! Field conflicts of server-side apply: fields of the Spec that another manager has.
 //!
-//! What others changed without saying that it is theirs, as an edit by hand does, is drift, and a plan takes it back.
-//! Whoever applies a field claims it, and so does whoever has one of a resource that is not recorded: it is taken only
-//! where the resource says so by [`FORCE`].
+//! A manual edit is drift, and a plan reverts it. A field that another manager applies is taken only if the resource
+//! sets [`FORCE`]. The same holds for any field of an object that is not recorded.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sensitive::Sensitive;
 use crate::spec::Resource;
 
-/// The extension, or annotation, of a resource by which fields are taken from whoever manages them: `"true"`.
+/// The extension or annotation of a resource that takes over fields of other managers: `"true"`.
 pub const FORCE: &str = "stoa.dev/force-conflicts";
 
 /// The fields that are wanted here and that one other manager has.
@@ -17,25 +16,25 @@ pub const FORCE: &str = "stoa.dev/force-conflicts";
 pub struct FieldConflict {
     /// The other manager, such as `kubectl-edit`.
     pub manager: String,
-    /// Whether it applies these fields, rather than having changed them once.
+    /// Whether the manager applies these fields, rather than having updated them once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applies: bool,
     /// The fields, such as `.spec.replicas`.
     pub fields: Vec<String>,
 }
 
-/// Whether a resource takes these fields, if nobody said so when it was planned. `is_recorded` when it is known as ours.
+/// Whether a resource takes these fields when the plan does not say so. `is_recorded` if the object is known as ours.
 pub fn may_take(resource: &Resource, is_recorded: bool, conflicts: &[FieldConflict]) -> bool {
     resource.is_set(FORCE) || is_recorded && conflicts.iter().all(|conflict| !conflict.applies)
 }
 
-/// As plans have them: an item of a list may be told apart by a sensitive value, which is in the field's path.
+/// The conflicts as plans show them: the key of a list item may be sensitive, and is masked in the field's path.
 pub fn masked(conflicts: &[FieldConflict], sensitive: &Sensitive) -> Vec<FieldConflict> {
     let fields = |of: &FieldConflict| of.fields.iter().map(|field| sensitive.redact(field)).collect();
     conflicts.iter().map(|of| FieldConflict { fields: fields(of), ..of.clone() }).collect()
 }
 
-/// Whether a plan that takes some fields takes these, which are masked as the plan's are.
+/// Whether a plan that takes some fields covers these conflicts. Both are masked.
 pub fn are_planned(planned: &[FieldConflict], conflicts: &[FieldConflict]) -> bool {
     conflicts.iter().all(|conflict| {
         let planned = planned.iter().find(|planned| planned.manager == conflict.manager);
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_taken_back_and_a_claim_is_not() {
+    fn edited_fields_are_taken_but_applied_ones_are_not() {
         let (plain, none) = (resource(json!({}), json!({})), json!({}));
         let (edit, claim) = (conflict("kubectl-edit", false, &[".data.a"]), conflict("flux", true, &[".data.b"]));
         assert!(may_take(&plain, true, std::slice::from_ref(&edit)));
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_planned_is_taken_as_planned() {
+    fn only_planned_fields_are_taken() {
         let planned = [conflict("hand", false, &[".data.a", ".data.b"]), conflict("flux", true, &[".data.c"])];
         assert!(are_planned(&planned, &[conflict("hand", false, &[".data.b"])]));
         assert!(are_planned(&planned, &[]) && are_planned(&planned, &planned));

@@ -1,7 +1,7 @@
-//! Kinds that objects define: a CustomResourceDefinition one, and an APIService all of a group and version.
+//! Definitions of kinds: a CustomResourceDefinition defines one kind, an APIService all kinds of a group and version.
 //!
-//! Start at [`undefined`], which tells the resources whose kinds nobody has and nothing brings. [`Definitions`]
-//! finds what defines the kind of an object.
+//! Start at [`undefined`], which finds the resources whose kinds neither the cluster nor the plan has. [`Definitions`]
+//! finds the definition of an object.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::object::ObjectRef;
 use crate::plan::Plan;
 use crate::spec::{Resource, ResourceId, ResourceType};
 
-/// What an object defines.
+/// The kinds that an object defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition<'a> {
     group: &'a str,
@@ -46,12 +46,12 @@ impl<'a> Definition<'a> {
         self.group == group && self.kind.is_none_or(|it| it == kind) && self.versions.contains(&version)
     }
 
-    /// Whether it is a CustomResourceDefinition of the kind of an object, in whatever versions.
+    /// Whether it is the CustomResourceDefinition of an object's kind, in any version.
     pub fn defines(&self, object: &ObjectRef) -> bool {
-        self.holds_objects() && self.is_of(object)
+        self.deletes_objects() && self.is_of(object)
     }
 
-    /// Whether it defines the kind of an object: a CustomResourceDefinition in whatever versions.
+    /// Whether it defines the kind of an object. The versions of a CustomResourceDefinition do not matter.
     pub(crate) fn is_of(&self, object: &ObjectRef) -> bool {
         let is_of_kind = match self.kind {
             Some(kind) => kind == object.kind,
@@ -65,17 +65,17 @@ impl<'a> Definition<'a> {
         Some((self.group.to_owned(), self.kind?.to_owned()))
     }
 
-    /// Whether the objects of its kind are gone without it. Those of an APIService are kept by whoever serves them.
-    pub(crate) fn holds_objects(&self) -> bool {
+    /// Whether its deletion deletes the objects of its kind. The server of an APIService keeps them.
+    pub(crate) fn deletes_objects(&self) -> bool {
         self.kind.is_some()
     }
 }
 
-/// What resources define.
+/// The definitions in a list of resources.
 #[derive(Debug)]
 pub struct Definitions<'a> {
     clusters: &'a Clusters,
-    /// By the server that they go to, as its first name, and the group.
+    /// By the first name of their server, and the group.
     by_place: HashMap<(&'a str, &'a str), Vec<(&'a ResourceId, Definition<'a>)>>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Definitions<'a> {
         of_group.filter(move |(_, definition)| definition.is_of(object)).map(|(id, _)| *id)
     }
 
-    /// The CustomResourceDefinition of an object that goes to a cluster, in whatever versions.
+    /// The CustomResourceDefinition of an object in a cluster, in any version.
     pub fn custom(&self, cluster: &str, object: &ObjectRef) -> Option<&'a ResourceId> {
         let mut all = self.of_group(cluster, &object.group).iter();
         all.find(|(_, definition)| definition.defines(object)).map(|(id, _)| *id)
@@ -119,16 +119,16 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// What a CustomResourceDefinition says of a version that it serves: an entry of its `spec.versions`.
+/// The entry of `spec.versions` in a CustomResourceDefinition, for a version that it serves.
 pub fn served_version<'a>(definition: &'a Map<String, Value>, version: &str) -> Option<&'a Value> {
     let versions = definition.get("spec")?.get("versions")?.as_array()?;
     let is_it = |it: &&Value| it["name"] == version && it.get("served") != Some(&Value::Bool(false));
     versions.iter().find(is_it)
 }
 
-/// Those of `lacking`, which are resources whose kinds are not there where they go, that nothing in the plan brings: nothing
-/// `desired` defines the kind, and nothing that they depend on, directly or not, is made or changed and may bring kinds,
-/// as an operator does.
+/// The resources of `lacking`, whose kinds do not exist in their cluster, that the plan does not provide either.
+///
+/// A kind is provided by a definition in `desired`, or by a changed dependency that may install kinds, such as an operator.
 pub fn undefined<'p>(
     plan: &'p Plan,
     desired: &BTreeMap<ResourceId, impl Borrow<Resource>>,
@@ -146,7 +146,7 @@ pub fn undefined<'p>(
         None => is_brought,
     };
     let mut undefined = Vec::new();
-    // What may bring kinds, and whatever comes after it.
+    // Changed resources that may install kinds, and their dependents.
     let mut bringing: HashSet<&ResourceId> = HashSet::new();
     for action in &plan.actions {
         let Some(resource) = desired.get(&action.id).map(Borrow::borrow) else { continue };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_brought_by_its_definition_in_the_versions_that_it_serves() {
+    fn definition_brings_its_served_versions() {
         let widget = ("example.com/v1", "Widget");
         let defined = |group, kind| [(definition(group, kind), Action::Unchanged)];
         assert!(!check(widget, &defined("example.com", "Widget")));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_may_be_brought_by_what_runs_programs_or_is_nobody_knows_what() {
+    fn workloads_and_custom_resources_may_bring_kinds() {
         let widget = ("example.com/v1", "Widget");
         for (before, action, is_undefined) in [
             (("apps/v1", "Deployment"), Action::Create, false),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_the_definition_that_goes_to_the_same_cluster() {
+    fn object_has_definition_of_its_cluster() {
         let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
         let mut in_east = definition("example.com", "Gadget");
         in_east.extensions.insert("cluster".to_owned(), json!("east"));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_brings_brings_nothing_itself() {
+    fn undefined_resource_brings_no_kinds() {
         let all = ["a", "b"].map(|name| resource("example.com/v1", "Widget", name, json!({})));
         let plan = Plan {
             actions: vec![

@@ -1,7 +1,8 @@
-//! When a plan removes so much that a mistake is more likely than a wish: a folder that was moved, a file that was emptied.
+//! Mass deletion: a plan that deletes so much that a mistake is likely, such as after a moved folder or an emptied
+//! file.
 //!
-//! Argo CD refuses to prune everything unless `allowEmpty` is set, kapp an empty list of resources unless told by a flag of
-//! its own. Neither minds how much of the rest goes.
+//! Argo CD refuses to prune everything unless `allowEmpty` is set, and kapp refuses an empty list of resources without
+//! a flag. Neither limits partial deletions.
 
 use std::fmt;
 
@@ -10,22 +11,23 @@ use crate::plan::{Action, Plan};
 /// So many resources may always go, however few there are.
 const ALWAYS: usize = 10;
 
-/// What a plan removes, where that is more than may go unasked.
+/// The counts of a plan that deletes too much to go unconfirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MassDeletion {
-    /// How many resources are deleted.
+    /// Deleted resources.
     pub deleted: usize,
-    /// How many are deleted and made again.
+    /// Replaced resources.
     pub replaced: usize,
-    /// How many are recorded.
+    /// Recorded resources.
     pub owned: usize,
-    /// Whether nothing is wanted any more.
+    /// Whether the plan deletes everything.
     pub everything: bool,
 }
 
 impl Plan {
-    /// Whether the plan removes more than may go unasked, of so many resources that are recorded: something, and keeps
-    /// none; or more than 10 resources that are more than half of them.
+    /// The counts of a plan that deletes too much to go unconfirmed; `owned` is the number of recorded resources.
+    ///
+    /// That is a plan that deletes everything, or more than 10 resources and more than half of them.
     pub fn mass_deletion(&self, owned: usize) -> Option<MassDeletion> {
         let count = |action| self.actions.iter().filter(|planned| planned.action == action).count();
         let (deleted, replaced) = (count(Action::Delete), count(Action::Replace));
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_much_however_little_it_is() {
+    fn deletion_of_all_is_mass_deletion() {
         check(&[(Action::Delete, 1)], 1, Some("deletes 1 of 1 resources and keeps none"));
         check(&[(Action::Delete, 3), (Action::Forget, 1)], 4, Some("deletes 3 of 4 resources and keeps none"));
         check(&[(Action::Delete, 3), (Action::Create, 1)], 3, None);
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_ten_and_more_than_half_is_much() {
+    fn mass_deletion_is_over_ten_and_half() {
         check(&[(Action::Delete, 10), (Action::Unchanged, 1)], 11, None);
         check(&[(Action::Delete, 11), (Action::Unchanged, 1)], 12, Some("deletes 11 of 12 resources"));
         check(&[(Action::Delete, 50), (Action::Unchanged, 50)], 100, None);

@@ -1,7 +1,7 @@
-//! What each resource of a Spec depends on: what `dependsOn` says, what its references say, and
-//! what Kubernetes demands, which is a namespace before what is in it, a
-//! CustomResourceDefinition or an APIService before the objects of their kinds, and what admission
-//! looks up before the objects that name it.
+//! Dependencies of each resource: `dependsOn`, references, and the order that Kubernetes needs.
+//!
+//! Kubernetes needs a namespace before its objects, a CustomResourceDefinition or APIService before the objects of its
+//! kinds, and admission prerequisites before the objects that name them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,11 +17,11 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 /// Ids, and the ids that come before each.
 pub(crate) type Before = BTreeMap<ResourceId, BTreeSet<ResourceId>>;
 
-/// What every resource says that it depends on, itself or by its references. The resources are valid.
+/// The explicit dependencies of each valid resource: `dependsOn`, and references.
 ///
 /// # Errors
 ///
-/// One problem for every group of resources that depend on each other.
+/// One problem for each cycle.
 pub(crate) fn written(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
     let known: HashSet<&str> = resources.iter().map(|resource| resource.id.0.as_str()).collect();
     let before: Before = resources
@@ -36,7 +36,7 @@ pub(crate) fn written(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
     Ok(before)
 }
 
-/// The direct dependencies of every resource: what is [`written`], and what is implied besides.
+/// The direct dependencies of each resource: explicit ones, and those that Kubernetes needs.
 pub(crate) fn dependencies(mut before: Before, resources: &[&Resource], clusters: &Clusters) -> Before {
     let mut inferred = Vec::new();
     for (from, to) in implied(resources, clusters) {
@@ -44,7 +44,7 @@ pub(crate) fn dependencies(mut before: Before, resources: &[&Resource], clusters
             inferred.push((from, to));
         }
     }
-    // What people wrote wins over what is only implied.
+    // Explicit dependencies win over implied ones.
     break_cycles(&mut before, &inferred.into_iter().collect());
     before
 }
@@ -57,8 +57,7 @@ fn cycle_problem(cycle: &Cycle) -> Problem {
     }
 }
 
-/// An object depends on its namespace, on what defines its kind, and on what admission looks up for it, where these are in
-/// the same Spec and go to the same server.
+/// Dependencies that Kubernetes needs: namespace, definition, and admission prerequisites, within the same Spec and server.
 fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, ResourceId)> {
     let objects: Vec<_> = resources
         .iter()

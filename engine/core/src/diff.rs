@@ -1,12 +1,11 @@
-//! Compares what is wanted with what is live, field by field, in the light of what was recorded.
+//! Field-by-field comparison of the Spec with the live object and the record.
 //!
-//! Start at [`three_way`]. A field that only the live resource has was set by its server or by
-//! somebody else, and is left alone, unless it was recorded, which means that it was wanted once
-//! and is to go, or is in a list or map that has one owner. [`against_preview`] compares with what
-//! the infrastructure itself says would be, and [`moved`] with what was applied.
+//! Start at [`three_way`]. A field of the live object alone was set by its server or by another writer, and stays. It
+//! is removed if it is recorded, since the Spec had it once, or if it is in an atomic list or map. [`against_preview`]
+//! compares with the result of a dry run, and [`moved`] with what was applied.
 //!
-//! Elsewhere: `equality` says which scalars mean the same, `quantities` where they are amounts, `lists` which items belong
-//! together, `hidden` what is not shown since it was sensitive before.
+//! Elsewhere: `equality` compares scalars, `quantities` lists fields with amounts, `lists` matches items, and `hidden`
+//! masks formerly sensitive values.
 
 mod equality;
 mod hidden;
@@ -20,7 +19,6 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::{Map, Value};
 
 use crate::ignore::Ignored;
-use crate::masks::{DigestKeys, contains_mask, is_masked, masked_paths};
 use crate::object::{
     is_aggregated_role, is_server_set, named, secret_as_stored, split_api_version, without_aggregated_rules,
 };
@@ -29,68 +27,69 @@ use crate::path::{FieldPath, Finder, Segment, below, step_mut};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
 use crate::schema::{ListKey, Schema};
+use crate::secret_digest::{DigestKeys, contains_mask, is_masked, masked_paths};
 use crate::sensitive::{MASK, Sensitive, UNKNOWN};
 use crate::spec::{ResourceId, ResourceType};
 use crate::state::StateResource;
 
-/// What is compared.
+/// The input of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
     /// The id that the digests of what is recorded are made with, which is mostly its own.
     pub id: &'a ResourceId,
-    /// Who drives it; Kubernetes objects have fields that their server sets.
+    /// Its resource type; Kubernetes objects have fields that their server sets.
     pub kind: ResourceType,
     /// The recorded attributes, sensitive values masked, if it is recorded.
     pub prior: Option<&'a Map<String, Value>>,
-    /// All that is recorded of it, attributes and what was live, whether it counts as prior or not. What is live where one of
-    /// these has a mask is sensitive, whatever is wanted there by now.
+    /// All records of the object, attributes and live objects, also those that do not count as prior. A live value is
+    /// sensitive where one of them has a mask.
     pub records: &'a [&'a Map<String, Value>],
-    /// A call may have been made of which no record tells what was sensitive in it. So what is live is not shown, but for what is
-    /// recorded like that.
+    /// A lost call may have set sensitive values without a record. Live values are then masked, except where a record has
+    /// the same value in plain text.
     pub unsure: bool,
-    /// What is wanted.
+    /// The wanted attributes.
     pub desired: &'a Resolved<'a>,
-    /// What is live.
+    /// The live object.
     pub live: &'a Map<String, Value>,
-    /// What the digests of sensitive values are made with.
+    /// The keys of the digests of sensitive values.
     pub keys: &'a DigestKeys,
-    /// What the server says of its kind, if that is not built in and it says something.
+    /// The merge schema of a kind that is not built in, if known.
     pub schema: Option<&'a Schema>,
 }
 
-/// What was applied, and what is live of it.
+/// An applied resource and its live object.
 #[derive(Clone, Copy, Debug)]
 pub struct Deployed<'a> {
-    /// What is recorded of it.
+    /// Its record.
     pub record: &'a StateResource,
-    /// What the last release says of it, if it has it: what is sensitive there is so wherever it is live.
+    /// The resource in the last release; its sensitive values are masked wherever they are live.
     pub released: Option<&'a Resolved<'a>>,
     /// As in a [`Comparison`].
     pub unsure: bool,
-    /// What is live.
+    /// The live object.
     pub live: &'a Map<String, Value>,
-    /// What the digests of sensitive values are made with.
+    /// The keys of the digests of sensitive values.
     pub keys: &'a DigestKeys,
-    /// What the server says of its kind, if that is not built in and it says something.
+    /// The merge schema of a kind that is not built in, if known.
     pub schema: Option<&'a Schema>,
 }
 
-/// The fields that applying would change, as far as the engine can tell by itself.
+/// The fields that an apply would change, without a dry run.
 pub fn three_way(comparison: &Comparison<'_>) -> Vec<FieldChange> {
     compare(comparison, None, None)
 }
 
-/// The fields that applying would change, by what the infrastructure says it would make.
+/// The fields that an apply would change, by the result of a dry run.
 pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Value>) -> Vec<FieldChange> {
     compare(comparison, Some(previewed), None)
 }
 
-/// The fields in which what is live moved away from what was applied, whatever is wanted by now; all of them are drift. What
-/// the infrastructure had made of a field by then moved nowhere, nor did what is left to others.
+/// The fields whose live values differ from what was applied, apart from the Spec. All of them are drift. Values that the
+/// infrastructure had set by then, and ignored fields, are not.
 pub fn moved(deployed: &Deployed<'_>) -> Vec<FieldChange> {
     let Deployed { record, released, unsure, live, keys, schema } = *deployed;
     let applied = Resolved { sensitive: masked_paths(&record.attributes), ..Resolved::plain(&record.attributes) };
-    // What is wrong with it kept it from being applied.
+    // An applied resource had no invalid ignored fields.
     let ignored = Ignored::of(&record.as_applied()).unwrap_or_default();
     let desired = ignored.resolved(applied, live);
     let (id, kind, prior) = (record.digest_id(), record.kind, Some(&record.attributes));
@@ -99,11 +98,11 @@ pub fn moved(deployed: &Deployed<'_>) -> Vec<FieldChange> {
     let records: Vec<&Map<String, Value>> = record.objects().chain(&masked).collect();
     let (records, desired) = (records.as_slice(), &desired);
     let comparison = Comparison { id, kind, prior, records, unsure, desired, live, keys, schema };
-    compare(&comparison, None, Some(&Made { live: &record.live, known: &known }))
+    compare(&comparison, None, Some(&LastResult { live: &record.live, known: &known }))
 }
 
-/// What is left live of what was sensitive when it was recorded, after what is wanted was applied: a field that is left to
-/// others, or that others have, too. The places are those in what is live.
+/// Live values that remain sensitive after an apply, since they were sensitive when they were recorded. Fields of other
+/// managers are included. The paths are those in the live object.
 pub(crate) fn still_sensitive<'r>(
     kind: ResourceType,
     records: impl Iterator<Item = &'r Map<String, Value>>,
@@ -114,12 +113,12 @@ pub(crate) fn still_sensitive<'r>(
     let schema = kubernetes.then(|| Schema::built_in(wanted).unwrap_or(Schema::of_any_kind()));
     let mut left = Sensitive::default();
     for record in records.filter(|record| record.values().any(contains_mask)) {
-        left.extend(&hidden::left(schema, &stored(record, kubernetes), wanted, live));
+        left.extend(&hidden::leftover(schema, &stored(record, kubernetes), wanted, live));
     }
     left
 }
 
-/// The fields that are set where nothing is yet: all but those that the id says.
+/// The fields of an object that does not exist yet, without those that its id has.
 pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
     let is_object = kind == ResourceType::Kubernetes;
     let live = if is_object { named(&desired.attributes) } else { Map::new() };
@@ -141,7 +140,7 @@ pub fn between(
     after: &Map<String, Value>,
 ) -> Vec<FieldChange> {
     let desired = Resolved::plain(after);
-    // What is not compared with what was recorded makes no digests.
+    // Without a record, no digests are compared.
     let keys = DigestKeys::new(&[0; 32], &[]);
     let (prior, unsure) = (None, false);
     let (desired, live, keys) = (&desired, before, &keys);
@@ -175,22 +174,22 @@ fn hide_digests(value: &mut Value) {
     }
 }
 
-/// What is known besides where what is wanted is what was applied.
-struct Made<'a> {
-    /// What was recorded of what the infrastructure made.
+/// What else is known when the record has the wanted values.
+struct LastResult<'a> {
+    /// The recorded live object.
     live: &'a Map<String, Value>,
-    /// What the last release says to be sensitive.
+    /// The sensitive values of the last release.
     known: &'a Sensitive,
 }
 
 fn compare(
     comparison: &Comparison<'_>,
     previewed: Option<&Map<String, Value>>,
-    applied: Option<&Made<'_>>,
+    applied: Option<&LastResult<'_>>,
 ) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
     let desired = as_stored(comparison.desired, kubernetes);
-    // The mark is in nearly every live object, which is not copied for that.
+    // Most live objects have the annotation, so that a copy would be expensive.
     let live = match kubernetes {
         true => secret_as_stored(comparison.live).map_or(Cow::Borrowed(comparison.live), Cow::Owned),
         false => Cow::Borrowed(comparison.live),
@@ -258,7 +257,7 @@ fn stored(object: &Map<String, Value>, kubernetes: bool) -> Cow<'_, Map<String, 
     without_mark(secret_as_stored(object).map_or(Cow::Borrowed(object), Cow::Owned))
 }
 
-/// What is compared of the metadata of a live object that has a mark.
+/// The compared metadata of a live object with an owner annotation.
 fn metadata_without_mark(live: &Map<String, Value>) -> Option<Map<String, Value>> {
     written_mark(live)?;
     let mut metadata: Map<String, Value> = live
@@ -272,7 +271,7 @@ fn metadata_without_mark(live: &Map<String, Value>) -> Option<Map<String, Value>
     Some(metadata)
 }
 
-/// What is wanted, as a server would keep it.
+/// The wanted object as a server would store it.
 fn as_stored<'a>(desired: &'a Resolved<'a>, kubernetes: bool) -> Cow<'a, Resolved<'a>> {
     let attributes = match stored(&desired.attributes, kubernetes) {
         Cow::Borrowed(_) => return Cow::Borrowed(desired),
@@ -296,36 +295,36 @@ fn as_stored<'a>(desired: &'a Resolved<'a>, kubernetes: bool) -> Cow<'a, Resolve
 
 struct Walker<'a> {
     kubernetes: bool,
-    /// What an object of Kubernetes is one of.
+    /// The kind of a Kubernetes object.
     object: Option<equality::Kind<'a>>,
-    /// What is known of its lists and maps; nothing of what is no object of Kubernetes.
+    /// The merge schema; `None` for other resource types.
     schema: Option<&'a Schema>,
-    /// Whether we are in a list or map with one owner, so that what others add is to go.
+    /// Whether the path is within an atomic list or map, so that additions of others are removed.
     is_owned: bool,
-    /// Whether what only the live side has is to go: true of a comparison with a preview.
+    /// Whether fields of the live side alone are removed: true for a comparison with a dry run.
     strict: bool,
     id: &'a ResourceId,
     keys: &'a DigestKeys,
     prior: Option<&'a Map<String, Value>>,
-    /// What the infrastructure had made of what was applied, where that is what is wanted; empty where nobody knows.
+    /// The recorded live values, if the record has the wanted values; else `None`.
     made: Option<&'a Map<String, Value>>,
     live: &'a Map<String, Value>,
-    /// What is compared of the live metadata, where that has a mark.
+    /// The compared live metadata, if it has an owner annotation.
     live_metadata: Option<&'a Map<String, Value>>,
-    /// What is wanted in every way in which it may be recorded; made when the first change is found.
+    /// All forms in which the wanted object may be recorded; computed with the first change.
     recorded: &'a OnceCell<Vec<Map<String, Value>>>,
     finder: Finder<'a>,
-    /// What is wanted, as it is written and as a server would keep it.
+    /// The wanted object, as it is written and as a server would store it.
     wanted: &'a Resolved<'a>,
     desired: &'a Resolved<'a>,
     sensitive: &'a Sensitive,
-    /// What is not shown: the same, and what was sensitive before.
+    /// Masked values: these, and formerly sensitive ones.
     hidden: &'a Sensitive,
-    /// Whether what is live and not recorded like that may have been sensitive.
+    /// Whether live values without an equal record may be sensitive.
     unsure: bool,
-    /// Where we are, as people read it.
+    /// The current path, for people.
     shown: FieldPath,
-    /// Where we are in what is wanted, lists by index.
+    /// The current path in the wanted object, with list indexes.
     raw: FieldPath,
     changes: Vec<FieldChange>,
 }
@@ -359,7 +358,7 @@ impl Walker<'_> {
         self.is_owned = around;
     }
 
-    /// Whether somebody added what is live at a path, and may not.
+    /// Whether a live value was added by others in an atomic list or map.
     fn is_added(&self, path: &FieldPath, had: &Value) -> bool {
         let live = |path: &FieldPath| self.finder.get(self.live, path);
         self.is_owned && !self.schema.is_some_and(|schema| schema.is_filled(path, had, &live))
@@ -371,7 +370,7 @@ impl Walker<'_> {
         }
         match (want, have) {
             (Value::Null, None | Some(Value::Null)) => {}
-            // Null means that the field is not wanted, as if nothing was said of it.
+            // Null means that the Spec does not set the field.
             (Value::Null, Some(had)) => {
                 let was_wanted = prior.is_some_and(|prior| !prior.is_null());
                 if was_wanted || self.strict || self.is_added(&self.shown, had) {
@@ -424,10 +423,10 @@ impl Walker<'_> {
         self.is_owned = around;
     }
 
-    /// Items are told apart by the values of keys. In a `shared` list others may have items too.
+    /// Compares lists whose items have keys. In a `shared` list, others may have items too.
     fn keyed_list(&mut self, keys: &[ListKey], shared: bool, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
         let prior = prior.unwrap_or_default();
-        let [in_prior, in_want, in_have] = [prior, want, have].map(|items| lists::places(items, keys));
+        let [in_prior, in_want, in_have] = [prior, want, have].map(|items| lists::positions(items, keys));
         let mut positions = Vec::with_capacity(want.len());
         for (index, wanted) in want.iter().enumerate() {
             let Some(text) = lists::key_of(wanted, keys) else { continue };
@@ -444,7 +443,7 @@ impl Walker<'_> {
                 self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
             }
         }
-        // Containers start, and variables are read, in the order of their lists, others' items in between or not.
+        // Containers and variables have an order, with or without items of others in between.
         if !positions.is_sorted() {
             let names = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, keys)));
             self.change(Some(&names(have)), Some(&names(want)));
@@ -508,13 +507,13 @@ impl Walker<'_> {
         self.changes.push(change);
     }
 
-    /// Whether nobody knows of a value that is live here whether it is sensitive.
+    /// Whether a live value here may be sensitive.
     fn may_be_sensitive(&self, had: &Value) -> bool {
         let recorded = || self.prior.and_then(|prior| self.finder.get(prior, &self.shown));
         self.unsure && recorded() != Some(had)
     }
 
-    /// What is wanted here, with all that is not known yet.
+    /// The wanted value here, with unknown values shown as such.
     fn with_unknown(&self, mut value: Value) -> Value {
         for path in below(&self.desired.unknown, &self.raw.0).filter(|_| !self.strict) {
             if let Some(unknown) = path.iter().try_fold(&mut value, step_mut) {
@@ -524,8 +523,7 @@ impl Walker<'_> {
         value
     }
 
-    /// Whether what is live here is what the infrastructure had made of what was applied, which it may write otherwise or leave
-    /// out.
+    /// Whether the live value is the one that the infrastructure had set for the applied value.
     fn is_as_made(&self) -> bool {
         let Some(made) = self.made else { return false };
         match (self.finder.get(made, &self.shown), self.finder.get(self.live, &self.shown)) {
@@ -535,7 +533,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether what is wanted here is what was recorded, so that it is the live side that moved.
+    /// Whether the wanted value is the recorded one, so that the live side drifted.
     fn is_drift(&self, is_live: bool) -> bool {
         let Some(prior) = self.prior else { return false };
         let recorded = self.recorded.get_or_init(|| {
@@ -549,7 +547,7 @@ impl Walker<'_> {
         let prior = self.finder.get(prior, &self.shown);
         recorded.iter().any(|recorded| match (prior, self.finder.get(recorded, &self.shown)) {
             (Some(prior), Some(wanted)) => prior == wanted,
-            // What a server changes besides is no drift; what somebody added to what has one owner is.
+            // Changes of a server are not drift; additions to an atomic value are.
             (None, None) => !self.strict || self.is_owned && is_live,
             _ => false,
         })

@@ -6,12 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// The JSON of a value with the keys of every map sorted by their bytes and no whitespace.
+/// The JSON of a value with sorted keys and no whitespace.
 ///
 /// # Panics
 ///
-/// When the value has no JSON form, such as a map whose keys are not text; none of the types here
-/// is like that.
+/// When the value has no JSON form, such as a map with keys that are not text. None of the types here is like that.
 pub fn canonical_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     let value = serde_json::to_value(value).expect("documents of the engine are JSON");
     let mut out = Vec::with_capacity(256);
@@ -45,8 +44,8 @@ pub fn hex(bytes: &[u8]) -> String {
 fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
-            // Sorted here rather than by the map, whose order depends on a feature of serde_json
-            // that any crate in the build may turn on.
+            // Sorted here rather than by the map, whose order depends on a feature of serde_json that any crate may
+            // enable.
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_unstable_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
             out.push(b'{');
@@ -85,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_sorted_and_whitespace_is_gone() {
+    fn canonical_json_sorts_keys_without_whitespace() {
         let value: Value = serde_json::from_str(r#"{ "b": [1, {"z": null, "a": "é\n"}], "a": true }"#).unwrap();
         assert_eq!(String::from_utf8(canonical_json(&value)).unwrap(), r#"{"a":true,"b":[1,{"a":"é\n","z":null}]}"#);
     }
 
     #[test]
-    fn the_digest_is_that_of_the_canonical_bytes() {
+    fn digest_is_of_canonical_bytes() {
         // printf '{}' | sha256sum
         assert_eq!(digest(&json!({})), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
     }

@@ -1,19 +1,20 @@
-//! What is kept says which shape it has: every document and every record carries a `schemaVersion`,
-//! a whole number. What has none was written before there was one, and has the first shape.
+//! Stored documents: each has a `schemaVersion`, a whole number.
+//!
+//! A document without one is older than the field, and has version 1.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// What is kept somewhere and read by later versions of this program, or earlier ones.
+/// A stored document that earlier or later versions of Stoa may read.
 pub trait Document: Serialize + DeserializeOwned {
     /// The shape that is written here, and the newest that is read.
     const SCHEMA_VERSION: u32;
 }
 
-/// Why what was kept cannot be read. It must be left as it is: somebody else may be able to.
+/// Why a stored document cannot be read. Leave it unchanged: another version may be able to read it.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// A later version wrote it, in a shape that is not known here.
-    #[error("it has schemaVersion {found}, and {known} is the newest known here")]
+    #[error("schemaVersion {found} is newer than {known}, the newest that this version of Stoa reads")]
     Newer {
         /// The version that it has.
         found: u64,
@@ -21,12 +22,12 @@ pub enum DocumentError {
         known: u32,
     },
     /// It is not what it should be.
-    #[error("it does not decode")]
+    #[error("the document does not decode")]
     Malformed(#[source] serde_json::Error),
 }
 
 impl DocumentError {
-    /// What somebody can do about it who has no copy of it.
+    /// What a user without a backup can do.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Newer { .. } => "run the version of Stoa that wrote it, or a later one",
@@ -61,12 +62,12 @@ pub fn encode<T: Document>(document: &T) -> Vec<u8> {
     serde_json::to_vec(&versioned).expect("a document is JSON")
 }
 
-/// Reads what [`encode`] made, here or elsewhere.
+/// Reads the output of [`encode`].
 ///
 /// # Errors
 ///
-/// [`DocumentError::Newer`] when its shape is not known here, [`DocumentError::Malformed`] when it has not the
-/// shape that it says.
+/// [`DocumentError::Newer`] for a later schema version, [`DocumentError::Malformed`] when the document does not match its
+/// version.
 pub fn decode<T: Document>(bytes: &[u8]) -> Result<T, DocumentError> {
     let Shape { schema_version } = serde_json::from_slice(bytes).map_err(DocumentError::Malformed)?;
     if schema_version > u64::from(T::SCHEMA_VERSION) {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_whatever_known_version_wrote_it() {
+    fn older_versions_are_read() {
         let note = Note { text: "a".to_owned() };
         let bytes = encode(&note);
         assert_eq!(String::from_utf8_lossy(&bytes), r#"{"schemaVersion":2,"text":"a"}"#);
@@ -106,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_is_not_guessed_at() {
-        let told = "it has schemaVersion 3, and 2 is the newest known here";
+    fn newer_version_is_rejected() {
+        let told = "schemaVersion 3 is newer than 2, the newest that this version of Stoa reads";
         assert_eq!(check(r#"{"schemaVersion":3,"text":"a"}"#), told);
         assert_eq!(check(r#"{"schemaVersion":3,"words":["a"]}"#), told, "though it would not decode");
-        assert_eq!(check(r#"{"schemaVersion":"three","text":"a"}"#), "it does not decode");
-        assert_eq!(check(r#"{"schemaVersion":2}"#), "it does not decode");
-        assert_eq!(check("\u{0}"), "it does not decode");
+        assert_eq!(check(r#"{"schemaVersion":"three","text":"a"}"#), "the document does not decode");
+        assert_eq!(check(r#"{"schemaVersion":2}"#), "the document does not decode");
+        assert_eq!(check("\u{0}"), "the document does not decode");
     }
 }

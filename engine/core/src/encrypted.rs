@@ -1,7 +1,7 @@
-//! Objects whose values SOPS encrypted, so that they are in no repository in the open.
+//! Objects that SOPS encrypted, so that their values are not sensitive in a repository.
 //!
-//! Source: the format of files of SOPS (`getsops/sops`, `aes/cipher.go` and `stores`): a block `sops` beside what is encrypted,
-//! and `ENC[AES256_GCM,data:…,type:…]` in the place of each value.
+//! Source: the file format of SOPS (`getsops/sops`, `aes/cipher.go` and `stores`): a block `sops` beside the encrypted
+//! fields, and `ENC[AES256_GCM,data:…,type:…]` in place of each value.
 
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ pub fn is_encrypted(object: &Map<String, Value>) -> bool {
     block.is_some_and(|block| block.get("mac").is_some_and(Value::is_string) && block.contains_key("version"))
 }
 
-/// Whether a value stands for one that SOPS encrypted.
+/// Whether a value is SOPS ciphertext.
 pub fn is_ciphertext(value: &Value) -> bool {
     let text = value.as_str().unwrap_or_default();
     text.starts_with("ENC[AES256_GCM,data:") && text.ends_with(']')
 }
 
-/// Where an encrypted object has ciphertext: values of any type stand there as text. None of others.
+/// The paths of ciphertext in an encrypted object, which has text in place of any type; empty for other objects.
 pub fn ciphertexts(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     fn gather(value: &Value, at: &mut FieldPath, found: &mut BTreeSet<FieldPath>) {
         match value {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn ciphertext_of_an_encrypted_secret_is_not_sensitive() {
+    fn encrypted_secret_is_not_sensitive() {
         let encrypted = secret(json!({"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0"}));
         let data = |key: &str| FieldPath::of_keys(["data", key]);
         assert_eq!(ciphertexts(&encrypted), [data("encrypted")].into());

@@ -1,7 +1,7 @@
-//! In which order resources depend on each other.
+//! The dependency graph of resources.
 //!
-//! Start at [`Graph::new`]. An edge leads from a resource to what must come before it. Everything
-//! is ordered by id where the graph leaves a choice, so that equal input gives equal order.
+//! Start at [`Graph::new`]. An edge leads from a resource to one that must come before it. Ids decide where the graph
+//! leaves a choice, so that equal input gives equal order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque, hash_map::Entry};
@@ -57,22 +57,22 @@ impl Graph {
         Self { graph, index }
     }
 
-    /// How many resources there are.
+    /// The number of resources.
     pub fn len(&self) -> usize {
         self.graph.node_count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What must come before a resource, by id.
+    /// The direct predecessors of a resource, by id.
     pub fn before(&self, id: &ResourceId) -> Vec<ResourceId> {
         self.neighbours(id, Direction::Outgoing)
     }
 
-    /// What a resource must come before, by id.
+    /// The direct successors of a resource, by id.
     pub fn dependents(&self, id: &ResourceId) -> Vec<ResourceId> {
         self.neighbours(id, Direction::Incoming)
     }
@@ -89,7 +89,7 @@ impl Graph {
         petgraph::algo::has_path_connecting(&self.graph, *from, *to, None)
     }
 
-    /// The same resources with every edge turned round.
+    /// The same graph with reversed edges.
     #[must_use]
     pub fn reversed(&self) -> Self {
         let mut graph = self.graph.clone();
@@ -140,8 +140,8 @@ impl Graph {
         cycles
     }
 
-    /// Those that reach each other, together. Who writes a Spec says how long a chain is, so that nothing here calls itself
-    /// once for each of its links, as Tarjan's algorithm does.
+    /// Strongly connected groups. The chains of a Spec may be long, so that the search is iterative, unlike the usual form
+    /// of Tarjan's algorithm.
     fn groups(&self) -> Vec<Vec<NodeIndex>> {
         kosaraju_scc(&self.graph)
     }
@@ -173,12 +173,13 @@ impl Graph {
         unreachable!("in a strongly connected group every node reaches itself")
     }
 
-    /// Those of some edges that have to go for none of them to be part of a cycle. One that closes a cycle only together
-    /// with others of them stays until these are in, in the order of the ids that they lead to, so that no edge goes that
-    /// could stay.
+    /// The edges of `removable` whose removal leaves the others without a cycle through them.
     ///
-    /// What may go leads to few resources mostly, such as the namespace of many objects, so that each of these is looked at
-    /// once for all edges that lead to it.
+    /// An edge stays if it closes a cycle only together with other removable edges, which are added first, by target id. No
+    /// edge is removed needlessly.
+    ///
+    /// Removable edges usually lead to few resources, such as the namespace of many objects. Each target is searched once
+    /// for all of its edges.
     pub fn contradicting(&self, removable: &BTreeSet<(ResourceId, ResourceId)>) -> Vec<(ResourceId, ResourceId)> {
         let removable: HashSet<(NodeIndex, NodeIndex)> =
             removable.iter().filter_map(|(from, to)| Some((*self.index.get(from)?, *self.index.get(to)?))).collect();
@@ -217,7 +218,7 @@ impl Graph {
                 }
             }
             for from in sources {
-                // What `to` does not reach it does not reach by way of the others that stay, either.
+                // A node that `to` does not reach is not reached through the remaining edges either.
                 match reached_for[from.index()] == Some(to) {
                     true => contradicting.push((self.graph[from].clone(), self.graph[to].clone())),
                     false => before[from.index()].push(to),
@@ -227,7 +228,7 @@ impl Graph {
         contradicting
     }
 
-    /// The same order with as few edges as it takes: an edge goes when a longer way says it too.
+    /// The same order with the fewest edges: an edge is dropped when a longer path implies it.
     ///
     /// # Errors
     ///
@@ -238,8 +239,7 @@ impl Graph {
         for (at, node) in order.iter().enumerate() {
             position[node.index()] = at;
         }
-        // For every node, by position: the positions of what comes before it, last first, so that
-        // whatever can reach another is looked at before it.
+        // For each node, the positions of its predecessors, last first, so that predecessors are visited before it.
         let before: Vec<Vec<usize>> = order
             .iter()
             .map(|node| {
@@ -263,8 +263,7 @@ impl Graph {
 /// Columns of reachability that are worked on at once: bounds the memory to 1 KiB per node.
 const BLOCK: usize = 8192;
 
-/// The edges that no longer way implies. `before` holds positions smaller than its own, largest
-/// first.
+/// The edges that no longer path implies. `before` holds smaller positions, largest first.
 fn necessary_edges(before: &[Vec<usize>]) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
     for low in (0..before.len()).step_by(BLOCK) {
@@ -322,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn order_respects_edges_and_goes_by_id() {
+    fn order_respects_edges_then_ids() {
         let graph = graph(&[("a", &["c"]), ("b", &[]), ("c", &["d"]), ("d", &[]), ("e", &["b", "d"])]);
         assert_eq!(joined(&graph.order().unwrap()), "b d c a e");
         assert_eq!(joined(&graph.reversed().order().unwrap()), "a c e b d");
     }
 
     #[test]
-    fn a_cycle_is_told_with_its_whole_path() {
+    fn cycle_is_reported_with_path() {
         let graph =
             graph(&[("a", &["b"]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[]), ("x", &["x"]), ("y", &["a"])]);
         let cycles = graph.order().unwrap_err();
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_that_a_longer_way_implies_goes() {
+    fn redundant_edge_is_removed() {
         let reduced = graph(&[("a", &["b", "c", "d"]), ("b", &["c"]), ("c", &["d"]), ("d", &[])]).reduced().unwrap();
         assert_eq!(joined(&reduced.before(&"a".into())), "b");
         assert_eq!(joined(&reduced.before(&"b".into())), "c");
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_edges_that_may_go_those_go_that_close_a_cycle() {
+    fn optional_edges_that_close_cycles_are_removed() {
         let namespace: &[(&str, &[&str])] =
             &[("a", &["ns"]), ("b", &["ns"]), ("c", &["ns"]), ("ns", &["a", "b"]), ("x", &["x"])];
         check_contradicting(namespace, &[("a", "ns"), ("b", "ns"), ("c", "ns")], "a→ns b→ns");
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_takes_no_stack() {
+    fn long_chain_needs_no_stack() {
         const LENGTH: usize = 200_000;
         let mut edges: Vec<_> = (1..LENGTH).map(|n| (n - 1, n)).collect();
         let chain = numbered(&edges, LENGTH);
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_resources_are_reduced_and_ordered_in_no_time() {
+    fn ten_thousand_resources_are_ordered_quickly() {
         let edges: Vec<_> = (1..10_000)
             .flat_map(|n| [1, 2, 3, 7, 100, 5_000].map(|back| (n, n - n.min(back))))
             .filter(|(a, b)| a != b)
@@ -404,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reduction_keeps_what_reaches_what_and_no_edge_too_many(
+        fn reduction_keeps_reachability_with_fewest_edges(
             edges in prop::collection::vec((0..24_usize, 0..24_usize), 0..120),
         ) {
             let edges: Vec<_> = edges.into_iter().filter(|(from, to)| from > to).collect();
@@ -423,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn without_the_edges_that_contradict_there_is_no_cycle_and_none_could_stay(
+        fn removal_of_contradictions_leaves_no_cycle(
             fixed in prop::collection::vec((0..12_usize, 0..12_usize), 0..20),
             removable in prop::collection::vec((0..12_usize, 0..12_usize), 0..30),
         ) {
@@ -445,7 +444,7 @@ mod tests {
         }
 
         #[test]
-        fn order_respects_every_edge_or_there_is_a_real_cycle(
+        fn order_respects_edges_or_cycle_exists(
             edges in prop::collection::vec((0..12_usize, 0..12_usize), 0..30),
         ) {
             let graph = numbered(&edges, 12);

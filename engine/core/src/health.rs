@@ -1,4 +1,4 @@
-//! Where health policies are written, and what their expressions are made of, for those who check and those who evaluate them.
+//! Names of health policies: the extension, the annotations and the expressions, for checks and evaluation.
 
 /// The extension with a policy.
 pub const POLICY: &str = "healthPolicy";

@@ -1,16 +1,15 @@
-//! Fields that are somebody else's once the object is there: what an autoscaler sets, or a tool that puts in images.
+//! Ignored fields: fields that others set once the object exists, such as an autoscaler or a tool that updates images.
 //!
-//! A resource names them by [`IGNORE_FIELDS`]. They are written when the object is made, and never again: no plan shows
-//! them, what others make of them is no drift, and what is applied leaves them to who has them.
+//! A resource lists them in [`IGNORE_FIELDS`]. Stoa writes them on creation and never again. Plans do not show them,
+//! their changes are not drift, and an apply leaves them to their managers.
 //!
-//! The `rules` of a ClusterRole beside an `aggregationRule` are among them always, and are not even written when it is made.
+//! The `rules` of a ClusterRole with an `aggregationRule` are always ignored, and are not even written on creation.
 //!
-//! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
-//! are written as there.
+//! Kusion's `--ignore-fields` only hides differences and still applies the fields. The paths have the same syntax.
 //!
-//! Elsewhere: `paths` reads paths and follows them, and `held` knows who has a field.
+//! Elsewhere: `paths` parses and follows paths, and `field_managers` finds the managers of a field.
 
-mod held;
+mod field_managers;
 mod paths;
 
 use std::borrow::Cow;
@@ -22,31 +21,30 @@ use crate::object::{ObjectRef, is_aggregated_role};
 use crate::path::{FieldPath, Segment};
 use crate::problem::{Problem, reason};
 use crate::resolve::Resolved;
-use crate::spec::{Resource, place};
-use held::{Hold, held, is_held_alone};
+use crate::spec::{Resource, setting_field};
+use field_managers::{Managed, is_managed_alone, managed};
 use paths::{by_index, by_name, get, is_in_missing_item, may_be_same, parse, put, without};
 
-/// The extension, or annotation, of a resource that names fields which are somebody else's: a list of paths such as
-/// `spec.replicas`, or a text with commas in between. Items of lists are named by their index or name: `containers.web.image`,
-/// `containers[0].image`, `containers[name=web].image`, and keys with dots in quotes: `metadata.labels["a.b/c"]`.
+/// The extension or annotation of a resource that lists its ignored fields: a list of paths such as `spec.replicas`, or a
+/// text with commas. Items are named by index or name: `containers.web.image`, `containers[0].image`,
+/// `containers[name=web].image`. Keys with dots are quoted: `metadata.labels["a.b/c"]`.
 ///
-/// A number means one thing in each place: `[0]` is an item of a list and never a key, and `.0` the key of a map, and where
-/// there is a list the item with this index, as in references, whatever the items are called. An item whose name is a
-/// number is `[name=8080]`, and one of a list of values can be named by its index alone. Indexes count in the list that the
-/// Spec has: what is live of an item with a name is looked for by that name.
+/// `[0]` is always a list item, and never a key. `.0` is a map key, or the index of a list. An item whose name is a number
+/// is `[name=8080]`. Items of a list of values are named by index alone. Indexes count in the list of the Spec: the live
+/// item is then found by its name.
 pub const IGNORE_FIELDS: &str = "stoa.dev/ignore-fields";
 
-/// The fields of a resource that are somebody else's.
+/// The ignored fields of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(Vec<FieldPath>);
 
 impl Ignored {
-    /// Reads what a resource says, and adds what the control plane writes whatever it says: the `rules` of an aggregated
-    /// ClusterRole.
+    /// Reads the ignored fields of a resource. The `rules` of an aggregated ClusterRole are added, since the control plane
+    /// writes them.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, without the resource's id.
+    /// The problem, without the resource's id.
     pub fn of(resource: &Resource) -> Result<Self, Problem> {
         let rules = is_aggregated_role(&resource.attributes).then(|| FieldPath::of_keys(["rules"]));
         let texts: Vec<&str> = match resource.setting(IGNORE_FIELDS) {
@@ -55,17 +53,14 @@ impl Ignored {
             Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
                 items.iter().filter_map(Value::as_str).collect()
             }
-            Some(_) => return Err(invalid(resource, "a list of paths such as spec.replicas is wanted here")),
+            Some(_) => return Err(invalid(resource, "must be a list of paths such as spec.replicas")),
         };
         let mut paths: Vec<FieldPath> = rules.into_iter().collect();
         let is_secret = ObjectRef::of(&resource.attributes).is_some_and(|object| object.is_secret());
         for text in texts {
-            let path = parse(text).map_err(|why| invalid(resource, &format!("`{text}` is no path: {why}")))?;
+            let path = parse(text).map_err(|why| invalid(resource, &format!("`{text}` is not a path: {why}")))?;
             if is_needed(&path) {
-                return Err(invalid(
-                    resource,
-                    &format!("`{text}` says which object it is, and cannot be left to others"),
-                ));
+                return Err(invalid(resource, &format!("`{text}` identifies the object and cannot be ignored")));
             }
             // A value of a Secret has two names.
             let other = match path.first_key() {
@@ -79,20 +74,19 @@ impl Ignored {
         Ok(Self(paths))
     }
 
-    /// Whether there are none.
+    /// Whether no field is ignored.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a path is, or may be, in one of these fields or around one: which item of a list a step means may not be
-    /// known without the list.
+    /// Whether a path is in an ignored field, or around one. Without the list, a step may match several items.
     pub fn touches(&self, path: &FieldPath) -> bool {
         self.0.iter().any(|ignored| path.0.iter().zip(&ignored.0).all(|(a, b)| may_be_same(a, b)))
     }
 
-    /// The fields of an object that are somebody else's now, each once: not those of an item that is yet to be made. What is
-    /// further behind in a list comes first, so that taking an item away leaves the others of these where they are.
-    fn left(&self, object: &Map<String, Value>, live: &Map<String, Value>) -> Vec<FieldPath> {
+    /// The ignored fields of an object, each once, without those of items that do not exist yet. Later list items come
+    /// first, so that the removal of one does not move the others.
+    fn resolved_paths(&self, object: &Map<String, Value>, live: &Map<String, Value>) -> Vec<FieldPath> {
         let places: BTreeMap<FieldPath, &FieldPath> =
             self.0.iter().map(|path| (by_index(path, object), path)).collect();
         let paths = places.into_values().rev().map(|path| by_name(path, object));
@@ -102,20 +96,20 @@ impl Ignored {
     /// An object with these fields as they are live, those that are not live left out.
     #[must_use]
     pub fn as_live(&self, mut object: Map<String, Value>, live: &Map<String, Value>) -> Map<String, Value> {
-        for path in self.left(&object, live) {
+        for path in self.resolved_paths(&object, live) {
             put(&mut object, &path, live, false);
         }
         object
     }
 
-    /// What is wanted, these fields as they are live.
+    /// The wanted object with live values of ignored fields.
     #[must_use]
     pub fn resolved<'r>(&self, resolved: Resolved<'r>, live: &Map<String, Value>) -> Resolved<'r> {
         if self.is_empty() {
             return resolved;
         }
         let Resolved { attributes, mut unknown, sensitive } = resolved;
-        let left = self.left(&attributes, live);
+        let left = self.resolved_paths(&attributes, live);
         let ignored = left.iter().map(|path| by_index(path, &attributes)).collect::<Vec<_>>();
         unknown.retain(|path| !ignored.iter().any(|ignored| path.0.starts_with(&ignored.0)));
         let gone: Vec<&FieldPath> =
@@ -127,9 +121,10 @@ impl Ignored {
         Resolved { unknown: moved(unknown), sensitive: moved(sensitive), attributes }
     }
 
-    /// What a field manager applies over an object that is live with its `managedFields`: these fields left out. One that the
-    /// manager alone has would be removed by that, and stays as it is instead, until somebody else sets it; in a map that
-    /// is for each field, since several may have some of it.
+    /// The object that a field manager applies over a live object with `managedFields`, without ignored fields.
+    ///
+    /// A field that the manager alone has would be removed by that. It keeps its live value instead, until another manager
+    /// sets it. In maps this is decided for each field.
     #[must_use]
     pub fn applied(
         &self,
@@ -138,18 +133,18 @@ impl Ignored {
         manager: &str,
     ) -> Map<String, Value> {
         let entries = live.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
-        for path in &self.left(&wanted, live) {
+        for path in &self.resolved_paths(&wanted, live) {
             let mut leaves = Vec::new();
             leaves_of(get(&wanted, path), get(live, path), path.clone(), &mut leaves);
             let is_map = leaves.first() != Some(path);
-            // Where nobody keeps who has what, nothing may be left out, nor of what is applied as one value. An empty map
-            // that somebody applied looks like that, too; of one value nobody has a part.
+            // Without `managedFields`, nothing may be left out, and neither may parts of atomic values. An empty
+            // applied map looks alike.
             let all_stay = entries.is_none_or(|entries| {
-                let holds: Vec<Hold> = entries.iter().map(|entry| held(&entry["fieldsV1"], live, path)).collect();
-                holds.contains(&Hold::Around) && !holds.contains(&Hold::Exact)
+                let holds: Vec<Managed> = entries.iter().map(|entry| managed(&entry["fieldsV1"], live, path)).collect();
+                holds.contains(&Managed::ByParent) && !holds.contains(&Managed::Exact)
             });
             for leaf in &leaves {
-                let stays = all_stay || entries.is_some_and(|entries| is_held_alone(entries, live, leaf, manager));
+                let stays = all_stay || entries.is_some_and(|entries| is_managed_alone(entries, live, leaf, manager));
                 put(&mut wanted, leaf, live, !stays);
             }
             if is_map && get(&wanted, path).is_some_and(is_hollow) {
@@ -161,7 +156,7 @@ impl Ignored {
 }
 
 fn invalid(resource: &Resource, message: &str) -> Problem {
-    Problem::new(reason::INVALID_RESOURCE, message).at(place(&resource.extensions, IGNORE_FIELDS))
+    Problem::new(reason::INVALID_RESOURCE, message).at(setting_field(&resource.extensions, IGNORE_FIELDS))
 }
 
 /// Whether an object cannot be applied without the field.
@@ -185,7 +180,7 @@ fn leaves_of(wanted: Option<&Value>, live: Option<&Value>, path: FieldPath, leav
     }
 }
 
-/// Whether a map has nothing but maps in it.
+/// Whether a map contains only maps.
 fn is_hollow(value: &Value) -> bool {
     value.as_object().is_some_and(|map| map.values().all(is_hollow))
 }

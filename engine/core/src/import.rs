@@ -1,8 +1,8 @@
-//! What is there already is recorded as it is: an import changes nothing but the record.
+//! Imports: existing objects are recorded without a change.
 //!
-//! Start at [`candidates`], which says what of a [`Selection`] has to be looked for, and [`plan`], which decides when it was.
-//! Of an object only its identity is recorded ([`StateResource::found`]): nothing was applied to it, so that no field is
-//! ours, and the next plan asks the infrastructure what applying would change.
+//! Start at [`candidates`], which lists the objects of a [`Selection`] that have to be read, and [`plan`], which
+//! decides afterwards. The record has only the identity of an object ([`StateResource::found`]). Nothing was applied,
+//! so that no field is ours, and the next plan shows what an apply would change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
 use crate::object::{ObjectRef, uid_of};
-use crate::owner::{Owner, Standing};
+use crate::owner::{Owner, Ownership};
 use crate::plan::{Action, FoundResource, Live, Plan, PlannedAction};
 use crate::planner::{Draft, with_attributes};
 use crate::problem::{Problem, reason};
@@ -19,26 +19,26 @@ use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, identity};
 
-/// The extension that says what a resource which was there before is called outside, as in Kusion. A resource that has it
-/// is applied like any other, and never removed: what was there before a deployment stays after it.
+/// The extension with the external name of an existing resource, as in Kusion. Such a resource is applied like any other
+/// and never deleted.
 ///
-/// A Kubernetes object is called by its id, or by `<namespace>/<name>`, or by its name where it has no namespace.
+/// The name of a Kubernetes object is its id, or `<namespace>/<name>`, or `<name>` without a namespace.
 pub const IMPORT_ID: &str = "kusionstack.io/import-id";
 
-/// What is told of a resource that is left alone because of its [`IMPORT_ID`].
-pub const LEFT_AS_IMPORTED: &str = "it was imported, and is left alone";
+/// The message about a resource that is not deleted because of its [`IMPORT_ID`].
+pub const LEFT_AS_IMPORTED: &str = "it was imported and is not deleted";
 
-/// What an import is to take up.
+/// The resources that an import selects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Selection {
     /// Resources of the Spec: each has to be there.
     #[serde(default)]
     pub resources: Vec<Selected>,
-    /// Every other resource of the Spec that is there and nobody's yet.
+    /// Also every other existing resource of the Spec without an owner.
     #[serde(default)]
     pub all: bool,
-    /// What another system has on record: what of it is there, in the Spec or not.
+    /// Records of another system: existing ones are imported, even outside of the Spec.
     #[serde(default)]
     pub records: Vec<ForeignRecord>,
 }
@@ -49,52 +49,52 @@ pub struct Selection {
 pub struct Selected {
     /// Its id.
     pub id: ResourceId,
-    /// What it is called outside, where its id does not say so.
+    /// Its external name, if the id does not imply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_id: Option<String>,
 }
 
-/// What another system has on record of a resource, without its values.
+/// A record of another system, without values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignRecord {
     /// Its id, which is the same here.
     pub id: ResourceId,
-    /// What it depends on.
+    /// Its dependencies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
-    /// What is kept of its extensions.
+    /// Its recorded extensions.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extensions: Map<String, Value>,
-    /// Whether it names no namespace, whatever its id says.
+    /// Whether it has no namespace, although its id has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unplaced: bool,
 }
 
-/// Something to look for.
+/// An object that an import has to read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Which object it is, and the extensions to record it with.
     pub resource: StateResource,
     /// As it is wanted, where the Spec has it.
     pub desired: Option<Resource>,
-    /// What it means when it is not there, or another's.
-    asked: Asked,
+    /// What a missing object, or one of another owner, means.
+    asked: Requirement,
 }
 
-/// How it was asked for.
+/// How a candidate was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// By its id: it has to be there, and nobody's.
-    ByName,
-    /// It is on record elsewhere: it may be gone meanwhile, and has to be nobody's.
-    Elsewhere,
+enum Requirement {
+    /// By its id: it has to exist without an owner.
+    Named,
+    /// By another system's record: it may be gone, and has to be without an owner.
+    ForeignRecord,
     /// With everything else: what is not there or another's is passed over.
-    WithAll,
+    Optional,
 }
 
-/// Whether something that is recorded with these extensions is left alone when it is wanted no more.
-pub(crate) fn is_to_be_left(extensions: &Map<String, Value>) -> bool {
+/// Whether a resource with these recorded extensions is not deleted.
+pub(crate) fn is_never_deleted(extensions: &Map<String, Value>) -> bool {
     extensions.get(IMPORT_ID).is_some_and(|id| !id.is_null() && id != "")
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn check_import_id(resource: &Resource) -> Option<Problem> {
         Value::Null => return None,
         Value::String(name) => name,
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            return Some(Problem::new(reason::INVALID_RESOURCE, "text is wanted here").at(field));
+            return Some(Problem::new(reason::INVALID_RESOURCE, "must be text").at(field));
         }
     };
     identity(&resource.attributes)?;
@@ -113,16 +113,16 @@ pub(crate) fn check_import_id(resource: &Resource) -> Option<Problem> {
     (!name.is_empty() && !is_name_of(name, &resource.id, &object)).then(|| misnamed(name, &object).at(field))
 }
 
-/// Why an id is not that of the object with these attributes, if it is not: [`Problem::field`] says in what.
+/// Why an id does not match the object with these attributes: [`Problem::field`] has the difference.
 pub fn disagreement(id: &ResourceId, attributes: &Map<String, Value>) -> Option<Problem> {
-    let unnamed = || Problem::new(reason::MISSING_FIELD, "it names no object").of(id).at("attributes");
+    let unnamed = || Problem::new(reason::MISSING_FIELD, "it does not name an object").of(id).at("attributes");
     match ObjectRef::of(attributes).filter(|_| identity(attributes).is_some()) {
         Some(object) => check_id(id, &object, None),
         None => Some(unnamed()),
     }
 }
 
-/// Whether a Kubernetes object is called so.
+/// Whether a name is that of a Kubernetes object.
 fn is_name_of(name: &str, id: &ResourceId, object: &ObjectRef) -> bool {
     let ObjectRef { namespace, name: own, .. } = object;
     name == id.0 || if namespace.is_empty() { name == own } else { name == format!("{namespace}/{own}") }
@@ -131,15 +131,15 @@ fn is_name_of(name: &str, id: &ResourceId, object: &ObjectRef) -> bool {
 fn misnamed(name: &str, object: &ObjectRef) -> Problem {
     let ObjectRef { kind, namespace, name: own, .. } = object;
     let place = if namespace.is_empty() { own.clone() } else { format!("{namespace}/{own}") };
-    let message = format!("`{name}` is not the {kind} that the id names, which is called by its id or `{place}`");
+    let message = format!("`{name}` does not match the id of the {kind}; use the id or `{place}`");
     Problem::new(reason::INVALID_RESOURCE_ID, message)
 }
 
-/// What has to be looked for, by id: what is selected and not recorded yet.
+/// The objects that an import has to read, by id: selected and not recorded yet.
 ///
 /// # Errors
 ///
-/// What is selected and not in the Spec, cannot be named yet, or is called otherwise outside.
+/// Selected resources that are not in the Spec, have unknown names, or have another external name.
 pub fn candidates(
     spec: &Spec,
     draft: &Draft,
@@ -153,7 +153,7 @@ pub fn candidates(
     let objects: BTreeSet<Identity> = state.resources.iter().filter_map(|it| clusters.recorded(it)).collect();
     let mut problems = Vec::new();
     let mut found = BTreeMap::new();
-    let mut take = |id: &ResourceId, infrastructure_id: Option<&str>, asked: Asked| {
+    let mut take = |id: &ResourceId, infrastructure_id: Option<&str>, asked: Requirement| {
         let Some(resource) = wanted.get(id) else { return };
         match wanted_candidate(resource, draft, infrastructure_id, asked) {
             Ok(candidate) => {
@@ -162,18 +162,18 @@ pub fn candidates(
                     found.insert(id.clone(), candidate);
                 }
             }
-            Err(_) if asked == Asked::WithAll => {}
+            Err(_) if asked == Requirement::Optional => {}
             Err(problem) => problems.push(problem.of(id)),
         }
     };
     if selection.all {
-        wanted.keys().for_each(|id| take(id, None, Asked::WithAll));
+        wanted.keys().for_each(|id| take(id, None, Requirement::Optional));
     }
     for Selected { id, infrastructure_id } in &selection.resources {
-        take(id, infrastructure_id.as_deref(), Asked::ByName);
+        take(id, infrastructure_id.as_deref(), Requirement::Named);
     }
     for record in &selection.records {
-        take(&record.id, None, Asked::Elsewhere);
+        take(&record.id, None, Requirement::ForeignRecord);
     }
     for Selected { id, .. } in selection.resources.iter().filter(|it| !wanted.contains_key(&it.id)) {
         let message = "the Spec of the stack has no resource with this id";
@@ -181,7 +181,7 @@ pub fn candidates(
     }
     for record in selection.records.iter().filter(|it| !wanted.contains_key(&it.id) && !recorded.contains(&it.id)) {
         let Some(named) = StateResource::named_by(&record.id) else {
-            let message = "an id that names no Kubernetes object";
+            let message = "the id does not name a Kubernetes object";
             problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).of(&record.id));
             continue;
         };
@@ -191,7 +191,7 @@ pub fn candidates(
             continue;
         }
         let resource = resource.depending_on(record.depends_on.clone());
-        found.insert(record.id.clone(), Candidate { resource, desired: None, asked: Asked::Elsewhere });
+        found.insert(record.id.clone(), Candidate { resource, desired: None, asked: Requirement::ForeignRecord });
     }
     problems.sort();
     problems.dedup();
@@ -202,13 +202,13 @@ fn wanted_candidate(
     resource: &Resource,
     draft: &Draft,
     infrastructure_id: Option<&str>,
-    asked: Asked,
+    asked: Requirement,
 ) -> Result<Candidate, Problem> {
     if resource.kind != ResourceType::Kubernetes {
-        let message = format!("nothing here imports resources of type {}", resource.kind);
+        let message = format!("resources of type {} cannot be imported", resource.kind);
         return Err(Problem::new(reason::NO_RUNTIME, message));
     }
-    let unnamed = || Problem::new(reason::INVALID_REFERENCE, "what it is called is known only after apply");
+    let unnamed = || Problem::new(reason::INVALID_REFERENCE, "its name is known only after apply");
     let resolved = draft.desired.get(&resource.id).ok_or_else(unnamed)?;
     if identity(&resolved.attributes).is_none() {
         return Err(unnamed());
@@ -222,16 +222,16 @@ fn wanted_candidate(
     let named = unplaced.unwrap_or(named);
     let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
     let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
-    let named = StateResource { extensions: resource.kept_extensions(), ..named }.depending_on(depends_on);
+    let named = StateResource { extensions: resource.recorded_extensions(), ..named }.depending_on(depends_on);
     let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
     Ok(Candidate { resource: named, desired: Some(desired), asked })
 }
 
-/// Decides what is recorded: each candidate that is there and nobody's.
+/// Plans the import of each candidate that exists without an owner.
 ///
 /// # Errors
 ///
-/// What has to be there and is not, or cannot be looked at, and what belongs to another deployment.
+/// Required objects that do not exist or cannot be read, and objects of another deployment.
 pub fn plan(
     owner: &Owner,
     spec_digest: &str,
@@ -243,27 +243,26 @@ pub fn plan(
     for (id, candidate) in candidates {
         let found = match live.get(id) {
             Some(Live::Present(found)) => found,
-            Some(Live::Absent) if candidate.asked == Asked::ByName => {
-                let message = "it is not there, so that there is nothing to import";
+            Some(Live::Absent) if candidate.asked == Requirement::Named => {
+                let message = "the object does not exist, so it cannot be imported";
                 problems.push(Problem::new(reason::NOT_THERE, message).of(id));
                 continue;
             }
-            Some(Live::Unverified(why)) if candidate.asked != Asked::WithAll => {
-                problems.push(Problem::new(reason::NOT_THERE, format!("it cannot be looked for: {why}")).of(id));
+            Some(Live::Unverified(why)) if candidate.asked != Requirement::Optional => {
+                problems.push(Problem::new(reason::NOT_THERE, format!("the object cannot be read: {why}")).of(id));
                 continue;
             }
             Some(Live::Absent | Live::Unverified(_)) | None => continue,
         };
-        match owner.standing(None, found) {
-            Standing::Free => {}
-            Standing::Refused(_) | Standing::TakesOver(_) if candidate.asked == Asked::WithAll => continue,
-            Standing::Refused(message) => {
+        match owner.ownership(None, found) {
+            Ownership::Free => {}
+            Ownership::Refused(_) | Ownership::TakesOver(_) if candidate.asked == Requirement::Optional => continue,
+            Ownership::Refused(message) => {
                 problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
                 continue;
             }
-            Standing::TakesOver(before) => {
-                let message =
-                    format!("it bears the mark of {before}, an earlier stack of this name: apply takes it over");
+            Ownership::TakesOver(before) => {
+                let message = format!("an earlier stack of the same name owns it ({before}); take it over by an Apply");
                 problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
                 continue;
             }

@@ -1,6 +1,7 @@
-//! The kinds that Kubernetes itself has, for what has to be noticed where no server can be asked.
+//! Built-in kinds of Kubernetes, for checks without a server.
 //!
-//! Only stable kinds are here, which have not changed for years; of all others nothing is known.
+//! The lists have only stable kinds, which have not changed for years. Nothing is known of other kinds.
+//!
 //! Source: the API reference of Kubernetes 1.36.
 
 use crate::object::split_api_version;
@@ -9,11 +10,11 @@ use crate::object::split_api_version;
 #[derive(Debug)]
 struct Group {
     name: &'static str,
-    /// The versions in which it has exactly these kinds. In others any may be; which of these are in namespaces holds in all.
+    /// The versions with exactly these kinds. Other versions may have more; the scopes hold in all versions.
     versions: &'static [&'static str],
-    /// The kinds whose objects are in namespaces.
+    /// Namespaced kinds.
     namespaced: &'static [&'static str],
-    /// The kinds whose objects are in none.
+    /// Cluster-scoped kinds.
     cluster: &'static [&'static str],
 }
 
@@ -117,7 +118,7 @@ static GROUPS: &[Group] = &[
     Group { name: "storagemigration.k8s.io", versions: &[], namespaced: &[], cluster: &["StorageVersionMigration"] },
 ];
 
-/// The groups of Kubernetes itself whose names have a dot. Those of other projects may end alike.
+/// Built-in groups with a dot in their name. Groups of other projects may have the same suffix.
 const BUILT_IN: [&str; 17] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -138,12 +139,12 @@ const BUILT_IN: [&str; 17] = [
     "storagemigration.k8s.io",
 ];
 
-/// Whether the kinds of a group come with Kubernetes. A group of custom resources has a dot in its name.
+/// Whether the kinds of a group are built in. Groups of custom resources have a dot in their name.
 pub fn is_built_in(group: &str) -> bool {
     !group.contains('.') || BUILT_IN.contains(&group)
 }
 
-/// Where the kinds that make pods have the pod's `spec`.
+/// The path of the Pod's `spec` in kinds that create Pods.
 const PODS: [(&str, &[&str], &str); 6] = [
     ("", &["Pod"], "spec"),
     ("", &["PodTemplate"], "template.spec"),
@@ -153,7 +154,7 @@ const PODS: [(&str, &[&str], &str); 6] = [
     ("batch", &["CronJob"], "spec.jobTemplate.spec.template.spec"),
 ];
 
-/// Where objects of the kind have the `spec` of a pod: keys with dots in between.
+/// The path of the Pod's `spec` in a kind: keys with dots in between.
 pub(crate) fn pod_spec(group: &str, kind: &str) -> Option<&'static str> {
     PODS.iter().find(|(of, kinds, _)| *of == group && kinds.contains(&kind)).map(|(_, _, spec)| *spec)
 }
@@ -162,15 +163,15 @@ fn group(name: &str) -> Option<&'static Group> {
     GROUPS.iter().find(|group| group.name == name)
 }
 
-/// What is told of a kind that is not among those that Kubernetes has in this `group/version`; nothing of all others. A later
-/// Kubernetes may have it: that is for where no server can be asked.
+/// The message about a kind that Kubernetes does not have in this `group/version`; `None` for other groups. Only for use
+/// without a server, since a later Kubernetes may have the kind.
 pub fn unlisted(api_version: &str, kind: &str) -> Option<String> {
     let (name, version) = split_api_version(api_version);
     let is_known = group(name).is_none_or(|group| !group.versions.contains(&version) || group.has(kind));
     (!is_known).then(|| format!("{api_version} has no kind {kind:?}"))
 }
 
-/// What is told of such a kind that is surely a mistake: one of this group, misspelled, or one of another group.
+/// The same only for certain mistakes: a misspelled kind of the group, or a kind of another group.
 pub fn unknown(api_version: &str, kind: &str) -> Option<String> {
     let of_group = group(split_api_version(api_version).0)?;
     let is_mistake =
@@ -178,15 +179,15 @@ pub fn unknown(api_version: &str, kind: &str) -> Option<String> {
     unlisted(api_version, kind).filter(|_| is_mistake())
 }
 
-/// Whether a text is a known one with a slip or two: a letter that is missing, too many, another, or in the place of the next
-/// one. Upper case is no matter.
+/// Whether a text is a known word with one or two typos: a missing, additional, wrong or swapped letter. Case does not
+/// matter.
 fn is_nearly(known: &str, text: &str) -> bool {
     let slips = if known.len() < 8 { 1 } else { 2 };
     let known: Vec<char> = known.to_ascii_lowercase().chars().collect();
     // Nobody knows how long a text is.
     let text: Vec<char> = text.chars().take(known.len() + slips + 1).map(|c| c.to_ascii_lowercase()).collect();
-    // How far what is known is from the text up to each of its letters, up to the last letter and up to the one before
-    // (optimal string alignment).
+    // The edit distances of each prefix of the known word to each prefix of the text (optimal string alignment), in the
+    // last row and in the one before.
     let mut last: Vec<usize> = (0..=text.len()).collect();
     let mut before: Vec<usize> = Vec::new();
     for (row, letter) in known.iter().enumerate() {
@@ -205,17 +206,17 @@ fn is_nearly(known: &str, text: &str) -> bool {
     last[text.len()] <= slips
 }
 
-/// Whether objects of the kind have programs run, which may do anything.
+/// Whether objects of the kind run programs, which may do anything.
 pub(crate) fn runs_programs(group: &str, kind: &str) -> bool {
     kind != "PodTemplate" && pod_spec(group, kind).is_some()
 }
 
-/// Whether objects of the kind are known to be in namespaces.
+/// Whether the kind is known to be namespaced.
 pub(crate) fn is_namespaced(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.namespaced.contains(&kind))
 }
 
-/// Whether objects of the kind are known to be in none.
+/// Whether the kind is known to be cluster-scoped.
 pub(crate) fn is_cluster_scoped(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.cluster.contains(&kind))
 }
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_surely_a_mistake_in_a_stable_version_is_unknown() {
+    fn misspelled_stable_kind_is_unknown() {
         // Whether it is a mistake, and whether Kubernetes is known to have it.
         for (api_version, kind, is_unknown, is_unlisted) in [
             ("v1", "Pod", false, false),
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_or_two_are_told_from_another_word() {
+    fn small_typos_are_recognized() {
         for (text, is_near) in [
             ("Deployment", true),
             ("Deployments", true),
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_group_is_there_once_and_each_of_its_kinds_once() {
+    fn groups_and_kinds_are_listed_once() {
         let mut names: Vec<&str> = GROUPS.iter().map(|group| group.name).collect();
         assert!(names.is_sorted(), "{names:?}");
         names.dedup();

@@ -1,17 +1,20 @@
-//! The pure part of the engine: what is wanted ([`Spec`]), what is recorded ([`State`]), in which
-//! order things depend on each other, and what has to change ([`Plan`]).
+//! The pure part of the engine: the wanted resources ([`Spec`]), the recorded ones ([`State`]), their order, and the
+//! changes between them ([`Plan`]).
 //!
-//! **Invariant:** nothing here waits, and nothing reads a clock, file or socket. Everything a
-//! function needs is an argument, so the same input always gives the same plan.
+//! **Invariant:** nothing here waits, and nothing reads a clock, file or socket. Everything a function needs is an
+//! argument, so the same input always gives the same plan.
 //!
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
+pub mod admission_dependencies;
 pub mod bounds;
+pub mod cascade;
+mod cascade_check;
 pub mod changes;
 mod claims;
 pub mod cluster;
 pub mod conflict;
-mod contents;
+pub mod default_namespace;
 pub mod definitions;
 pub mod deletion;
 mod dependencies;
@@ -19,27 +22,20 @@ pub mod diff;
 pub mod digest;
 pub mod document;
 pub mod encrypted;
-pub mod given_up;
-pub mod going;
+pub mod forgotten_clusters;
 pub mod graph;
 pub mod health;
-pub mod held;
 pub mod ignore;
 pub mod import;
 pub mod kinds;
-pub mod lifting;
 pub mod lookup;
-pub mod masks;
 pub mod merge;
-pub mod namespaced;
-pub mod near;
 pub mod normalize;
 pub mod object;
 pub mod owner;
 pub mod path;
 pub mod plan;
 pub mod planner;
-pub mod premises;
 mod prerequisites;
 pub mod problem;
 pub mod pruned;
@@ -50,28 +46,31 @@ pub mod resolve;
 pub mod schema;
 pub mod scope;
 pub mod sealed;
+pub mod secret_digest;
 pub mod sensitive;
 pub mod spec;
 pub mod stage;
+pub mod stale_plan;
 pub mod state;
+pub mod suggest;
+pub mod terminating;
 pub mod timeout;
 pub mod types;
-pub mod unread;
-pub mod unrecorded;
+pub mod unsupported;
+pub mod untracked;
 mod validate;
 pub mod validation;
 pub mod warnings;
 
+pub use admission_dependencies::AdmissionDependencies;
+pub use cascade::{Cascade, ForeignContents, ForeignObject, UnlistedContents};
 pub use changes::{Change, Changes, ResourceChange};
 pub use cluster::Clusters;
 pub use conflict::FieldConflict;
 pub use deletion::MassDeletion;
-pub use given_up::GivenUp;
+pub use forgotten_clusters::ForgottenClusters;
 pub use graph::{Cycle, Graph};
-pub use held::{Contents, Foreign, Held, UnlistedContents};
 pub use ignore::Ignored;
-pub use lifting::Lifting;
-pub use masks::{DigestKey, DigestKeys};
 pub use object::{KubernetesObject, ObjectRef};
 pub use owner::Owner;
 pub use path::FieldPath;
@@ -81,6 +80,7 @@ pub use problem::Problem;
 pub use record::{Health, ResourceOutcome};
 pub use schema::{Schema, Schemas};
 pub use scope::Scopes;
+pub use secret_digest::{DigestKey, DigestKeys};
 pub use sensitive::Sensitive;
 pub use spec::{Resource, ResourceId, ResourceType, Spec};
 pub use stage::Stage;

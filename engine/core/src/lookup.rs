@@ -1,4 +1,5 @@
-//! What a reference to a resource leads to, once it is decided what is done about that resource.
+//! Lookup of referenced values: what a reference to a resource resolves to, once the action of that resource is
+//! decided.
 
 use std::borrow::Cow;
 
@@ -9,23 +10,23 @@ use crate::object::{has_data, has_no_default, is_fixed, is_volatile, may_exist, 
 use crate::path::{FieldPath, Found};
 use crate::plan::Action;
 use crate::reference::{Reference, ReferenceError};
-use crate::resolve::{Looked, Resolved};
+use crate::resolve::{Lookup, Resolved};
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceType};
 use crate::state::StateResource;
 
-/// What the infrastructure says that an action makes of a resource.
+/// The result of a dry run.
 #[derive(Clone, Copy, Debug)]
-pub enum Made<'l> {
-    /// It is yet to be asked.
-    Later,
-    /// It was not asked, or cannot say.
-    Untold,
+pub enum DryRun<'l> {
+    /// The dry run was not made yet.
+    Pending,
+    /// There was no dry run, or it has no result.
+    Unavailable,
     /// This.
     Object(&'l Map<String, Value>),
 }
 
-/// A wanted resource whose references are replaced and whose action is decided.
+/// A resource of the Spec with resolved references and a decided action.
 #[derive(Clone, Debug)]
 pub struct Settled<'l> {
     kind: ResourceType,
@@ -34,16 +35,16 @@ pub struct Settled<'l> {
     stored: Option<Map<String, Value>>,
     action: Action,
     live: Option<Cow<'l, Map<String, Value>>>,
-    /// What is recorded of it.
+    /// Its record.
     before: Option<&'l StateResource>,
-    /// The resource itself, where it was looked at what is there.
+    /// The resource itself, if its live object was read.
     seen: Option<&'l Resource>,
-    made: Made<'l>,
+    dry_run: DryRun<'l>,
     sensitive: Sensitive,
 }
 
 impl Settled<'static> {
-    /// A resource whose action was carried out: what is live now is certain.
+    /// A resource after its action, whose live values are final.
     #[must_use]
     pub fn applied(resource: &Resource, resolved: Resolved<'static>, live: Map<String, Value>) -> Self {
         Self::new(resource, Cow::Owned(resolved), Action::Unchanged, Some(Cow::Owned(live)))
@@ -67,44 +68,44 @@ impl<'l> Settled<'l> {
         for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
-        let (before, seen, made) = (None, None, Made::Untold);
-        Self { kind: resource.kind, resolved, stored, action, live, before, seen, made, sensitive }
+        let (before, seen, dry_run) = (None, None, DryRun::Unavailable);
+        Self { kind: resource.kind, resolved, stored, action, live, before, seen, dry_run, sensitive }
     }
 
-    /// The same where this is recorded: what was applied then and is not wanted any more goes.
+    /// The same with its record: an applied field that the Spec drops will be removed.
     #[must_use]
     pub fn after(self, prior: &'l StateResource) -> Self {
         Self { before: Some(prior), ..self }
     }
 
-    /// The same where it was looked at what is there: nobody but who is known to fills in data.
+    /// The same after a read of the live object: missing data stays missing unless a known writer sets it.
     #[must_use]
     pub fn seen(self, resource: &'l Resource) -> Self {
         Self { seen: Some(resource), ..self }
     }
 
-    /// The same where the infrastructure says that the action makes this of it.
+    /// The same with the result of its dry run.
     #[must_use]
-    pub fn making(self, made: Made<'l>) -> Self {
-        Self { made, ..self }
+    pub fn dry_run(self, dry_run: DryRun<'l>) -> Self {
+        Self { dry_run, ..self }
     }
 
-    /// What is wanted.
+    /// The resolved attributes.
     pub fn resolved(&self) -> &Resolved<'l> {
         &self.resolved
     }
 
-    /// What is wanted, by value.
+    /// The resolved attributes, by value.
     pub fn into_resolved(self) -> Resolved<'l> {
         self.resolved.into_owned()
     }
 
-    /// What of it is sensitive.
+    /// Its sensitive values.
     pub fn sensitive(&self) -> &Sensitive {
         &self.sensitive
     }
 
-    /// Whether the wanted attributes alone answer a reference.
+    /// Whether the wanted attributes alone resolve a reference.
     pub fn answers(&self, path: &FieldPath) -> bool {
         let wanted = [Some(&*self.resolved.attributes), self.stored.as_ref()];
         wanted.into_iter().flatten().any(|attributes| path.get(attributes).is_some())
@@ -115,10 +116,10 @@ impl<'l> Settled<'l> {
     /// # Errors
     ///
     /// [`ReferenceError::Dangling`] when there is no such value and applying will not make one.
-    pub fn look(&self, reference: &Reference) -> Result<Looked<'_>, ReferenceError> {
+    pub fn lookup(&self, reference: &Reference) -> Result<Lookup<'_>, ReferenceError> {
         let path = &reference.path;
         if self.resolved.is_unknown(path) {
-            return Ok(Looked::Unknown);
+            return Ok(Lookup::Unknown);
         }
         for attributes in [Some(&*self.resolved.attributes), self.stored.as_ref()].into_iter().flatten() {
             match path.find(attributes) {
@@ -139,73 +140,74 @@ impl<'l> Settled<'l> {
         match (self.action, live) {
             (Action::Unchanged, Some(value)) => Ok(self.known(path, value)),
             (Action::Unchanged, None) => {
-                let message = format!("{} has no {path}, neither as it is written nor as it is live", reference.id);
+                let message = format!("{} has no {path}, neither in the Spec nor in the live object", reference.id);
                 Err(ReferenceError::Dangling(message))
             }
             (Action::Update | Action::Adopt | Action::Replace, _) if self.is_dropped(path) => {
-                let stays = match self.made {
-                    // A default may come, and others may have it: nobody but the infrastructure knows.
-                    Made::Later => true,
-                    Made::Untold => !has_no_default(&self.resolved.attributes, path),
-                    Made::Object(made) => path.get(made).is_some(),
+                let stays = match self.dry_run {
+                    // Only the server knows whether a default or another manager sets it.
+                    DryRun::Pending => true,
+                    DryRun::Unavailable => !has_no_default(&self.resolved.attributes, path),
+                    DryRun::Object(made) => path.get(made).is_some(),
                 };
                 if stays {
-                    return Ok(Looked::Unknown);
+                    return Ok(Lookup::Unknown);
                 }
-                let message =
-                    format!("{} will have no {path}: it was applied before, and is not wanted any more", reference.id);
+                let message = format!("{} will have no {path}: the Spec does not set it any more", reference.id);
                 Err(ReferenceError::Dangling(message))
             }
             (Action::Update | Action::Adopt, Some(value)) if self.keeps(path, value) => Ok(self.known(path, value)),
             (Action::Create | Action::Update | Action::Adopt | Action::Replace, None) if self.will_lack(path) => {
                 let message = format!(
-                    "{} will have no {path}: it is not wanted so, and nobody else has given it that; name it in \
-                     {IGNORE_FIELDS} there if somebody does once it is there",
+                    "{} will have no {path}: neither the Spec nor another writer sets it; if another writer sets it \
+                     later, add it to {IGNORE_FIELDS} there",
                     reference.id
                 );
                 Err(ReferenceError::Dangling(message))
             }
-            _ => Ok(Looked::Unknown),
+            _ => Ok(Lookup::Unknown),
         }
     }
 
-    /// Whether a change leaves a field that is not wanted at the value that is live.
+    /// Whether a change keeps the live value of a field that the Spec does not set.
     fn keeps(&self, path: &FieldPath, value: &Value) -> bool {
-        match self.made {
+        match self.dry_run {
             _ if is_volatile(path) => false,
-            // Until the infrastructure says otherwise, so that it is asked about what refers to it.
-            Made::Later => true,
-            // Another value need not be what comes of it: a dry run of a Service has ports of its own.
-            Made::Object(made) => path.get(made) == Some(value),
-            Made::Untold => is_fixed(path) || has_no_default(&self.resolved.attributes, path),
+            // Assume so before the dry run, so that referring resources are dry-run too.
+            DryRun::Pending => true,
+            // A dry run may show a temporary value, such as ports of a Service.
+            DryRun::Object(made) => path.get(made) == Some(value),
+            DryRun::Unavailable => is_fixed(path) || has_no_default(&self.resolved.attributes, path),
         }
     }
 
-    /// Whether nobody gives a value that is neither wanted nor live: the infrastructure has no default for it and makes none,
-    /// it is not left to others, and none of them was there before. A ConfigMap or Secret that is wanted with no data is there
-    /// for others to fill, as a bundle of certificates or what is merged from a store of secrets.
+    /// Whether a field will have no value: it is neither wanted nor live, has no default, is not ignored, and was not set
+    /// by others before.
+    ///
+    /// A ConfigMap or Secret without data in the Spec is excluded, since others fill it, such as with a bundle of
+    /// certificates.
     fn will_lack(&self, path: &FieldPath) -> bool {
         let Some(resource) = self.seen else { return false };
         let attributes = &self.resolved.attributes;
         if self.kind != ResourceType::Kubernetes || !has_no_default(attributes, path) || !has_data(attributes) {
             return false;
         }
-        let is_made = match self.made {
-            Made::Later => true,
-            Made::Untold => false,
-            Made::Object(made) => path.get(made).is_some(),
+        let is_made = match self.dry_run {
+            DryRun::Pending => true,
+            DryRun::Unavailable => false,
+            DryRun::Object(made) => path.get(made).is_some(),
         };
         let was_others = || self.before.is_some_and(|prior| path.get(&prior.live).is_some()) && !self.was_applied(path);
         let is_left = || Ignored::of(resource).is_ok_and(|ignored| ignored.touches(path));
         !is_made && !was_others() && !is_left()
     }
 
-    /// Whether a field is not wanted and was applied before.
+    /// Whether the Spec drops an applied field.
     fn is_dropped(&self, path: &FieldPath) -> bool {
         self.was_applied(path) && !is_volatile(path)
     }
 
-    /// Whether a field is on record as applied.
+    /// Whether the record has a field as applied.
     fn was_applied(&self, path: &FieldPath) -> bool {
         let Some(prior) = self.before else { return false };
         let stored = match self.kind {
@@ -216,7 +218,7 @@ impl<'l> Settled<'l> {
         [Some(&prior.attributes), stored.as_ref()].into_iter().flatten().any(has_it)
     }
 
-    fn known<'v>(&self, path: &FieldPath, value: &'v Value) -> Looked<'v> {
-        Looked::Known { value, sensitive: self.sensitive.below(path) }
+    fn known<'v>(&self, path: &FieldPath, value: &'v Value) -> Lookup<'v> {
+        Lookup::Known { value, sensitive: self.sensitive.below(path) }
     }
 }

@@ -1,7 +1,8 @@
-//! Merges an object that is applied into the live one, as server-side apply does.
+//! Merge of an applied object into the live one, as server-side apply does it.
 //!
-//! Start at [`merged`]. Maps are merged field by field, lists by their keys or values where the [`Schema`] says so, and a list
-//! or map with one owner is replaced. Nothing is removed: a server removes fields by their owners, which `managedFields` says.
+//! Start at [`merged`]. Maps are merged by field, lists by their keys or values where the [`Schema`] says so, and
+//! atomic lists and maps are replaced. Nothing is removed: a server removes fields by their managers, which
+//! `managedFields` lists.
 //!
 //! Follows `merge` of sigs.k8s.io/structured-merge-diff/v6/typed.
 
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_merged_and_atomic_values_are_replaced() {
+    fn maps_merge_and_atomic_values_replace() {
         check(
             "v1",
             "Service",
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_keys_are_merged_in_the_order_that_is_wanted() {
+    fn keyed_items_merge_in_wanted_order() {
         let ports = |ports: Value| json!({"spec": {"ports": ports}});
         check(
             "v1",
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_united_and_lists_with_one_owner_are_replaced() {
+    fn sets_unite_and_atomic_lists_replace() {
         check(
             "apps/v1",
             "Deployment",

@@ -1,8 +1,7 @@
-//! What a manifest has beside what is wanted: fields that only a server writes, and nulls.
+//! Normalization of manifests: removes nulls, and fields that only a server writes.
 //!
-//! Start at [`normalize`]. Output of `kubectl get -o yaml` is full of both. The copy of an object that `kubectl apply` leaves
-//! in an annotation has the values of a Secret in clear, and a uid or resourceVersion of another object refuses an apply
-//! for ever.
+//! Start at [`normalize`]. Output of `kubectl get -o yaml` is full of both. The annotation with the copy that `kubectl
+//! apply` leaves has the values of a Secret in plain text. A foreign uid or resourceVersion would make each apply fail.
 
 use serde_json::{Map, Value};
 
@@ -35,13 +34,13 @@ pub fn remove_server_fields(object: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the kind is Kubernetes' own. The definition of a custom one may say `nullable`, and its server knows that.
+/// Whether the kind is built in. Custom definitions may allow null (`nullable`).
 fn is_of_built_in_kind(object: &Map<String, Value>) -> bool {
     let api_version = object.get("apiVersion").and_then(Value::as_str);
     api_version.is_some_and(|api_version| is_built_in(split_api_version(api_version).0))
 }
 
-/// Removes the keys of maps that are null, at any depth. Items of lists stay: they count.
+/// Removes null values of maps at any depth. List items stay.
 fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_only_a_server_writes_are_removed() {
+    fn server_fields_are_removed() {
         let server = json!({"uid": "u", "resourceVersion": "12", "generation": 7, "creationTimestamp": null,
             "deletionTimestamp": "2026-03-04T05:06:07Z", "deletionGracePeriodSeconds": 30, "selfLink": "/x",
             "managedFields": [{"manager": "kubectl"}], "name": "a", "namespace": "shop", "labels": {"uid": "mine"},
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn null_means_not_set_in_built_in_kinds_alone() {
+    fn null_is_unset_in_built_in_kinds() {
         let spec =
             json!({"limits": {"cpu": null, "memory": "64Mi"}, "list": [null, {"a": null, "b": 1}], "none": null});
         let without_nulls = json!({"limits": {"memory": "64Mi"}, "list": [null, {"b": 1}]});

@@ -1,5 +1,4 @@
-//! The little that the engine knows of Kubernetes objects: what identifies one, which fields its
-//! server sets, and which of them are secret.
+//! Kubernetes objects: their identity, the fields that their server sets, and those that are secret.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::encrypted::is_encrypted;
 use crate::path::FieldPath;
 
-/// What identifies a Kubernetes object in a cluster, and the version it is written in.
+/// The identity of a Kubernetes object, with its version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// The API group; empty for core.
@@ -78,7 +77,7 @@ pub fn named(object: &Map<String, Value>) -> Map<String, Value> {
 /// The infrastructure's name of a Kubernetes object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubernetesObject {
-    /// The cluster's name in the workspace; empty when it only went to a Git repository.
+    /// The cluster's name in the workspace; empty for an object that is only in a Git repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
     /// The API group; empty for core.
@@ -98,7 +97,7 @@ pub struct KubernetesObject {
     pub uid: String,
 }
 
-/// Whether an object is a v1 Secret, which is told of nearly all others by their kind.
+/// Whether an object is a v1 Secret. The kind is checked first, since it excludes most objects.
 pub fn is_secret(object: &Map<String, Value>) -> bool {
     object.get("kind").is_some_and(|kind| kind == "Secret") && ObjectRef::of(object).is_some_and(|it| it.is_secret())
 }
@@ -154,7 +153,7 @@ pub(crate) fn is_server_set(parent: &[&str], key: &str) -> bool {
     }
 }
 
-/// Whether objects have such a field at all, as far as that is the same for all kinds.
+/// Whether objects of any kind may have this field.
 pub(crate) fn may_exist(path: &FieldPath) -> bool {
     match path.0.as_slice() {
         [crate::path::Segment::Key(first), crate::path::Segment::Key(second), ..] if first == "metadata" => {
@@ -164,7 +163,7 @@ pub(crate) fn may_exist(path: &FieldPath) -> bool {
     }
 }
 
-/// Whether a change of the object changes this field of its own accord.
+/// Whether a server may change this field on any update.
 pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     match path.0.as_slice() {
         [crate::path::Segment::Key(first), ..] if first == "status" => true,
@@ -175,7 +174,7 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
-/// Whether no change of an object changes this field: what says which object it is.
+/// Whether this field never changes, since it is a part of the identity.
 pub(crate) fn is_fixed(path: &FieldPath) -> bool {
     match path.0.as_slice() {
         [crate::path::Segment::Key(first), crate::path::Segment::Key(second)] => {
@@ -185,11 +184,10 @@ pub(crate) fn is_fixed(path: &FieldPath) -> bool {
     }
 }
 
-/// The type of Secrets whose data Kubernetes fills in (k8s.io/kubernetes/pkg/controller/serviceaccount).
+/// The type of Secrets that Kubernetes fills with data (k8s.io/kubernetes/pkg/controller/serviceaccount).
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// Whether a field of an object has a value only where somebody gives it one: what is in the data of a ConfigMap or Secret has
-/// no default, but for tokens of service accounts.
+/// Whether a field has no default: the data of ConfigMaps and Secrets, except for service account tokens.
 pub(crate) fn has_no_default(object: &Map<String, Value>, path: &FieldPath) -> bool {
     let [crate::path::Segment::Key(field), crate::path::Segment::Key(_), ..] = path.0.as_slice() else { return false };
     let is_filled_in = object.get("type").is_some_and(|kind| kind == ACCOUNT_TOKEN);
@@ -203,7 +201,7 @@ pub(crate) fn has_no_default(object: &Map<String, Value>, path: &FieldPath) -> b
         })
 }
 
-/// Whether a ConfigMap or Secret has data of its own.
+/// Whether a ConfigMap or Secret has data.
 pub(crate) fn has_data(object: &Map<String, Value>) -> bool {
     let has_any = |value: &Value| match value {
         Value::Object(data) => data.values().any(|value| !value.is_null()),
@@ -218,8 +216,8 @@ pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
     live.get("metadata")?.get("uid")?.as_str()
 }
 
-/// Whether a live object is being deleted: nothing keeps it any more, whatever is applied to it.
-pub fn is_going(live: &Map<String, Value>) -> bool {
+/// Whether a live object is being deleted, which no apply can stop.
+pub fn is_terminating(live: &Map<String, Value>) -> bool {
     deletion_time(live).is_some()
 }
 
@@ -228,9 +226,9 @@ pub(crate) fn deletion_time(live: &Map<String, Value>) -> Option<&Value> {
     live.get("metadata")?.get("deletionTimestamp").filter(|time| !time.is_null())
 }
 
-/// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets to
+/// Whether Kubernetes creates the object in every new namespace, so that it may exist before the namespace's owner applies
 /// it (k8s.io/kubernetes/pkg/controller: serviceaccount, certificates/rootcacertpublisher).
-pub fn comes_by_itself(group: &str, kind: &str, name: &str) -> bool {
+pub fn is_auto_created(group: &str, kind: &str, name: &str) -> bool {
     matches!((group, kind, name), ("", "ServiceAccount", "default") | ("", "ConfigMap", "kube-root-ca.crt"))
 }
 
@@ -254,7 +252,7 @@ pub fn is_aggregated_role(object: &Map<String, Value>) -> bool {
         && ObjectRef::of(object).is_some_and(|it| it.group == "rbac.authorization.k8s.io" && it.kind == "ClusterRole")
 }
 
-/// What is sent of an object that is not there yet: of an aggregated ClusterRole all but the `rules`.
+/// The object for a creation: an aggregated ClusterRole without its `rules`.
 #[must_use]
 pub fn without_aggregated_rules(mut object: Map<String, Value>) -> Map<String, Value> {
     if is_aggregated_role(&object) {
@@ -275,7 +273,7 @@ pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value
         .map(|(key, value)| {
             let value = match value {
                 Value::String(text) => Value::from(STANDARD.encode(text)),
-                // Go reads it as an empty text here, and as no bytes at all in `data`.
+                // Go reads null as an empty text here, and as no bytes in `data`.
                 Value::Null => Value::from(""),
                 other => other.clone(),
             };
@@ -292,8 +290,7 @@ pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value
     Some(stored)
 }
 
-/// Whether Go's decoder takes a text for base64: it passes over the ends of lines, and does not look at the bits that the last
-/// letter has over.
+/// Whether Go's decoder accepts a text as base64: it skips line ends, and ignores the unused bits of the last letter.
 pub(crate) fn is_base64(text: &str) -> bool {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
     let in_one_line: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
@@ -312,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn string_data_becomes_data_and_wins_over_it() {
+    fn string_data_overrides_data() {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"},
             "data": {"user": "YQ==", "password": "b2xk"}, "stringData": {"password": "new", "empty": null},
@@ -323,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn data_has_no_default_but_where_kubernetes_fills_it_in() {
+    fn data_defaults_in_token_secrets_only() {
         let is_filled_by_nobody = |object: Value, path: [&str; 2]| {
             let mut object = object.as_object().unwrap().clone();
             object.insert("metadata".to_owned(), json!({"name": "a"}));
@@ -340,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_nothing_in_its_data_has_none() {
+    fn empty_data_counts_as_none() {
         let has = |object: Value| has_data(object.as_object().unwrap());
         for empty in [json!({}), json!({"data": {}}), json!({"data": null, "stringData": {"a": null}})] {
             assert!(!has(empty.clone()), "{empty}");
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_that_kubectl_keeps_is_dropped() {
+    fn last_applied_copy_is_removed() {
         let live = json!({"metadata": {"managedFields": [], "annotations": {
             "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":…}", "a": "b"}}});
         let kept = without_bookkeeping(live.as_object().unwrap().clone());

@@ -1,12 +1,11 @@
-//! Whose an object is: everything that is applied bears the mark of the deployment that applied it.
+//! Ownership of objects: each applied object has an annotation that names its deployment.
 //!
-//! A deployment is one stack in one workspace, since that is what has a state of its own. Its mark is the annotation
-//! [`MARK`]. Runtimes write it with the object, so that it comes with whatever is read anyway, and look at it again
-//! right before they change or delete something.
+//! A deployment is one stack in one workspace, since each has a state of its own. The annotation is [`MARK`]. Runtimes
+//! write it with the object, read it with the object, and check it again before they change or delete something.
 //!
-//! **Invariant:** what bears the mark of another deployment is neither changed nor deleted, unless the resource says by
-//! [`TAKE_OVER_FROM`] from whom it is to be taken. What an earlier deployment of the same name left behind is taken over,
-//! which the plan shows; it is not deleted before that.
+//! **Invariant:** Stoa never changes or deletes an object that another deployment owns, unless the resource names that
+//! owner in [`TAKE_OVER_FROM`]. An object of an earlier deployment of the same name is taken over, which the plan
+//! shows; it is not deleted before that.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,13 +16,13 @@ use crate::object::{ObjectRef, uid_of};
 use crate::spec::Resource;
 use crate::state::StateResource;
 
-/// The annotation that says whose an object is: `<organization>/<stack>/<workspace>/<uid of the stack>`.
+/// The owner annotation: `<organization>/<stack>/<workspace>/<uid of the stack>`.
 pub const MARK: &str = "stoa.dev/owner";
 
-/// The extension, or annotation, of a resource that names the deployment from which it is to be taken over:
-/// `<organization>/<stack>/<workspace>`, or a whole mark.
+/// The extension or annotation of a resource that names the owner to take it over from:
+/// `<organization>/<stack>/<workspace>`, or a whole owner annotation.
 ///
-/// It names whom, so that it means nothing any more once it was done.
+/// It has no effect after the takeover, since the owner is another one then.
 pub const TAKE_OVER_FROM: &str = "stoa.dev/take-over-from";
 
 /// A deployment: one stack in one workspace.
@@ -35,39 +34,39 @@ pub struct Owner {
     pub stack: String,
     /// The workspace's name.
     pub workspace: String,
-    /// The stack's uid. A stack that was deleted and created anew has another, and another state: what the first
-    /// left behind is not in it, and nothing is known of it but the name.
+    /// The stack's uid. A stack that was deleted and created again has another uid and another state. Only its name is
+    /// common with the first one.
     pub stack_uid: String,
 }
 
-/// How a deployment stands to a live object that it is to apply.
+/// How a deployment owns a live object that it is to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The object is its own, or nobody's.
+pub enum Ownership {
+    /// The object is its own, or has no owner.
     Free,
-    /// Another deployment has it, whose readable name this is, and it is to be taken over from that one: the resource
-    /// says so, or it is one of our name that is no more.
+    /// Another deployment with this name owns it, and it is taken over: the resource says so, or the other one is a former
+    /// deployment of the same name.
     TakesOver(String),
-    /// Another deployment has it: a sentence for people.
+    /// Another deployment owns it, with a message for people.
     Refused(String),
 }
 
 /// Why an object that was to be removed is left alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftAlone {
-    /// It bears the mark of another deployment, whose readable name this is.
+    /// Another deployment with this name owns it.
     Owned(String),
-    /// Somebody made it in place of the one that is recorded, which is gone.
+    /// Others created it in place of the recorded one.
     Recreated,
 }
 
 impl fmt::Display for LeftAlone {
-    /// A sentence for people.
+    /// A message for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Owned(owner) => write!(f, "it belongs to {owner} now, and is left alone"),
+            Self::Owned(owner) => write!(f, "{owner} owns it now, so it is not deleted"),
             Self::Recreated => {
-                f.write_str("what was applied is gone; another that somebody made has its name, and is left alone")
+                f.write_str("the applied object no longer exists; another object has its name and is not deleted")
             }
         }
     }
@@ -86,7 +85,7 @@ impl Owner {
         format!("{self}/{}", self.stack_uid)
     }
 
-    /// The object with our mark, whatever it says of one.
+    /// The object with our owner annotation in place of any other.
     #[must_use]
     pub fn marked(&self, object: &Map<String, Value>) -> Map<String, Value> {
         let mut object = object.clone();
@@ -96,7 +95,7 @@ impl Owner {
             if annotations.is_null() {
                 *annotations = Map::new().into();
             }
-            // What is no map is refused by whoever takes objects.
+            // A server rejects annotations that are not a map.
             if let Some(annotations) = annotations.as_object_mut() {
                 annotations.insert(MARK.to_owned(), self.mark().into());
             }
@@ -104,33 +103,31 @@ impl Owner {
         object
     }
 
-    /// Whether the object bears our mark.
+    /// Whether the object has our owner annotation.
     pub fn has(&self, live: &Map<String, Value>) -> bool {
         mark_of(live).is_some_and(|mark| mark == self.mark())
     }
 
-    /// The other deployment whose mark the object bears, as people name it. `None` when the mark is ours, or there is
-    /// none.
+    /// The readable name of another owner. `None` when we own the object, or it has no owner.
     ///
-    /// A mark that nobody here could have written is another's, too.
+    /// A malformed owner annotation counts as another owner.
     pub fn other(&self, live: &Map<String, Value>) -> Option<String> {
         mark_of(live).filter(|mark| *mark != self.mark()).map(|mark| self.readable(&mark))
     }
 
-    /// Whether a live object is another than the recorded one, and does not say that we made it: somebody removed that one and
-    /// made this one, which is as little ours as anything that is not recorded.
+    /// Whether a live object differs from the recorded one and lacks our owner annotation: others deleted the recorded
+    /// object and created this one.
     pub fn is_recreated(&self, prior: &StateResource, live: &Map<String, Value>) -> bool {
         matches!((prior.uid(), uid_of(live)), (Some(recorded), Some(uid)) if recorded != uid) && !self.has(live)
     }
 
-    /// How we stand to a live object that is to be applied; `from` is what its resource says of taking over
-    /// ([`taken_from`]).
-    pub fn standing(&self, from: Option<&str>, live: &Map<String, Value>) -> Standing {
-        let Some(mark) = mark_of(live).filter(|mark| *mark != self.mark()) else { return Standing::Free };
+    /// The ownership of a live object that is to be applied; `from` is the owner that its resource names ([`take_over_from`]).
+    pub fn ownership(&self, from: Option<&str>, live: &Map<String, Value>) -> Ownership {
+        let Some(mark) = mark_of(live).filter(|mark| *mark != self.mark()) else { return Ownership::Free };
         let name = self.readable(&mark);
         let is_before_us = name_in(&mark).is_some_and(|name| name == self.to_string());
         if is_before_us || from.is_some_and(|from| from == mark || Some(from) == name_in(&mark)) {
-            return Standing::TakesOver(name);
+            return Ownership::TakesOver(name);
         }
         let object = ObjectRef::of(live).map_or_else(
             || "the object".to_owned(),
@@ -139,8 +136,8 @@ impl Owner {
                 format!("{kind} {name}{namespace}")
             },
         );
-        Standing::Refused(format!(
-            "{object} belongs to {name}, and this is {self}; to take it over, set {TAKE_OVER_FROM}: {name} in the \
+        Ownership::Refused(format!(
+            "{object} is owned by {name}, not by {self}; to take it over, set {TAKE_OVER_FROM}: {name} in the \
              resource's extensions or annotations"
         ))
     }
@@ -151,12 +148,12 @@ impl Owner {
     }
 }
 
-/// The deployment from which the resource says that it is to be taken over.
-pub fn taken_from(resource: &Resource) -> Option<&str> {
+/// The owner that a resource names to be taken over from.
+pub fn take_over_from(resource: &Resource) -> Option<&str> {
     resource.setting(TAKE_OVER_FROM)?.as_str().filter(|from| !from.is_empty())
 }
 
-/// Whether the object bears the mark of any deployment.
+/// Whether the object has an owner annotation.
 pub fn is_marked(live: &Map<String, Value>) -> bool {
     mark_of(live).is_some()
 }
@@ -166,7 +163,7 @@ pub(crate) fn written_mark(object: &Map<String, Value>) -> Option<&Value> {
     object.get("metadata")?.get("annotations")?.get(MARK)
 }
 
-/// The mark of an object. One that is no text is told as JSON.
+/// The owner annotation; one that is not text, as JSON.
 fn mark_of(object: &Map<String, Value>) -> Option<String> {
     match written_mark(object)? {
         Value::Null => None,
@@ -175,12 +172,12 @@ fn mark_of(object: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// The part of a mark that people read.
+/// The readable part of an owner annotation.
 fn name_in(mark: &str) -> Option<&str> {
     mark.rsplit_once('/').map(|(name, _)| name).filter(|name| name.split('/').count() == 3)
 }
 
-/// The object without a mark, which is nothing that anybody wants or changes.
+/// The object without its owner annotation, which is never compared.
 pub(crate) fn without_mark(object: Cow<'_, Map<String, Value>>) -> Cow<'_, Map<String, Value>> {
     if written_mark(&object).is_none() {
         return object;
@@ -192,7 +189,7 @@ pub(crate) fn without_mark(object: Cow<'_, Map<String, Value>>) -> Cow<'_, Map<S
     Cow::Owned(object)
 }
 
-/// Takes the mark out of an object's metadata, and with it annotations that had nothing else.
+/// Removes the owner annotation from metadata, and the annotations if they are empty then.
 pub(crate) fn remove_mark(metadata: &mut Map<String, Value>) {
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(MARK).is_some()
@@ -223,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_readable_and_replaces_whatever_stands_there() {
+    fn owner_annotation_replaces_any_other() {
         let web = owner("web", "u-1");
         for annotations in [json!(null), json!({}), json!({MARK: "made/up/by/hand"})] {
             let marked = web.marked(&object(json!({"name": "a", "annotations": annotations})));
@@ -240,56 +237,56 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_or_nobodys_is_free() {
+    fn own_and_unowned_objects_are_free() {
         let web = owner("web", "u-1");
         let bare = object(json!({"name": "a"}));
         for live in [&bare, &web.marked(&bare), &object(json!({"name": "a", "annotations": {MARK: ""}}))] {
-            assert_eq!((web.standing(None, live), web.other(live)), (Standing::Free, None));
+            assert_eq!((web.ownership(None, live), web.other(live)), (Ownership::Free, None));
         }
         assert!(!web.has(&bare));
     }
 
     #[test]
-    fn what_is_anothers_is_refused_by_name() {
+    fn object_of_another_owner_is_rejected() {
         let web = owner("web", "u-1");
         let bare = object(json!({"name": "a", "namespace": "n"}));
         for (mark, named) in [("shop/api/dev/u-2", "shop/api/dev"), ("by hand", "by hand"), ("a/b", "a/b")] {
             let mut live = bare.clone();
             live["metadata"]["annotations"] = json!({ MARK: mark });
             assert_eq!(web.other(&live).as_deref(), Some(named));
-            let Standing::Refused(message) = web.standing(None, &live) else { panic!("{mark} is taken") };
+            let Ownership::Refused(message) = web.ownership(None, &live) else { panic!("{mark} is taken") };
             let told = format!(
-                "ConfigMap a in namespace n belongs to {named}, and this is shop/web/dev; to take it over, set \
-                                stoa.dev/take-over-from: {named} in the resource's extensions or annotations"
+                "ConfigMap a in namespace n is owned by {named}, not by shop/web/dev; to take it over, set \
+                 stoa.dev/take-over-from: {named} in the resource's extensions or annotations"
             );
             assert_eq!(message, told);
-            assert_eq!(web.standing(Some(named), &live), Standing::TakesOver(named.to_owned()), "as it was told");
-            assert_eq!(web.standing(Some(mark), &live), Standing::TakesOver(named.to_owned()));
-            assert!(matches!(web.standing(Some("shop/other/dev"), &live), Standing::Refused(_)));
+            assert_eq!(web.ownership(Some(named), &live), Ownership::TakesOver(named.to_owned()), "as it was told");
+            assert_eq!(web.ownership(Some(mark), &live), Ownership::TakesOver(named.to_owned()));
+            assert!(matches!(web.ownership(Some("shop/other/dev"), &live), Ownership::Refused(_)));
         }
         let number = object(json!({"name": "a", "annotations": {MARK: 7}}));
-        assert!(matches!(web.standing(None, &number), Standing::Refused(_)));
+        assert!(matches!(web.ownership(None, &number), Ownership::Refused(_)));
     }
 
     #[test]
-    fn what_one_of_our_name_left_behind_is_taken_over_and_not_deleted() {
+    fn object_of_former_stack_is_taken_over() {
         let web = owner("web", "u-1");
         let live = owner("web", "u-0").marked(&object(json!({"name": "a"})));
-        assert_eq!(web.standing(None, &live), Standing::TakesOver("shop/web/dev/u-0".to_owned()));
+        assert_eq!(web.ownership(None, &live), Ownership::TakesOver("shop/web/dev/u-0".to_owned()));
         assert_eq!(web.other(&live).as_deref(), Some("shop/web/dev/u-0"));
     }
 
     #[test]
-    fn a_resource_says_from_whom_it_is_taken_in_its_extensions_or_annotations() {
+    fn resource_names_owner_to_take_over_from() {
         let resource = |extensions: Value, annotations: Value| -> Resource {
             serde_json::from_value(json!({"id": "v1:ConfigMap:a", "type": "Kubernetes", "extensions": extensions,
                 "attributes": {"metadata": {"name": "a", "annotations": annotations}}}))
             .unwrap()
         };
         let (from, none) = (json!({TAKE_OVER_FROM: "shop/api/dev"}), json!({}));
-        assert_eq!(taken_from(&resource(from.clone(), none.clone())), Some("shop/api/dev"));
-        assert_eq!(taken_from(&resource(none.clone(), from)), Some("shop/api/dev"));
-        assert_eq!(taken_from(&resource(none.clone(), none.clone())), None);
-        assert_eq!(taken_from(&resource(json!({TAKE_OVER_FROM: ""}), none)), None);
+        assert_eq!(take_over_from(&resource(from.clone(), none.clone())), Some("shop/api/dev"));
+        assert_eq!(take_over_from(&resource(none.clone(), from)), Some("shop/api/dev"));
+        assert_eq!(take_over_from(&resource(none.clone(), none.clone())), None);
+        assert_eq!(take_over_from(&resource(json!({TAKE_OVER_FROM: ""}), none)), None);
     }
 }

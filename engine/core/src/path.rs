@@ -1,4 +1,4 @@
-//! Paths into JSON values: how references address a value and how changes name a field.
+//! Paths into JSON values: the addresses of references, and the names of changed fields.
 
 use std::borrow::{Borrow, Cow};
 use std::cell::RefCell;
@@ -28,7 +28,7 @@ pub enum Segment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Vec<Segment>);
 
-/// What is at the end of a path.
+/// The result of a path lookup.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found<'v> {
     /// This value.
@@ -37,9 +37,9 @@ pub enum Found<'v> {
     Missing,
     /// Nothing, and nothing can be: a value on the way is neither map nor list, or the wrong one.
     Impossible {
-        /// How many segments lead to the value in the way.
+        /// The number of segments up to the value that ends the path.
         depth: usize,
-        /// What that value is, such as `a string`.
+        /// The type of that value, such as `a string`.
         found: &'static str,
     },
 }
@@ -78,7 +78,7 @@ impl FieldPath {
         Self(segments)
     }
 
-    /// What follows `prefix`, when the path begins with it.
+    /// The rest of the path after `prefix`, if it starts with it.
     pub fn strip_prefix(&self, prefix: &[Segment]) -> Option<&[Segment]> {
         self.0.strip_prefix(prefix)
     }
@@ -137,17 +137,16 @@ impl Borrow<[Segment]> for FieldPath {
     }
 }
 
-/// Those of the paths that are at or below one, from there.
+/// The paths at or below one, relative to it.
 pub fn below<'p>(paths: &'p BTreeSet<FieldPath>, path: &[Segment]) -> impl Iterator<Item = &'p [Segment]> {
     // Sorted paths that begin alike are next to each other.
     let from = paths.range::<[Segment], _>((Bound::Included(path), Bound::Unbounded));
     from.map_while(|it| it.strip_prefix(path))
 }
 
-/// Finds values in objects that stay as they are meanwhile.
+/// Finds values in objects that do not change meanwhile.
 ///
-/// Which item of a list has which text is found out once for each list: to look through it for each item would take the
-/// square of its length.
+/// The keys of each list are indexed once: a search for each item would take quadratic time.
 #[derive(Debug, Default)]
 pub(crate) struct Finder<'v> {
     /// By where a list is in memory, and by the key.
@@ -197,14 +196,14 @@ fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
         (Value::Array(items), Segment::Item { key, value }) => {
             items.iter().find(|item| text_under(item, key).as_deref() == Some(value))
         }
-        // Null is what a field is before somebody sets it.
+        // Null is an unset field.
         (Value::Null, _) => None,
         _ => return Found::Impossible { depth: 0, found: type_name(value) },
     };
     next.map_or(Found::Missing, Found::Value)
 }
 
-/// One step down a value by a key or an index, to change what is there.
+/// One mutable step into a value, by key or index.
 pub(crate) fn step_mut<'v>(value: &'v mut Value, segment: &Segment) -> Option<&'v mut Value> {
     match segment {
         Segment::Key(key) => value.get_mut(key),
@@ -213,7 +212,7 @@ pub(crate) fn step_mut<'v>(value: &'v mut Value, segment: &Segment) -> Option<&'
     }
 }
 
-/// Whether two objects are the same but for what stands at these paths, of keys and indexes.
+/// Whether two objects are equal except at these paths of keys and indexes.
 pub fn is_same_but(paths: &BTreeSet<FieldPath>, one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let without = |object: &Map<String, Value>| {
         let mut object = Value::Object(object.clone());
@@ -227,7 +226,7 @@ pub fn is_same_but(paths: &BTreeSet<FieldPath>, one: &Map<String, Value>, other:
     without(one) == without(other)
 }
 
-/// What a value is, for sentences.
+/// The type of a value, for messages.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_show_as_people_write_them() {
+    fn paths_are_shown_as_written() {
         let path = FieldPath::of_keys(["metadata", "annotations", "stoa.dev/x"])
             .index(2)
             .join(Segment::Item { key: "name".into(), value: "web".into() });
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_found_by_index_key_and_dotted_digits() {
+    fn path_finds_items_by_index_or_key() {
         let containers = FieldPath::of_keys(["spec", "containers"]);
         let by_index = containers.index(0).key("name");
         let dotted = containers.key("0").key("name");
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finder_finds_what_a_path_does() {
+    fn finder_finds_same_as_path() {
         let item = |key: &str, value: &str| Segment::Item { key: key.into(), value: value.into() };
         let root = json!({
             "list": [{"name": "a", "at": 1}, 7, {"name": "b", "port": 80}, {"name": "a", "at": 2}, {"name": true}],
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_some_paths_does_not_count() {
+    fn excluded_paths_are_not_compared() {
         let ports = FieldPath::of_keys(["spec", "containers"]).index(0).key("ports");
         let paths = BTreeSet::from([ports, FieldPath::of_keys(["spec", "replicas"])]);
         let mut other = object();
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_through_a_scalar_is_impossible_and_one_past_a_list_is_missing() {
+    fn path_through_scalar_is_impossible() {
         let through = FieldPath::of_keys(["spec", "replicas", "x"]);
         assert_eq!(through.find(&object()), Found::Impossible { depth: 2, found: "a number" });
         assert_eq!(FieldPath::of_keys(["spec", "containers"]).index(7).find(&object()), Found::Missing);

@@ -1,4 +1,4 @@
-//! What has to change, complete and decided before anything does.
+//! The plan: all actions and changed fields, decided before anything is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::document::Document;
 use crate::spec::{ResourceId, ResourceType};
 use crate::stage::Stage;
 
-/// What is live, as a runtime found it.
+/// The live object, as a runtime read it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Live {
     /// Nothing.
@@ -22,43 +22,42 @@ pub enum Live {
     Unverified(String),
 }
 
-/// What would change, as the infrastructure itself says (a server-side dry run).
+/// The result of a server-side dry run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Preview {
     /// The resource as it would be.
     Changed(Map<String, Value>),
-    /// The same, with fields taken from other managers.
+    /// The same, with fields taken over from other managers.
     Contested(Map<String, Value>, Vec<FieldConflict>),
-    /// It cannot be changed in place, and may be deleted and made again: the resource as it would be then, if that is
-    /// known.
+    /// The change needs a replacement: the new object, if known.
     Replaced(Option<Map<String, Value>>),
-    /// It cannot be asked yet, for this reason.
+    /// There is no dry run yet, for this reason.
     Unverified(String),
-    /// The same, since the namespace is not there that it goes to.
+    /// The same, since the namespace does not exist.
     MissingNamespace(String),
     /// It is rejected now, for this reason, and may be accepted after changes of these, which the plan makes first.
-    Lifted(String, Vec<ResourceId>),
+    RejectedUntil(String, Vec<ResourceId>),
     /// It is refused, for this reason, which is no problem where nothing is to be changed.
     Refused(String),
 }
 
-/// What is done about one resource.
+/// The action of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Action {
     /// It is not there: make it.
     Create,
-    /// It is there and differs.
+    /// It exists and differs.
     Update,
     /// It is recorded and no longer wanted: remove it.
     Delete,
-    /// It cannot be changed in place: remove it and make it again.
+    /// Its change needs a deletion and a new creation.
     Replace,
-    /// It is there but not recorded, made by somebody in place of what is, or another deployment's: take it over.
+    /// It exists without a record, was recreated by others, or belongs to another deployment: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already, also where somebody made another of its name, another deployment's,
-    /// wanted under another id, in a cluster that is given up, or was imported to be left alone: drop the record.
+    /// It is recorded and no longer wanted: drop the record without a deletion. The object does not exist, was recreated by
+    /// others, belongs to another deployment, has another id, is in a forgotten cluster, or was imported.
     Forget,
-    /// It is there and not recorded: record it as it is, and change nothing.
+    /// It exists and is not recorded: record it without a change.
     Import,
     /// Nothing to do.
     Unchanged,
@@ -77,7 +76,7 @@ impl Action {
         Self::Unchanged,
     ];
 
-    /// The mark of its lines and counts in what people read: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
+    /// The symbol of the action in tables: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Create => "+",
@@ -91,12 +90,12 @@ impl Action {
         }
     }
 
-    /// Whether carrying it out changes the infrastructure.
+    /// Whether the action changes the infrastructure.
     pub fn is_call(self) -> bool {
         !matches!(self, Self::Import | Self::Forget | Self::Unchanged)
     }
 
-    /// Whether the resource is there afterwards.
+    /// Whether the resource exists afterwards.
     pub fn keeps(self) -> bool {
         !matches!(self, Self::Delete | Self::Forget)
     }
@@ -114,27 +113,27 @@ impl fmt::Display for Action {
 pub struct FieldChange {
     /// Its path, such as `spec.template.spec.containers[name=web].image`.
     pub path: String,
-    /// What it is; absent when it is not there.
+    /// The present value; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// What it will be; absent when it goes.
+    /// The new value; `None` if it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
-    /// Whether the live value moved away from what was recorded, rather than the wanted one.
+    /// Whether the live value drifted from the record, rather than the wanted one changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drift: bool,
 }
 
-/// What is done about one resource, and why.
+/// The action of one resource, with its reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedAction {
     /// Which.
     pub id: ResourceId,
-    /// Who drives it.
+    /// The resource type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
-    /// What.
+    /// The action.
     pub action: Action,
     /// Which fields change, or are set where nothing is yet; empty for deletions and no change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,59 +144,57 @@ pub struct PlannedAction {
     /// The stage in which it begins, where that is not the one of its action ([`Stage::of`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
-    /// What it depends on, explicitly and implicitly; recorded in the state when it is applied.
+    /// Its explicit and implicit dependencies, which are recorded when it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
-    /// Whether the live resource moved away from what was recorded, or is gone.
+    /// Whether the live resource drifted from its record, or does not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drift: bool,
-    /// Why the server could not be asked, when it could not: its namespace or CRD is not there yet.
+    /// Why there was no dry run: its namespace or CRD does not exist yet, for instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
     /// The id under which the same object was recorded before, when only its id changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<ResourceId>,
-    /// The id under which the recorded object is wanted, for what is forgotten because of that, or goes elsewhere without it.
+    /// The id of the same object in the Spec, for a record that is forgotten, or for an id that moves elsewhere without its
+    /// object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_as: Option<ResourceId>,
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<String>,
-    /// The recorded object is gone, and somebody made another of its name: that is taken over like anything that is not
-    /// recorded, or left alone.
+    /// The recorded object no longer exists, and others created one of its name, which is adopted or left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recreated: bool,
-    /// For [`Action::Replace`]: something is there already where it is made anew, such as in the cluster that it goes to, and
-    /// is taken over.
+    /// For [`Action::Replace`]: an object already exists at the new location and is taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_over: bool,
     /// Fields that are taken from other managers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<FieldConflict>,
-    /// Why nothing could be done about it, where nothing is to be changed: whose it is by now, or what the infrastructure says.
+    /// For a refresh: why an apply would fail, by the owner or the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// It was imported: nothing was ever applied to it, or its resource says that it is not to be removed.
+    /// It was imported: nothing was applied yet, or its resource says that it is never deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
-    /// The clusters that are given up, which the workspace does not have any more: what is on record of it there is
-    /// forgotten, and what is there is left alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub given_up: Vec<String>,
-    /// For [`Action::Import`]: what is to be recorded.
+    /// The forgotten clusters with a record of it. The objects there stay.
+    #[serde(default, rename = "givenUp", skip_serializing_if = "Vec::is_empty")]
+    pub forgotten_clusters: Vec<String>,
+    /// For [`Action::Import`]: the content of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundResource>,
 }
 
-/// What is told of an object that is forgotten under one id, since it is wanted under another.
-pub fn left_as(wanted: &ResourceId) -> String {
-    format!("it is the object of {wanted}, which is wanted, and is left alone")
+/// The message about an object whose record is forgotten because the Spec has it under another id.
+pub fn same_object_message(wanted: &ResourceId) -> String {
+    format!("the Spec has the same object as {wanted}, so it is not deleted")
 }
 
-/// What an import found.
+/// The result of an import's read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FoundResource {
-    /// The uid of the live object: what has another by then is not the one that was looked at.
+    /// The uid of the live object: an object with another uid is not the one that was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The extensions to record it with.
@@ -226,7 +223,7 @@ impl PlannedAction {
             taken: Vec::new(),
             refused: None,
             imported: false,
-            given_up: Vec::new(),
+            forgotten_clusters: Vec::new(),
             found: None,
         }
     }
@@ -236,7 +233,7 @@ impl PlannedAction {
         self.stage.unwrap_or(Stage::of(self.action))
     }
 
-    /// The id under which is recorded what it is about, as far as that is recorded at all.
+    /// The id of the record that the action is about, if it is recorded.
     pub fn recorded_id(&self) -> Option<&ResourceId> {
         let is_left = self.kept_as.is_some() && self.action.keeps();
         self.recorded_as.as_ref().or((!is_left).then_some(&self.id))
@@ -249,20 +246,20 @@ impl PlannedAction {
 pub struct Plan {
     /// The shape of this document, [`Document::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Of the document that the Spec it was made from is kept as, sensitive values sealed: `sha256:<hex>`.
+    /// The digest of the stored Spec document with sealed values: `sha256:<hex>`.
     pub spec_digest: String,
-    /// Where it goes: by the name of a cluster, or under no name where there is one place for all, a digest that is the same
-    /// for the same server, or repository and branch. Only what it goes to is here.
+    /// The destinations: digests by cluster name, or under an empty name for a repository. The digest depends on the
+    /// server, or on the repository and branch.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub destinations: BTreeMap<String, String>,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
-    /// What people should know before they approve it.
+    /// Warnings to read before an approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// How many resources there are of each action.
+/// The number of resources by action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// To create.
@@ -281,7 +278,7 @@ pub struct Summary {
     pub forget: u32,
     /// Unchanged.
     pub unchanged: u32,
-    /// How many of these the server could not be asked about.
+    /// Resources without a dry run.
     pub unverified: u32,
 }
 
@@ -313,8 +310,8 @@ impl Plan {
         Self { schema_version: Self::SCHEMA_VERSION, spec_digest, destinations, actions, warnings }
     }
 
-    /// The digest of what was decided, `sha256:<hex>`: the actions, the fields that are known, and where they go.
-    /// Warnings, and why something could not be verified, are left out, since the same may be worded anew.
+    /// The digest of the decisions, `sha256:<hex>`: actions, known fields and destinations. Warnings and the wording of
+    /// reasons are left out.
     pub fn digest(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan is JSON");
         value.as_object_mut().expect("a plan is a map").remove("warnings");
@@ -326,7 +323,7 @@ impl Plan {
         crate::digest::digest(&value)
     }
 
-    /// How many resources there are of each action.
+    /// The number of resources by action.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for action in &self.actions {
@@ -347,12 +344,12 @@ impl Plan {
     }
 
     /// The clusters that are given up by it.
-    pub fn given_up(&self) -> Vec<String> {
-        let all: BTreeSet<&String> = self.actions.iter().flat_map(|action| &action.given_up).collect();
+    pub fn forgotten_clusters(&self) -> Vec<String> {
+        let all: BTreeSet<&String> = self.actions.iter().flat_map(|action| &action.forgotten_clusters).collect();
         all.into_iter().cloned().collect()
     }
 
-    /// Whether nothing is to be done, but perhaps records brought up to date.
+    /// Whether every action is Unchanged.
     pub fn is_unchanged(&self) -> bool {
         self.actions.iter().all(|action| action.action == Action::Unchanged)
     }

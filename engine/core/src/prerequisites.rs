@@ -1,8 +1,8 @@
-//! The objects that admission looks up when it decides about another one, by the fields that name them.
+//! Admission prerequisites: objects that admission looks up by the fields of another object.
 //!
-//! Start at [`of`]. An API server rejects a Pod whose ServiceAccount, PriorityClass or RuntimeClass does not exist, and a
-//! RoleBinding whose role does not exist. Classes of storage and ingress are among them, too: their defaults and quotas apply
-//! when an object is created.
+//! Start at [`of`]. An API server rejects a Pod whose ServiceAccount, PriorityClass or RuntimeClass does not exist, and
+//! a RoleBinding whose role does not exist. StorageClasses and IngressClasses are included, since their defaults and
+//! quotas apply on creation.
 //!
 //! Source: k8s.io/kubernetes/plugin/pkg/admission, pkg/registry/rbac.
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_name_accounts_and_classes_wherever_their_spec_is() {
+    fn pods_name_accounts_and_classes() {
         let pod = json!({"serviceAccountName": "a", "priorityClassName": "p", "runtimeClassName": "r", "volumes": [
             {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "s"}}}}]});
         let expected = [
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_ingresses_and_bindings_name_their_classes_and_roles() {
+    fn claims_ingresses_and_bindings_name_prerequisites() {
         let claim = json!({"spec": {"storageClassName": "s"}});
         let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "x", "namespace": "shop"},
             "spec": {"volumeClaimTemplates": [claim]}});

@@ -1,4 +1,4 @@
-//! What can be wrong with a Spec, a plan or a walk, told so that a person finds the place.
+//! Problems of a Spec, a plan or a walk, with resource and field.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub mod reason {
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A resource is not written as its type demands.
     pub const INVALID_RESOURCE: &str = "InvalidResource";
-    /// Kubernetes, or the cluster that it goes to, has no such kind.
+    /// Neither Kubernetes nor the target cluster has such a kind.
     pub const UNKNOWN_KIND: &str = "UnknownKind";
     /// An id is empty, or disagrees with the object it names.
     pub const INVALID_RESOURCE_ID: &str = "InvalidResourceID";
@@ -22,7 +22,7 @@ pub mod reason {
     pub const MISSING_FIELD: &str = "MissingField";
     /// A reference does not parse, or its value does not fit where it stands.
     pub const INVALID_REFERENCE: &str = "InvalidReference";
-    /// References stand for more than they may.
+    /// References expand to more than their limit.
     pub const TOO_LARGE: &str = "TooLarge";
     /// A reference or dependency names something that does not exist.
     pub const DANGLING_REFERENCE: &str = "DanglingReference";
@@ -42,9 +42,9 @@ pub mod reason {
     pub const STILL_NEEDED: &str = "StillNeeded";
     /// It is to be deleted, and with it what other deployments own.
     pub const HOLDS_OTHERS: &str = "HoldsOthers";
-    /// What is to be imported is not there.
+    /// The object to import does not exist.
     pub const NOT_THERE: &str = "NotThere";
-    /// What is to be imported is not in the Spec.
+    /// The object to import is not in the Spec.
     pub const NOT_IN_SPEC: &str = "NotInSpec";
     /// The infrastructure could not be reached.
     pub const UNAVAILABLE: &str = "Unavailable";
@@ -58,7 +58,7 @@ pub mod reason {
     pub const STALE_PLAN: &str = "StalePlan";
 }
 
-/// One thing that is wrong. Every part that is known is set; messages hold no sensitive values.
+/// One problem. Every known part is set; messages hold no sensitive values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
@@ -67,11 +67,10 @@ pub struct Problem {
     /// Which resource, when it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_id: Option<ResourceId>,
-    /// Where in the resource, such as `attributes.spec.replicas` or `dependsOn[0]`; empty when it
-    /// is about the whole.
+    /// The field of the resource, such as `attributes.spec.replicas` or `dependsOn[0]`; empty for the whole resource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
-    /// A sentence for people.
+    /// A message for people.
     pub message: String,
 }
 

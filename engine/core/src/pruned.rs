@@ -1,14 +1,14 @@
-//! Whether a server left out some of what was applied to it, as it does without a word with what the schema of a kind does not
-//! have.
+//! Pruned fields: fields of an applied object that a server dropped, because the schema of the kind does not have them.
 
 use serde_json::{Map, Value};
 
-/// What every object has, and what is written by another way where that is set apart.
+/// Fields of every object, and `status`, which has a subresource of its own.
 const OF_ALL: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
-/// Whether a field that is `wanted` is not in what was `made` of it. Values may be others, since admission may change them, and
-/// so may lists have items of others in between. What admission takes out is told from what no schema has by nobody, and a null
-/// may stand for nothing.
+/// Whether the server dropped a `wanted` field from the object that it `made`.
+///
+/// Values may differ, since admission may change them, and lists may have items of others. A field that admission removed
+/// cannot be told apart. A null may be absent.
 pub fn is_pruned(wanted: &Map<String, Value>, made: &Map<String, Value>) -> bool {
     let is_of_kind = |key: &str| !OF_ALL.contains(&key);
     !wanted.iter().filter(|(key, _)| is_of_kind(key)).all(|(key, value)| has_field(made, key, value, Values::Any))
@@ -22,28 +22,28 @@ enum Values {
 }
 
 fn has_field(made: &Map<String, Value>, key: &str, wanted: &Value, values: Values) -> bool {
-    wanted.is_null() || made.get(key).is_some_and(|made| holds(wanted, made, values))
+    wanted.is_null() || made.get(key).is_some_and(|made| contains(wanted, made, values))
 }
 
-fn holds(wanted: &Value, made: &Value, values: Values) -> bool {
+fn contains(wanted: &Value, made: &Value, values: Values) -> bool {
     match (wanted, made) {
         (Value::Object(wanted), Value::Object(made)) => {
             wanted.iter().all(|(key, wanted)| has_field(made, key, wanted, values))
         }
         (Value::Array(wanted), Value::Array(made)) => {
-            let are_in_place = || wanted.iter().zip(made).all(|(wanted, made)| holds(wanted, made, values));
+            let are_in_place = || wanted.iter().zip(made).all(|(wanted, made)| contains(wanted, made, values));
             (wanted.len() == made.len() && are_in_place()) || are_among(wanted, made)
         }
         _ => values == Values::Any || wanted == made,
     }
 }
 
-/// Whether each of the items is in one of a list. It is told by its values, and mostly comes after the one before it.
+/// Whether each item is in a list, by its values.
 fn are_among(wanted: &[Value], made: &[Value]) -> bool {
     let mut next = 0;
     wanted.iter().all(|wanted| {
         let mut places = (next..made.len()).chain(0..next);
-        let found = places.find(|place| holds(wanted, &made[*place], Values::Same));
+        let found = places.find(|place| contains(wanted, &made[*place], Values::Same));
         next = found.map_or(next, |place| place + 1);
         found.is_some()
     })
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_left_out_is_missed_wherever_it_is() {
+    fn pruned_field_is_found_at_any_depth() {
         for (wanted, made) in [
             (json!({"a": 1, "b": 2}), json!({"a": 1})),
             (json!({"a": {"b": {"c": 1}}}), json!({"a": {"b": {}}})),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_admission_changes_and_what_others_add_are_no_field_that_is_left_out() {
+    fn admission_changes_are_not_pruning() {
         for (wanted, made) in [
             (json!({"a": "1"}), json!({"a": 1, "b": 2})),
             (json!({"a": null, "b": {}}), json!({"b": {"c": 1}})),

@@ -1,4 +1,4 @@
-//! What is kept of one resource while runs go on: what is there, which call is under way, and what came of the last.
+//! The record of one resource between Runs: its state, the intent of a call in flight, and the last result.
 //!
 //! Start at [`Record`]. Plans are made from the [`State`](crate::State) that is read from the records.
 
@@ -15,7 +15,7 @@ use crate::plan::Action;
 use crate::spec::ResourceId;
 use crate::state::StateResource;
 
-/// What came of one resource.
+/// The result of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ResourceOutcome {
     /// Its action was carried out.
@@ -34,7 +34,7 @@ impl fmt::Display for ResourceOutcome {
     }
 }
 
-/// How a resource fares, in kstatus' words.
+/// The health of a resource, in kstatus' terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Health {
     /// It is what it should be.
@@ -50,7 +50,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether there is nothing to wait for: it is there, or nobody can say.
+    /// Whether there is nothing to wait for: it is Current, or its health is unknown.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Current | Self::Unknown)
     }
@@ -62,21 +62,21 @@ impl fmt::Display for Health {
     }
 }
 
-/// What is kept of one resource.
+/// The record of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Its id.
     pub id: ResourceId,
-    /// What is there; absent when nothing ever was, or no longer is.
+    /// The recorded resource; `None` when it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<StateResource>,
-    /// The digest of the document that it is kept in instead, when it is large: `sha256:<hex>`.
+    /// The digest of the separate document of a large record: `sha256:<hex>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// A call that may have been made and whose result is not recorded.
+    /// A call whose result is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
-    /// What came of the last call.
+    /// The result of the last call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Outcome>,
 }
@@ -84,71 +84,70 @@ pub struct Record {
 /// A call about to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
-    /// What it is to do.
+    /// The action.
     pub action: Action,
     /// The uid of the run.
     pub run: String,
-    /// Where it goes.
-    #[serde(default, skip_serializing_if = "Place::is_empty")]
-    pub place: Place,
+    /// Its target.
+    #[serde(default, skip_serializing_if = "CallTarget::is_empty")]
+    pub place: CallTarget,
 }
 
-/// Where a call may leave something behind, and what has to be known of that when its answer is lost: no record may say so,
-/// and by the next run its resource may have left the Spec, or go elsewhere.
+/// The target of a call, so that a lost call can be found later: its resource may have left the Spec by then, or may move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
-    /// The Kubernetes clusters by their names in the workspace: several where the object goes from one to another, the last of
-    /// which is where it is to be, or where an earlier call without a result went, unless somebody has found nothing there since.
-    /// None for other runtimes, and from before they were kept.
+pub struct CallTarget {
+    /// Kubernetes clusters by their names in the workspace. A moving object has several, its target last. Clusters of
+    /// earlier lost calls are included until the object was found to be absent there. Empty for other runtimes, and for old
+    /// records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
-    /// What the resource is called outside, when it says so ([`IMPORT_ID`]): it is not removed.
+    /// The external name of the resource ([`IMPORT_ID`]), which is never deleted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub import_id: String,
 }
 
-impl Place {
+impl CallTarget {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The extensions of a resource of which nothing else is known.
+    /// The extensions of a resource without any other record.
     pub fn extensions(&self) -> Map<String, Value> {
         let import_id = Some(&self.import_id).filter(|id| !id.is_empty());
         import_id.map(|id| (IMPORT_ID.to_owned(), Value::from(id.as_str()))).into_iter().collect()
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// The uid of the run.
     pub run: String,
-    /// What was to be done.
+    /// The action.
     pub action: Action,
-    /// What came of it.
+    /// The result.
     pub outcome: ResourceOutcome,
-    /// When.
+    /// The time of the result.
     #[serde(default)]
     pub time: Timestamp,
-    /// What Kubernetes calls it.
+    /// The Kubernetes object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesObject>,
-    /// Whether it is no longer recorded, and what it was may be there all the same.
+    /// Whether the record is dropped although the object may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
-    /// What it depends on.
+    /// Its dependencies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
-    /// How it fared when that was last recorded.
+    /// The health when it was last recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Whether it was healthy after its last change. A release is made only of what was.
+    /// Whether it was healthy after its last change. A release needs that of all resources.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verified: bool,
-    /// Whether it is a Job that was seen to finish after its last change, which Kubernetes deletes then.
+    /// Whether a Job has finished since its last change and Kubernetes deletes it then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
 }
@@ -163,7 +162,7 @@ impl Record {
         Self { id, resource: None, document: None, intent: None, result: None }
     }
 
-    /// Whether something is there, as far as is recorded.
+    /// Whether the resource exists, as far as is recorded.
     pub fn is_there(&self) -> bool {
         self.resource.is_some() || self.document.is_some()
     }
@@ -174,8 +173,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_intent_says_where_its_call_goes_and_one_of_before_that_reads_as_it_was() {
-        let place = Place { clusters: vec!["east".to_owned()], import_id: "shop/a".to_owned() };
+    fn intent_records_call_target() {
+        let place = CallTarget { clusters: vec!["east".to_owned()], import_id: "shop/a".to_owned() };
         let intent = Intent { action: Action::Create, run: "r".to_owned(), place };
         let kept =
             serde_json::json!({"action": "Create", "run": "r", "place": {"clusters": ["east"], "importId": "shop/a"}});

@@ -13,16 +13,16 @@ use crate::bounds::TooLarge;
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
 
-/// What each reference has in it, with something behind.
+/// The part that every reference contains.
 const MARK: &str = "kusion_path.";
 const WHOLE: &str = "$kusion_path.";
 const OPEN: &str = "${kusion_path.";
 const ESCAPED: &str = "$${kusion_path.";
 
-/// The longest id that is referred to, in bytes. Each beginning of a text that could be one is looked up.
+/// The longest id in a reference, in bytes. Each prefix of a text that may be an id is looked up.
 const LONGEST_ID: usize = 4096;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     /// The resource.
@@ -40,7 +40,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// A string that holds references.
+/// A text with references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Template {
     /// The whole string is one.
@@ -76,9 +76,9 @@ impl Template {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// It names a resource that is not there.
-    #[error("at character {position}: no resource has an id that `{text}` begins with")]
+    #[error("at character {position}: `{text}` does not begin with the id of a resource")]
     UnknownId {
-        /// Where in the string the reference begins, its mark included, counted in characters from 1.
+        /// The position of the reference in the text, in characters from 1.
         position: usize,
         /// The reference without its marks.
         text: String,
@@ -86,9 +86,9 @@ pub enum ReferenceError {
     /// It is not written as a reference is.
     #[error("at character {position}: {message}")]
     Syntax {
-        /// Where in the string, counted in characters from 1.
+        /// The position in the text, in characters from 1.
         position: usize,
-        /// What is wrong there.
+        /// The problem.
         message: String,
     },
     /// The resource has no such value, and never will.
@@ -97,13 +97,13 @@ pub enum ReferenceError {
     /// The value does not fit where the reference stands.
     #[error("{0}")]
     Unfit(String),
-    /// The value is more than references may stand for.
+    /// The value exceeds a limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
 
 impl ReferenceError {
-    /// The reason of the [`Problem`](crate::Problem) that tells of it.
+    /// The reason of its [`Problem`](crate::Problem).
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownId { .. } | Self::Dangling(_) => crate::problem::reason::DANGLING_REFERENCE,
@@ -113,15 +113,15 @@ impl ReferenceError {
     }
 }
 
-/// Whether a string may hold a reference, which is quickly told.
+/// Whether a text may contain a reference; a fast check.
 pub(crate) fn may_refer(text: &str) -> bool {
     // Most texts are shorter than that.
     text.len() > MARK.len() && text.contains(MARK)
 }
 
-/// Parses a string; `None` when it holds no reference, which is nearly always.
+/// Parses a text; `None` without a reference, which is the usual case.
 ///
-/// `known` tells whether a text is the id of a resource.
+/// `known` returns whether a text is the id of a resource.
 ///
 /// # Errors
 ///
@@ -165,7 +165,7 @@ pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template
     Ok(Some(Template::Text(parts)))
 }
 
-/// Whether a text has the mark of a whole value where it is none, so that it stands for itself.
+/// Whether a text has the prefix of a whole-value reference elsewhere than at its start, so that it is literal.
 pub(crate) fn is_misplaced(text: &str) -> bool {
     text.len() > WHOLE.len() && !text.starts_with(WHOLE) && text.contains(WHOLE)
 }
@@ -298,7 +298,7 @@ impl Parser<'_> {
         ReferenceError::Syntax { position: self.character(self.position), message: message.to_owned() }
     }
 
-    /// A byte of the text as people count: in characters, from 1.
+    /// The position of a byte in characters, from 1.
     fn character(&self, byte: usize) -> usize {
         self.text[..byte].chars().count() + 1
     }

@@ -1,4 +1,4 @@
-//! A plan as people read it, and what changed between two states.
+//! Rendered plans and state changes, as text for people.
 //!
 //! ```text
 //! + create   v1:ConfigMap:shop:web
@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use crate::changes::{Change, Changes, NotCompared};
 use crate::conflict::FieldConflict;
-use crate::given_up::left_in;
+use crate::forgotten_clusters::forgotten_message;
 use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::LeftAlone;
-use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, left_as};
+use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, same_object_message};
 use crate::sensitive::{MASK, UNKNOWN};
 
-/// Whether the table is coloured for a terminal.
+/// Whether a table is coloured for a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colour {
     /// Plain text.
@@ -37,12 +37,12 @@ pub enum Colour {
 /// The colour of a warning: yellow.
 const WARNING: u8 = 33;
 
-/// The table as far as it is written. What plans say comes from sources and clusters, and no part of it moves the cursor of
-/// whoever reads the table, colours it or begins a line of its own: that would hide what is to be done.
+/// The table so far. Its texts come from sources and clusters. They are escaped, so that they cannot move the cursor,
+/// colour the table or start a line, which would hide changes.
 struct Table {
     text: String,
     colour: Colour,
-    /// How many fields are not shown, since the table is [as long](LONGEST) as it may be.
+    /// The number of omitted fields, since the table has its [maximum size](LONGEST).
     left_out: usize,
 }
 
@@ -51,11 +51,11 @@ impl Table {
         Self { text: String::new(), colour, left_out: 0 }
     }
 
-    /// Ends what is said of resources, before what is said of all.
+    /// Ends the part about resources.
     fn end(&mut self) {
         let left_out = self.left_out;
         if left_out > 0 {
-            let _ = write!(self, "… {left_out} fields are left out of what would be a very long table");
+            let _ = write!(self, "… {left_out} fields are omitted because the table would be too long");
             self.end_line();
         }
         if !self.text.is_empty() {
@@ -89,7 +89,7 @@ impl Write for Table {
     }
 }
 
-/// A character that a terminal shows rather than obeys, in place of one that it obeys.
+/// A visible character in place of a control character.
 fn visible(c: char) -> char {
     match c {
         '\t' => c,
@@ -112,15 +112,15 @@ const YELLOW: u8 = 33;
 
 /// Values longer than this many characters are cut, or written on several lines.
 const WIDTH: usize = 80;
-/// At most this many lines of a value that comes or goes are shown.
+/// The maximum number of shown lines of an added or removed value.
 const BLOCK: usize = 200;
 /// At most this many lines of a text that changes are shown.
 const LINES: usize = 20;
 /// Once the table has this many bytes no more fields are shown, but every resource is.
 const LONGEST: usize = 4 << 20;
 
-/// The plan as a table, one line per change with its fields below, and a summary at the end. What
-/// stays as it is appears in the summary alone. What does not fit into some MiB is told without its fields.
+/// The plan as a table: one line for each change with its fields below, and a summary. Unchanged resources only count in
+/// the summary. Fields beyond some MiB are omitted.
 pub fn render(plan: &Plan, colour: Colour) -> String {
     let mut out = Table::new(colour);
     for action in plan.actions.iter().filter(|action| action.action != Action::Unchanged) {
@@ -159,9 +159,9 @@ pub fn summary_line(summary: &Summary) -> String {
     line
 }
 
-/// The short form for a table's cell or one line: `+12 ~3 -0 ±1`, or `no changes`.
+/// The summary for a table cell or one line: `+12 ~3 -0 ±1`, or `no changes`.
 ///
-/// Creations, updates and deletions are always there, other actions where the plan has any, each behind its
+/// Creations, updates and deletions are always shown, other actions only if the plan has any. Each has its
 /// [mark](Action::mark).
 pub fn short_summary(summary: &Summary) -> String {
     let actions = Action::ALL.into_iter().filter(|action| *action != Action::Unchanged);
@@ -173,7 +173,7 @@ pub fn short_summary(summary: &Summary) -> String {
     shown.map(|action| format!("{}{}", action.mark(), summary.count(action))).collect::<Vec<_>>().join(" ")
 }
 
-/// What changed between two states as a table, one line per resource with its fields below, and a summary at the end.
+/// The changes between two states as a table, with a line for each resource, its fields below, and a summary.
 pub fn render_changes(changes: &Changes, colour: Colour) -> String {
     let mut out = Table::new(colour);
     for resource in &changes.resources {
@@ -227,7 +227,7 @@ fn verb(action: Action) -> &'static str {
     }
 }
 
-/// The colour of an action's mark in ANSI.
+/// The ANSI colour of an action's mark.
 fn code(action: Action) -> u8 {
     match action {
         Action::Create => GREEN,
@@ -244,37 +244,37 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
     out.paint(code(action.action), &format!("{} {:<8}", action.action.mark(), verb(action.action)));
     let _ = write!(out, " {}", action.id);
     if action.drift && action.action == Action::Create {
-        out.push_str("  (it was recorded, and is gone)");
+        out.push_str("  (it was recorded, but no longer exists)");
     }
     if let Some(old) = &action.recorded_as {
         let _ = write!(out, "  (recorded as {old})");
     }
     match &action.kept_as {
         Some(wanted) if action.action.keeps() => {
-            let _ = write!(out, "  (what is recorded is the object of {wanted}, and stays)");
+            let _ = write!(out, "  (the recorded object is that of {wanted} and stays)");
         }
-        Some(wanted) => drop(write!(out, "  ({})", left_as(wanted))),
+        Some(wanted) => drop(write!(out, "  ({})", same_object_message(wanted))),
         None => {}
     }
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", LeftAlone::Owned(owner.clone()))),
         (Some(owner), _) => drop(write!(out, "  (taken over from {owner})")),
         (None, Action::Forget) if action.imported => drop(write!(out, "  ({LEFT_AS_IMPORTED})")),
-        (None, _) if action.imported => out.push_str("  (it was imported, and is applied for the first time)"),
+        (None, _) if action.imported => out.push_str("  (it was imported; this is its first apply)"),
         (None, _) => {}
     }
     match action.action {
         Action::Forget if action.recreated => drop(write!(out, "  ({})", LeftAlone::Recreated)),
         _ if action.recreated => {
-            out.push_str("  (what was applied is gone; another that somebody made has its name, and is taken over)");
+            out.push_str("  (the applied object no longer exists; another object has its name and is taken over)");
         }
         _ => {}
     }
     if action.takes_over {
-        out.push_str("  (something is there already, and is taken over)");
+        out.push_str("  (an object already exists there and is taken over)");
     }
-    if !action.given_up.is_empty() {
-        let _ = write!(out, "  ({})", left_in(&action.given_up));
+    if !action.forgotten_clusters.is_empty() {
+        let _ = write!(out, "  ({})", forgotten_message(&action.forgotten_clusters));
     }
     if let Some(why) = &action.unverified {
         let _ = write!(out, "  (unverified: {why})");
@@ -302,7 +302,7 @@ fn write_changes<C: Borrow<FieldChange>>(out: &mut Table, changes: impl IntoIter
         }
     }
     if left_out > 0 {
-        let _ = write!(out, "    … {left_out} fields more");
+        let _ = write!(out, "    … {left_out} more fields");
         out.end_line();
         out.left_out += left_out;
     }
@@ -331,11 +331,11 @@ fn write_change(out: &mut Table, change: &FieldChange) {
     }
 }
 
-/// A value that comes or goes as a whole.
+/// A value that is added or removed as a whole.
 fn write_whole(out: &mut Table, code: u8, name: &str, value: &Value, drift: &str) {
     let lines = block::entry(name, value);
     for (number, line) in lines.iter().take(BLOCK).enumerate() {
-        // Below the path, which is behind a mark.
+        // Below the path, after a symbol.
         let (indent, note) = if number == 0 { ("", drift) } else { ("  ", "") };
         write_line(out, code, &format!("{indent}{line}{note}"));
     }

@@ -1,7 +1,8 @@
-//! The references of a resource: which there are, and their values put in their place.
+//! Resolution of references: finds the references of a resource, and replaces them by values.
 //!
-//! Start at [`resolve`]. What an unknown or sensitive value flows into is unknown or sensitive too. How much may be put in
-//! their place `bounds` says.
+//! Start at [`resolve`]. Values that contain an unknown or sensitive value are unknown or sensitive too.
+//!
+//! Elsewhere: `bounds` limits the expansion.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,8 +15,7 @@ use crate::path::{FieldPath, Segment, below, scalar, type_name};
 use crate::reference::{Part, Reference, ReferenceError, Template, may_refer, parse};
 use crate::spec::Resource;
 
-/// All references in the attributes of a resource, and what is wrong with those that do not parse. Where they stand is told
-/// of the latter alone: that may be long, and there may be many.
+/// All references in the attributes of a resource, and those that do not parse, with their fields.
 pub fn references(
     attributes: &Map<String, Value>,
     known: &dyn Fn(&str) -> bool,
@@ -34,7 +34,7 @@ pub fn references(
     (found, errors)
 }
 
-/// Where the values of a resource come from fields of others that change of their own accord, such as what is in their status.
+/// The fields whose values come from volatile fields of other resources, such as their status.
 pub fn moving(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> BTreeSet<FieldPath> {
     let mut found = BTreeSet::new();
     if !refers(attributes) {
@@ -50,12 +50,12 @@ pub fn moving(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> 
     found
 }
 
-/// Whether any text may hold a reference: most resources have none, and then no field has to be named.
+/// Whether any text may contain a reference. Most resources have none, and need no paths then.
 pub(crate) fn refers(attributes: &Map<String, Value>) -> bool {
     has_text(attributes, &may_refer)
 }
 
-/// Whether any text in the attributes, keys of maps among them, is such a one.
+/// Whether any text in the attributes, including keys of maps, fulfils a condition.
 pub(crate) fn has_text(attributes: &Map<String, Value>, is_it: &dyn Fn(&str) -> bool) -> bool {
     fn in_value(value: &Value, is_it: &dyn Fn(&str) -> bool) -> bool {
         match value {
@@ -97,12 +97,12 @@ fn strings_of(value: &Value, at: &mut FieldPath, visit: &mut dyn FnMut(&FieldPat
     }
 }
 
-/// What a reference leads to.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Looked<'l> {
-    /// This value, of which these paths (from the value) are sensitive; the empty path is all of it.
+pub enum Lookup<'l> {
+    /// A value with sensitive paths, relative to it; the empty path is all of it.
     Known {
-        /// The value, which nobody copies before it is known to fit.
+        /// The value, borrowed until it is known to fit.
         value: &'l Value,
         /// Its sensitive parts.
         sensitive: Vec<FieldPath>,
@@ -117,9 +117,9 @@ pub struct Resolved<'a> {
     /// The attributes; null stands where a value is unknown. Those of the resource itself where nothing is replaced, since a
     /// plan has thousands.
     pub attributes: Cow<'a, Map<String, Value>>,
-    /// Where values are unknown until something else is applied.
+    /// The paths of values that are unknown until another resource is applied.
     pub unknown: BTreeSet<FieldPath>,
-    /// Where values came from sensitive ones.
+    /// The paths of values from sensitive ones.
     pub sensitive: BTreeSet<FieldPath>,
 }
 
@@ -129,13 +129,13 @@ impl<'a> Resolved<'a> {
         Self { attributes: Cow::Borrowed(attributes), ..Self::default() }
     }
 
-    /// The same, for as long as anybody likes.
+    /// The same with owned attributes.
     pub fn into_owned(self) -> Resolved<'static> {
         let Self { attributes, unknown, sensitive } = self;
         Resolved { attributes: Cow::Owned(attributes.into_owned()), unknown, sensitive }
     }
 
-    /// What has to be known before the infrastructure can be asked about it, for people; `None` where nothing has.
+    /// What has to be known before a dry run, for people; `None` if nothing is missing.
     pub fn waits(&self) -> Option<String> {
         let fields: Vec<String> = self.unknown.iter().map(ToString::to_string).collect();
         (!fields.is_empty()).then(|| format!("{} known after apply", fields.join(", ")))
@@ -148,16 +148,15 @@ impl<'a> Resolved<'a> {
     }
 }
 
-/// Replaces every reference in the attributes of a resource by what `lookup` finds, as far as the budget goes.
+/// Replaces each reference in the attributes of a resource by the result of `lookup`, within the budget.
 ///
 /// # Errors
 ///
-/// All that is wrong, with the place in the attributes; the first reference that stands for too much is the last that is
-/// looked at.
+/// All problems with their fields. The first reference over the budget ends the search.
 pub fn resolve<'a, 'l>(
     resource: &'a Resource,
     known: &dyn Fn(&str) -> bool,
-    lookup: &mut dyn FnMut(&Reference) -> Result<Looked<'l>, ReferenceError>,
+    lookup: &mut dyn FnMut(&Reference) -> Result<Lookup<'l>, ReferenceError>,
     budget: &mut Budget,
 ) -> Result<Resolved<'a>, Vec<(FieldPath, ReferenceError)>> {
     let Resource { id, attributes, .. } = resource;
@@ -182,12 +181,12 @@ pub fn resolve<'a, 'l>(
 
 struct Resolver<'a, 'l> {
     known: &'a dyn Fn(&str) -> bool,
-    lookup: &'a mut dyn FnMut(&Reference) -> Result<Looked<'l>, ReferenceError>,
+    lookup: &'a mut dyn FnMut(&Reference) -> Result<Lookup<'l>, ReferenceError>,
     budget: &'a mut Budget,
     at: FieldPath,
     out: Resolved<'static>,
     errors: Vec<(FieldPath, ReferenceError)>,
-    /// Whether more would be too much. What is left is not looked at then.
+    /// Whether the budget is exceeded, so that the rest is skipped.
     is_over: bool,
 }
 
@@ -285,7 +284,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// A path that is kept, as far as the budget goes: it may be long, and there may be many.
+    /// A stored path, within the budget.
     fn counted(&mut self, path: FieldPath) -> Option<FieldPath> {
         match self.budget.take_path(&path) {
             _ if self.is_over => None,
@@ -311,7 +310,7 @@ impl Resolver<'_, '_> {
         self.errors.push((place, err.into()));
     }
 
-    /// A text that stands at a place; that is asked for only when something is wrong, since most texts are short.
+    /// Resolves a text at a path. The path is computed only for problems, since most texts are short.
     fn text(&mut self, text: &str, place: &dyn Fn(&FieldPath) -> FieldPath, sensitive: &mut Vec<FieldPath>) -> Text {
         match parse(text, self.known) {
             Ok(None) => Text::Unchanged,
@@ -346,9 +345,9 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// The value that a reference stands for, if it is known, and what of it is sensitive.
+    /// The value of a reference, if known, and its sensitive paths.
     fn whole(&mut self, reference: &Reference) -> Result<Option<(Value, Vec<FieldPath>)>, ReferenceError> {
-        let Looked::Known { value, sensitive } = (self.lookup)(reference)? else { return Ok(None) };
+        let Lookup::Known { value, sensitive } = (self.lookup)(reference)? else { return Ok(None) };
         self.budget.take_value(value, self.at.0.len())?;
         Ok(Some((value.clone(), sensitive)))
     }
@@ -367,7 +366,7 @@ impl Resolver<'_, '_> {
             }
             Part::Reference(reference) => reference,
         };
-        let Looked::Known { value, sensitive: paths } = (self.lookup)(reference)? else {
+        let Lookup::Known { value, sensitive: paths } = (self.lookup)(reference)? else {
             *out = None;
             return Ok(());
         };
@@ -391,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_of_its_own_accord_is_told_by_where_it_flows() {
+    fn volatile_values_are_traced_through_references() {
         let attributes = json!({"data": {
             "ready": "$kusion_path.web.status.readyReplicas", "name": "$kusion_path.web.metadata.name",
             "both": ["x", "${kusion_path.web.metadata.name} at ${kusion_path.web.metadata.resourceVersion}"],

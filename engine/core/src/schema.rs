@@ -1,10 +1,8 @@
-//! What a server says of the lists and maps of a kind: which of them have one owner, and how the items of the others are told
-//! apart.
+//! Merge schemas of kinds: which lists and maps are atomic, and the keys of list items.
 //!
-//! [`Schema::built_in`] knows it of Kubernetes' own kinds, and [`Schema::of_kind`] reads it of others from the OpenAPI v3
-//! document of a group and version. A list of which no schema tells counts as atomic, as for a server: it has one owner, and
-//! what others add to it, or to anything in it, is to go. So does what is nested deeper, or of a larger document, than anybody
-//! looks.
+//! [`Schema::built_in`] has the built-in kinds. [`Schema::of_kind`] reads others from the OpenAPI v3 document of a
+//! group and version. A list without a schema counts as atomic, as for a server: additions of others are removed. So do
+//! lists that are nested too deeply, or in a document that is too large.
 //!
 //! Follows "Merge strategy" of server-side apply in the Kubernetes documentation.
 
@@ -21,13 +19,12 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 /// The schemas of resources that have one.
 pub type Schemas = BTreeMap<ResourceId, Arc<Schema>>;
 
-/// Schemas may refer to themselves; nobody looks deeper than that.
+/// The maximum depth of a schema, which may refer to itself.
 const DEPTH: usize = 48;
-/// How many parts, references among them, may be within each other until the next step down: more than any generator
-/// writes.
+/// The maximum number of nested parts and references up to the next field: more than any generator writes.
 const NESTED: usize = 16;
-/// How much of a document is read, since a cluster may say what it likes: what a few definitions refer to over and over
-/// grows without end. A visit of a part costs [`VISIT`], and what is kept or looked through costs as many bytes as it has.
+/// The maximum cost of a document, in bytes, since nested references may expand without end. A visited part costs
+/// [`VISIT`], and stored or searched texts cost their size.
 const LARGEST: usize = 4 << 20;
 const VISIT: usize = 16;
 /// The step into any item of a list and any value of a map.
@@ -37,7 +34,7 @@ const ANY: &str = "*";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     fields: Paths<Merge>,
-    /// What the server sets in fields of lists and maps with one owner that nobody gave it.
+    /// Values that the server sets in fields of atomic lists and maps.
     filled: Paths<Filled>,
 }
 
@@ -57,13 +54,12 @@ impl From<Draft> for Schema {
     }
 }
 
-/// What is said of fields, in the order of their paths: a cluster may say it of very many, and each map of an object is
-/// looked for.
+/// Values by field, sorted by path for binary search.
 #[derive(Clone, Debug, PartialEq)]
 struct Paths<T>(Vec<(Vec<String>, T)>);
 
 impl<T> Paths<T> {
-    /// What is said of the field at a path. What is said of any key is not of those that are named.
+    /// The value for the field at a path. A rule for any key does not apply to named ones.
     fn get(&self, path: &[Segment]) -> Option<&T> {
         let mut fitting = self.0.as_slice();
         for (depth, segment) in path.iter().enumerate() {
@@ -78,30 +74,30 @@ impl<T> Paths<T> {
     }
 }
 
-/// Those fields that have this step at a depth, of some that have all steps before it in common.
+/// The fields with this step at a depth, among fields that share all earlier steps.
 fn with_step<'f, T>(fields: &'f [(Vec<String>, T)], depth: usize, step: &str) -> &'f [(Vec<String>, T)] {
     let from = fields.partition_point(|(field, _)| field.get(depth).is_none_or(|it| it.as_str() < step));
     let rest = &fields[from..];
     &rest[..rest.partition_point(|(field, _)| field[depth] == step)]
 }
 
-/// How a list or a map is merged.
+/// How a list or map is merged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Merge {
-    /// A list whose items are told apart by these keys (`x-kubernetes-list-type: map`).
+    /// A list whose items are identified by these keys (`x-kubernetes-list-type: map`).
     ByKeys(Vec<ListKey>),
-    /// A list whose items are told apart by their values (`x-kubernetes-list-type: set`).
+    /// A list whose items are identified by their values (`x-kubernetes-list-type: set`).
     Set,
     /// A map with one owner (`x-kubernetes-map-type: atomic`).
     AtomicMap,
 }
 
-/// What the server sets in a field that nobody gave it.
+/// The value that the server sets in an unset field.
 #[derive(Clone, Debug, PartialEq)]
 enum Filled {
     /// This value.
     With(Value),
-    /// What the first of these maps beside its own has under the same key.
+    /// The value under the same key of the first sibling map that has one.
     Copied(&'static [&'static str]),
 }
 
@@ -109,7 +105,7 @@ enum Filled {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ListKey {
     pub(crate) name: String,
-    /// What an item has that does not say.
+    /// The default of the key in an item without it.
     pub(crate) default: Option<String>,
 }
 
@@ -121,7 +117,7 @@ impl ListKey {
 }
 
 impl Resource {
-    /// Whether only its server knows along which schema what is live of it is compared.
+    /// Whether the comparison of a live object needs the schema of its server.
     pub fn needs_schema(&self) -> bool {
         let is_text = |key: &str| self.attributes.get(key).is_some_and(Value::is_string);
         let is_object = self.kind == ResourceType::Kubernetes && is_text("apiVersion") && is_text("kind");
@@ -130,24 +126,24 @@ impl Resource {
 }
 
 impl Default for Schema {
-    /// What is so for any kind.
+    /// The schema of any kind.
     fn default() -> Self {
         Self::of_any_kind().clone()
     }
 }
 
 impl Schema {
-    /// What servers say of an object's kind, if it is one of the stable ones of Kubernetes itself.
+    /// The schema of an object of a stable built-in kind.
     pub fn built_in(object: &Map<String, Value>) -> Option<&'static Self> {
         built_in::of_kind(object.get("apiVersion")?.as_str()?, object.get("kind")?.as_str()?)
     }
 
-    /// What is so for any kind.
+    /// The schema of any kind.
     pub(crate) fn of_any_kind() -> &'static Self {
         &built_in::ANY_KIND
     }
 
-    /// Reads what the OpenAPI v3 document of a group and version says of a kind; `None` when it does not have the kind.
+    /// Reads a kind from the OpenAPI v3 document of a group and version; `None` when the document lacks the kind.
     pub fn of_kind(document: &Value, group: &str, version: &str, kind: &str) -> Option<Self> {
         let schemas = document.get("components")?.get("schemas")?.as_object()?;
         let is_kind = |schema: &&Value| {
@@ -161,7 +157,7 @@ impl Schema {
         Some(reader.said.into())
     }
 
-    /// How lists and maps are merged, a line each: `spec.ports: by port=0,protocol=TCP`.
+    /// How lists and maps are merged, one line each: `spec.ports: by port=0,protocol=TCP`.
     pub fn merges(&self) -> Vec<String> {
         let keys = |keys: &[ListKey]| {
             let keys = keys.iter().map(|ListKey { name, default }| match default {
@@ -178,18 +174,18 @@ impl Schema {
         lines.collect()
     }
 
-    /// How the list at a path is merged; `None` for one with one owner.
+    /// How the list at a path is merged; `None` for an atomic one.
     pub(crate) fn list(&self, path: &FieldPath) -> Option<&Merge> {
         self.fields.get(&path.0)
     }
 
-    /// Whether the map at a path has one owner.
+    /// Whether the map at a path is atomic.
     pub(crate) fn is_atomic_map(&self, path: &FieldPath) -> bool {
         self.fields.get(&path.0) == Some(&Merge::AtomicMap)
     }
 
-    /// Whether a field that nobody gave, in a list or map with one owner, is as the server fills it in. The path leads to the
-    /// value in the live object, as `live` finds it.
+    /// Whether an unset field in an atomic list or map has the value that the server sets. The path leads to the value in
+    /// the live object, as `live` finds it.
     pub(crate) fn is_filled(&self, path: &FieldPath, value: &Value, live: &Live<'_, '_>) -> bool {
         match self.filled.get(&path.0) {
             Some(Filled::With(filled)) => self.is_filled_with(filled, path, value, live),
@@ -209,7 +205,7 @@ impl Schema {
     }
 }
 
-/// What the first of these maps, which are beside the one that a path leads into, has under the last key of the path.
+/// The value under the last key of the path, in the first of these sibling maps that has it.
 fn beside<'l>(maps: &[&str], path: &FieldPath, live: &Live<'_, 'l>) -> Option<&'l Value> {
     let [around @ .., _, Segment::Key(key)] = path.0.as_slice() else { return None };
     let around = FieldPath(around.to_vec());
@@ -218,16 +214,16 @@ fn beside<'l>(maps: &[&str], path: &FieldPath, live: &Live<'_, 'l>) -> Option<&'
 
 struct Reader<'a> {
     schemas: &'a Map<String, Value>,
-    /// Those that are being read, by name.
+    /// The definitions that are being read, by name.
     open: Vec<&'a str>,
-    /// How many parts are within each other since the last step down.
+    /// The number of nested parts since the last field.
     nested: usize,
-    /// How much may still be read.
+    /// The remaining cost.
     left: usize,
     path: Vec<String>,
-    /// Whether a list or map with one owner is around the path.
+    /// Whether the path is within an atomic list or map.
     is_owned: bool,
-    /// Whether the field at the path says that its map is shared, whatever the schema says that it refers to.
+    /// Whether the field says that its map is granular, whatever the referenced schema says.
     is_granular: bool,
     said: Draft,
 }
@@ -242,14 +238,14 @@ impl<'a> Reader<'a> {
         self.nested -= 1;
     }
 
-    /// Whether so much may still be read; it counts as read then.
+    /// Spends a cost if it remains.
     fn may_spend(&mut self, cost: usize) -> bool {
         let left = self.left.checked_sub(cost);
         self.left = left.unwrap_or_default();
         left.is_some()
     }
 
-    /// Whether something may be kept for this path, `more` besides; it is then.
+    /// Spends the cost of a stored path and `more`, if it remains.
     fn may_keep(&mut self, more: usize) -> bool {
         let cost: usize = self.path.iter().map(|step| step.len() + VISIT).sum();
         self.may_spend(cost + more)
@@ -307,7 +303,7 @@ impl<'a> Reader<'a> {
             return self.below(ANY, items);
         }
         for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            // What all kinds have is known, and what the server writes is not compared.
+            // Metadata is the same for all kinds, and status is not compared.
             if !self.path.is_empty() || !matches!(key.as_str(), "metadata" | "status") {
                 self.below(key, property);
             }
@@ -323,7 +319,7 @@ impl<'a> Reader<'a> {
         }
         let (nested, is_granular) = (std::mem::take(&mut self.nested), std::mem::take(&mut self.is_granular));
         self.path.push(step.to_owned());
-        // Items and values are there or not.
+        // Items and values have no defaults.
         if let Some(default) = schema.get("default").filter(|_| step != ANY) {
             self.keep_default(default);
         }
@@ -346,7 +342,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// The properties of what a list holds, which may be behind one reference.
+    /// The properties of list items, which may be behind one reference.
     fn properties(&self, items: &'a Value) -> Option<&'a Value> {
         let part = items.get("allOf").and_then(|all| all.get(0)).unwrap_or(items);
         let target = match part.get("$ref").and_then(Value::as_str) {
@@ -392,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_maps_are_merged_as_the_schema_says() {
+    fn schema_decides_how_lists_and_maps_merge() {
         let schema = Schema::of_kind(&document(), "example.com", "v1", "Widget").unwrap();
         let spec = |keys: &[&str]| {
             FieldPath::of_keys(["spec"])
@@ -437,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn references_behind_references_are_followed_as_far_as_generators_write_them() {
+    fn nested_schema_references_are_followed() {
         let chain = |length: usize| {
             let link = |n: usize| if n == length { json!({"properties": {"tags": set()}}) } else { reference(n + 1) };
             let others = (1..=length).map(|n| (n.to_string(), json!({ "allOf": [link(n)] })));
@@ -468,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_may_say_that_its_map_is_shared_though_all_others_of_its_type_have_one_owner() {
+    fn field_overrides_map_type_of_schema() {
         let pair = json!({"x-kubernetes-map-type": "atomic", "properties": {"inner": reference("Pair")}});
         let shared = json!({"allOf": [reference("Pair")], "x-kubernetes-map-type": "granular"});
         let spec = json!({"properties": {"own": {"allOf": [reference("Pair")]}, "shared": shared}});
@@ -478,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_without_end_is_read_as_far_as_is_worth_it() {
+    fn recursive_schema_is_read_to_limit() {
         // Each refers to the next twice: all paths are 2^40.
         let name = "n".repeat(100);
         let twice =
@@ -496,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_any_key_is_not_said_of_those_that_are_named() {
+    fn additional_properties_do_not_apply_to_named_ones() {
         let schema = of(
             json!({"properties": {"named": {"properties": {"own": set()}}, "plain": {}},
                 "additionalProperties": {"properties": {"any": set()}}}),
@@ -510,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_found_among_very_many_in_no_time() {
+    fn map_lookup_is_fast() {
         let atomic = json!({"x-kubernetes-map-type": "atomic"});
         let many: Map<String, Value> = (0..30_000).map(|n| (format!("f{n:05}"), atomic.clone())).collect();
         let schema = of(json!({ "properties": many }), []);

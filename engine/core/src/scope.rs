@@ -1,4 +1,4 @@
-//! Kinds whose objects are in no namespace.
+//! Cluster-scoped kinds, whose objects have no namespace.
 //!
 //! A server drops the namespace of such an object, so that manifests with and without one are of the same object.
 
@@ -10,8 +10,7 @@ use crate::definitions::Definition;
 use crate::kinds::is_cluster_scoped;
 use crate::object::ObjectRef;
 
-/// The kinds that are known to be cluster-scoped: those of Kubernetes itself, those that CustomResourceDefinitions define
-/// so, and those that a server says.
+/// Known cluster-scoped kinds: built-in ones, those of CustomResourceDefinitions, and those that a server reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scopes {
     /// Groups and kinds.
@@ -19,10 +18,10 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Those of Kubernetes itself.
+    /// The built-in kinds.
     pub const BUILT_IN: Self = Self { custom: BTreeSet::new() };
 
-    /// Those that CustomResourceDefinitions among some objects define, too.
+    /// The same with the kinds that CustomResourceDefinitions among some objects define.
     pub fn defined<'a>(objects: impl IntoIterator<Item = &'a Map<String, Value>>) -> Self {
         let says_so = |object: &&Map<String, Value>| {
             object.get("spec").and_then(|spec| spec.get("scope")).is_some_and(|scope| scope == "Cluster")
@@ -36,7 +35,7 @@ impl Scopes {
         self.custom.extend(kinds);
     }
 
-    /// Whether objects of a kind are known to be in no namespace.
+    /// Whether a kind is known to be cluster-scoped.
     pub fn is_cluster_scoped(&self, group: &str, kind: &str) -> bool {
         is_cluster_scoped(group, kind) || self.custom.iter().any(|known| known.0 == group && known.1 == kind)
     }

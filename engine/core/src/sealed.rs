@@ -1,12 +1,12 @@
-//! The form in which a Spec is kept and shown: sensitive values replaced, sealed or masked.
+//! Sealed Specs: the stored form of a Spec, with its sensitive values encrypted.
 //!
-//! Start at [`seal`] and [`open`], which are each other's reverse whatever is in the Spec. The cryptography is the
-//! caller's: both are given a function that does it for one value, and told where the value stands, so that what was
-//! sealed in one place is not taken for what was sealed in another. [`shown`] is for people.
+//! Start at [`seal`] and [`open`], which are inverse to each other for any Spec. The cryptography is the caller's: it
+//! gets each value with its location, so that a value that was sealed for one field does not open in another. [`shown`]
+//! masks a Spec for people.
 //!
-//! What a reference carries elsewhere is known only when the Spec is planned, and the Spec has the reference there. So
-//! these are sealed: the values of Secrets that are not themselves a reference and nothing else, whatever else of such a
-//! Secret has one of them in it, and the settings of Kusion that may have credentials (`secretStore`, `context`).
+//! Values that references carry elsewhere are not known yet: the Spec has the reference there. Therefore only these are
+//! sealed: literal values of Secrets, other fields of such a Secret that contain one of them, and settings of Kusion
+//! with possible credentials (`secretStore`, `context`).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,21 +17,21 @@ use crate::reference::{Template, parse};
 use crate::sensitive::{MASK, Sensitive, of_secret};
 use crate::spec::{Resource, ResourceId, Spec};
 
-/// The key of the map that stands in a kept Spec for a value: `{"$sealed": "…"}`.
+/// The key of the map in place of a sealed value: `{"$sealed": "…"}`.
 pub const SEALED_KEY: &str = "$sealed";
 
-/// Where a value stands in a Spec.
+/// The location of a value in a Spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// The resource in whose attributes it is; none for the Spec's own fields.
+pub struct FieldLocation<'a> {
+    /// The resource with the value in its attributes; `None` for the Spec's own fields.
     pub resource: Option<&'a ResourceId>,
     /// Its path there.
     pub path: &'a FieldPath,
 }
 
-impl Place<'_> {
-    /// The place as JSON, in which no two places look alike: `["<id>","data","password"]`, the id null for the Spec's own
-    /// fields, and numbers for items of lists.
+impl FieldLocation<'_> {
+    /// The location as unambiguous JSON: `["<id>","data","password"]`. The id is null for the Spec's own fields, and list
+    /// items are numbers.
     pub fn to_json(&self) -> Value {
         let id = self.resource.map_or(Value::Null, |id| Value::from(id.0.as_str()));
         let segments = self.path.0.iter().map(|segment| match segment {
@@ -43,18 +43,18 @@ impl Place<'_> {
     }
 }
 
-/// The Spec with its sensitive values replaced by `{"$sealed": …}`, with what `seal` makes of each. A value that looks
-/// like one of these is sealed, too, so that nobody can pass one off as what was sealed here.
-pub fn seal(spec: &Spec, seal: &mut dyn FnMut(Place<'_>, &Value) -> String) -> Spec {
+/// The Spec with each sensitive value replaced by `{"$sealed": …}`, with the result of `seal`. A lookalike of a sealed
+/// value is sealed too, so that no user can forge one.
+pub fn seal(spec: &Spec, seal: &mut dyn FnMut(FieldLocation<'_>, &Value) -> String) -> Spec {
     replaced(spec, &mut |place, value| json!({ SEALED_KEY: seal(place, value) }), Lookalikes::AreSensitive)
 }
 
-/// The Spec that was sealed, with what `open` makes of each sealed text. One that was never sealed stays as it is.
+/// The Spec with each sealed text replaced by the result of `open`. A Spec without sealed values is unchanged.
 ///
 /// # Errors
 ///
-/// The first of `open`.
-pub fn open<E>(spec: &Spec, open: &mut dyn FnMut(Place<'_>, &str) -> Result<Value, E>) -> Result<Spec, E> {
+/// The first one of `open`.
+pub fn open<E>(spec: &Spec, open: &mut dyn FnMut(FieldLocation<'_>, &str) -> Result<Value, E>) -> Result<Spec, E> {
     let mut resources = Vec::with_capacity(spec.resources.len());
     for resource in &spec.resources {
         let mut opener = Opener { resource: Some(&resource.id), at: FieldPath::default(), open };
@@ -68,17 +68,17 @@ pub fn open<E>(spec: &Spec, open: &mut dyn FnMut(Place<'_>, &str) -> Result<Valu
     Ok(Spec { resources, secret_store, context })
 }
 
-/// The Spec as it is shown to people: sensitive values masked, and those that are sealed as they are.
+/// The Spec for people: sensitive values masked, sealed values as they are.
 pub fn shown(spec: &Spec) -> Spec {
     replaced(spec, &mut |_, _| Value::from(MASK), Lookalikes::Stay)
 }
 
-/// Whether this stands for a sealed value, or looks like it.
+/// The text of a sealed value or a lookalike.
 fn sealed_text(value: &Value) -> Option<&Value> {
     value.as_object().filter(|map| map.len() == 1)?.get(SEALED_KEY)
 }
 
-/// What becomes of values that look sealed.
+/// How lookalikes of sealed values are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lookalikes {
     AreSensitive,
@@ -88,7 +88,7 @@ enum Lookalikes {
 const SECRET_STORE: &str = "secretStore";
 const CONTEXT: &str = "context";
 
-fn replaced(spec: &Spec, replace: &mut dyn FnMut(Place<'_>, &Value) -> Value, lookalikes: Lookalikes) -> Spec {
+fn replaced(spec: &Spec, replace: &mut dyn FnMut(FieldLocation<'_>, &Value) -> Value, lookalikes: Lookalikes) -> Spec {
     let ids: HashSet<&str> = spec.resources.iter().map(|resource| resource.id.0.as_str()).collect();
     let mut resources = Vec::with_capacity(spec.resources.len());
     for resource in &spec.resources {
@@ -102,13 +102,13 @@ fn replaced(spec: &Spec, replace: &mut dyn FnMut(Place<'_>, &Value) -> Value, lo
         let value = value.as_ref()?;
         let stays = value.is_null() || (lookalikes == Lookalikes::Stay && sealed_text(value).is_some());
         let path = FieldPath::of_keys([name]);
-        Some(if stays { value.clone() } else { replace(Place { resource: None, path: &path }, value) })
+        Some(if stays { value.clone() } else { replace(FieldLocation { resource: None, path: &path }, value) })
     };
     let (secret_store, context) = (own(SECRET_STORE, &spec.secret_store), own(CONTEXT, &spec.context));
     Spec { resources, secret_store, context }
 }
 
-/// What is sensitive in attributes whose references are not replaced yet.
+/// The sensitive paths of attributes with unresolved references.
 fn sensitive(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> Sensitive {
     if !may_be_secret(attributes) {
         return Sensitive::default();
@@ -122,8 +122,8 @@ fn sensitive(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> S
     Sensitive::at(paths, attributes)
 }
 
-/// Whether it is a Secret, or might become one: what is wrong with a Spec is told after it is kept, and what kind
-/// something is may be a reference.
+/// Whether an object is a Secret or may become one: a Spec is stored before it is validated, and its kind may be a
+/// reference.
 fn may_be_secret(attributes: &Map<String, Value>) -> bool {
     match attributes.get("kind") {
         Some(Value::String(kind)) => kind == "Secret" || kind.contains("kusion_path."),
@@ -131,7 +131,7 @@ fn may_be_secret(attributes: &Map<String, Value>) -> bool {
     }
 }
 
-/// Whether it is a reference to a resource of the Spec and nothing else.
+/// Whether a value is a reference to a resource of the Spec and nothing else.
 fn is_reference(value: &Value, known: &dyn Fn(&str) -> bool) -> bool {
     value.as_str().is_some_and(|text| matches!(parse(text, known), Ok(Some(Template::Whole(_)))))
 }
@@ -141,7 +141,7 @@ struct Replacer<'a> {
     sensitive: Sensitive,
     lookalikes: Lookalikes,
     at: FieldPath,
-    replace: &'a mut dyn FnMut(Place<'_>, &Value) -> Value,
+    replace: &'a mut dyn FnMut(FieldLocation<'_>, &Value) -> Value,
 }
 
 impl Replacer<'_> {
@@ -182,14 +182,14 @@ impl Replacer<'_> {
     }
 
     fn replace(&mut self, value: &Value) -> Value {
-        (self.replace)(Place { resource: Some(self.resource), path: &self.at }, value)
+        (self.replace)(FieldLocation { resource: Some(self.resource), path: &self.at }, value)
     }
 }
 
 struct Opener<'a, E> {
     resource: Option<&'a ResourceId>,
     at: FieldPath,
-    open: &'a mut dyn FnMut(Place<'_>, &str) -> Result<Value, E>,
+    open: &'a mut dyn FnMut(FieldLocation<'_>, &str) -> Result<Value, E>,
 }
 
 impl<E> Opener<'_, E> {
@@ -206,7 +206,7 @@ impl<E> Opener<'_, E> {
 
     fn value(&mut self, value: &Value) -> Result<Value, E> {
         if let Some(Value::String(text)) = sealed_text(value) {
-            return (self.open)(Place { resource: self.resource, path: &self.at }, text);
+            return (self.open)(FieldLocation { resource: self.resource, path: &self.at }, text);
         }
         match value {
             Value::Object(map) => Ok(Value::Object(self.map(map)?)),

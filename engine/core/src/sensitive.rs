@@ -1,9 +1,9 @@
-//! Which values are sensitive, and what is shown, recorded and said in their place.
+//! Sensitive values: which values are sensitive, and what is shown, recorded and reported in their place.
 //!
-//! The values of a v1 Secret's `data` and `stringData` are sensitive, but for what SOPS [encrypted](crate::encrypted), copies of
-//! a Secret in its annotations, and whatever a reference carries them into. Plans show [`MASK`], states hold a keyed digest
-//! (`masks`), Specs are kept `sealed`, and
-//! messages from elsewhere go through [`Sensitive::redact`].
+//! Sensitive are the values in `data` and `stringData` of a v1 Secret, copies of a Secret in its annotations, and all
+//! values that a reference carries them into. Values that SOPS [encrypted](crate::encrypted) are not. Plans show
+//! [`MASK`], states hold a keyed digest (`secret_digest`), Specs are stored `sealed`, and messages are filtered by
+//! [`Sensitive::redact`].
 
 mod texts;
 
@@ -14,14 +14,14 @@ use serde_json::{Map, Value};
 
 use self::texts::{SEARCHED, Texts};
 use crate::encrypted::{is_ciphertext, is_encrypted};
-use crate::masks::DigestKeys;
 use crate::object::{decoded, is_secret, secret_as_stored};
 use crate::path::{FieldPath, Segment, below};
+use crate::secret_digest::DigestKeys;
 use crate::spec::ResourceId;
 
-/// What plans show for a sensitive value.
+/// The text that plans show for a sensitive value.
 pub const MASK: &str = "(sensitive)";
-/// What plans show for a value that nobody knows before something else is applied.
+/// The text that plans show for a value that is unknown before an apply.
 pub const UNKNOWN: &str = "(known after apply)";
 
 /// The sensitive paths of one resource, and the texts that stand there.
@@ -57,7 +57,7 @@ pub(crate) fn of_secret(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     paths
 }
 
-/// Whether a text is a whole Secret in JSON, such as tools keep in annotations: `kapp.k14s.io/original` and
+/// Whether a text is a whole Secret as JSON, as tools keep it in annotations: `kapp.k14s.io/original` and
 /// `kubectl.kubernetes.io/last-applied-configuration`. Its values may be older than those of the Secret.
 fn is_copy(value: &Value) -> bool {
     let text = value.as_str().filter(|text| text.trim_start().starts_with('{'));
@@ -66,8 +66,7 @@ fn is_copy(value: &Value) -> bool {
 }
 
 impl Sensitive {
-    /// What is sensitive in an object: by its kind, and at `flowed`, where references carried
-    /// sensitive values.
+    /// The sensitive values of an object: by its kind, and at `flowed`, where references put sensitive values.
     pub fn of(object: &Map<String, Value>, flowed: &BTreeSet<FieldPath>) -> Self {
         let mut paths = inherent(object);
         paths.extend(flowed.iter().cloned());
@@ -79,7 +78,7 @@ impl Sensitive {
         sensitive
     }
 
-    /// What stands at these paths of an object.
+    /// The values at these paths of an object.
     pub(crate) fn at(paths: BTreeSet<FieldPath>, object: &Map<String, Value>) -> Self {
         let mut texts = BTreeSet::new();
         for value in paths.iter().filter_map(|path| path.get(object)) {
@@ -88,7 +87,7 @@ impl Sensitive {
         Self { paths, texts: texts.into() }
     }
 
-    /// Also a place, and what stands there.
+    /// Adds a path and its value.
     pub(crate) fn add(&mut self, path: FieldPath, value: Option<&Value>) {
         if let Some(value) = value {
             let mut texts = BTreeSet::new();
@@ -104,7 +103,7 @@ impl Sensitive {
         self.extend_texts(other);
     }
 
-    /// Also the texts of `other`, wherever they stand.
+    /// Adds the texts of `other`.
     pub fn extend_texts(&mut self, other: &Self) {
         self.texts.extend(&other.texts);
     }
@@ -114,7 +113,7 @@ impl Sensitive {
         &self.paths
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is sensitive.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty() && self.texts.is_empty()
     }
@@ -137,7 +136,7 @@ impl Sensitive {
         self.replace(&mut path.clone(), value, &mut |_, _| Value::from(MASK))
     }
 
-    /// A path as plans show it: an item of a list may be told apart by a sensitive value.
+    /// A path as plans show it: the key of a list item may be sensitive.
     pub fn shown_path(&self, path: &FieldPath) -> FieldPath {
         let shown = |segment: &Segment| match segment {
             Segment::Item { key, value } if self.is_sensitive_text(value) => {
@@ -148,12 +147,12 @@ impl Sensitive {
         FieldPath(path.0.iter().map(shown).collect())
     }
 
-    /// An object as states hold it: every sensitive value replaced by its digest.
+    /// The object as states store it: each sensitive value replaced by its digest.
     pub fn recorded(&self, id: &ResourceId, object: &Map<String, Value>, keys: &DigestKeys) -> Map<String, Value> {
         self.replaced(object, &mut |_, value| keys.mask(id, value))
     }
 
-    /// An object in every way in which a state may hold it, with the digests of other keys and of none.
+    /// All forms in which a state may store an object, with the digests of other keys and of none.
     pub fn recorded_ways(
         &self,
         id: &ResourceId,
@@ -228,9 +227,9 @@ impl Sensitive {
         if self.covers(&at.0) {
             return !value.is_null();
         }
-        // The server may have moved a value, so what looks like one is masked wherever it is. What an object is called
-        // has to be known, and is in its id anyway; its uid has to be, too, and no server makes it of a value.
-        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !names_the_object(at))
+        // The server may move a value, so that equal texts are masked everywhere. Names are excluded, since ids contain
+        // them, and so is the uid, which no server derives from a value.
+        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !message_names_object(at))
     }
 
     fn is_sensitive_text(&self, text: &str) -> bool {
@@ -238,8 +237,8 @@ impl Sensitive {
     }
 }
 
-/// Whether the path is one of those that tell an object from others.
-fn names_the_object(path: &FieldPath) -> bool {
+/// Whether the path is a part of the identity.
+fn message_names_object(path: &FieldPath) -> bool {
     let keys: Vec<&str> = path.keys().collect();
     matches!(keys.as_slice(), ["apiVersion" | "kind"] | ["metadata", "name" | "namespace" | "uid"])
         && keys.len() == path.0.len()
@@ -263,8 +262,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::masks::is_masked;
     use crate::object::ObjectRef;
+    use crate::secret_digest::is_masked;
 
     fn keys() -> DigestKeys {
         DigestKeys::new(&[7; 32], &[])
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_secret_are_masked_and_its_keys_are_not() {
+    fn secret_values_are_masked_but_keys_are_not() {
         let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
         let recorded = sensitive.recorded(&"v1:Secret:db".into(), &secret(), &keys());
         assert!(is_masked(&recorded["data"]["user"]) && is_masked(&recorded["stringData"]["password"]));
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_secret_in_an_annotation_is_masked() {
+    fn copied_secret_in_annotation_is_masked() {
         let copy = r#"{"kind": "Secret", "data": {"password": "b2xkLXZhbHVlLTAx"}}"#;
         let strings = r#" {"stringData": {"password": "old-value-01"}}"#;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "annotations": {
@@ -303,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sensitive_text_is_masked_where_it_does_not_belong() {
+    fn sensitive_text_is_masked_elsewhere() {
         let recorded = Sensitive::of(&secret(), &BTreeSet::new()).recorded(&"x".into(), &secret(), &keys());
         assert!(is_masked(&recorded["metadata"]["labels"]["user"]));
     }
 
     #[test]
-    fn what_an_object_is_called_is_never_masked() {
+    fn object_name_is_never_masked() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop",
             "labels": {"user": "db"}}, "stringData": {"user": "db", "team": "shop", "version": "v1", "kind": "Secret"}});
         let object = secret.as_object().unwrap();
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_in_which_a_sensitive_text_happens_to_be_is_recorded() {
+    fn uid_with_sensitive_text_is_recorded() {
         let live = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pin", "uid": "0b5e-4711-9f",
             "labels": {"pin": "4711"}}, "stringData": {"pin": "4711"}});
         let object = live.as_object().unwrap();
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_lose_the_texts_and_what_they_decode_to() {
+    fn messages_are_redacted_in_every_encoding() {
         let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
         assert_eq!(
             sensitive.redact("Invalid value: \"hunter2\" for admin (YWRtaW4=)"),
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_text_of_several_lines_is_redacted() {
+    fn quoted_multiline_text_is_redacted() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"},
             "stringData": {"key": "-----BEGIN \"KEY\"-----\nabc\n"}});
         let sensitive = Sensitive::of(secret.as_object().unwrap(), &BTreeSet::new());

@@ -1,12 +1,12 @@
-//! What is wanted: Kusion's Spec, read unchanged.
+//! The Spec: the wanted resources, in Kusion's format.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::cascade::DELETE_CONTENTS;
 use crate::conflict::FORCE;
-use crate::held::DELETE_CONTENTS;
 use crate::problem::{Problem, reason};
 
 /// An engine id, unique in a Spec: `apiVersion:Kind:namespace:name`, `apiVersion:Kind:name`, or
@@ -55,39 +55,37 @@ impl fmt::Display for ResourceType {
 pub struct Resource {
     /// Its id.
     pub id: ResourceId,
-    /// Who drives it.
+    /// The resource type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
-    /// For Kubernetes the object; for Terraform the arguments. References not yet replaced.
+    /// The object for Kubernetes, or the arguments for Terraform, with unresolved references.
     pub attributes: Map<String, Value>,
     /// The ids it depends on explicitly.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
-    /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`,
-    /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
+    /// All other settings: `GVK`, `kubeConfig`, `provider`, [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
-    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::held::DELETE_CONTENTS),
-    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS),
-    /// [`stoa.dev/timeout`](crate::timeout::TIMEOUT), `healthPolicy` ….
+    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::cascade::DELETE_CONTENTS),
+    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT),
+    /// `healthPolicy` ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,
 }
 
-/// The extension, or annotation, of a resource that may be deleted and made anew where it cannot be changed in place:
-/// `"true"`. What is in it is lost then.
+/// The extension or annotation of a resource that allows to delete and recreate it for an immutable change: `"true"`. Its
+/// contents are lost then.
 pub const RECREATE: &str = "stoa.dev/recreate";
 
-/// The extension that says which file of the source a resource was read from.
+/// The extension with the source file of a resource.
 pub const FILE: &str = "stoa.dev/file";
 
-/// The extension with the line, from 1, of the file of the source that the resource is in: for people who look for what is
-/// wrong with it.
+/// The extension with the line of a resource in its source file, from 1, for problem reports.
 pub const LINE: &str = "stoa.dev/line";
 
 impl Resource {
     /// The extensions that are recorded with what is applied: all but the line, which is another one whenever something changes
     /// before the resource.
-    pub fn kept_extensions(&self) -> Map<String, Value> {
+    pub fn recorded_extensions(&self) -> Map<String, Value> {
         let kept = self.extensions.iter().filter(|(name, _)| *name != LINE);
         kept.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
@@ -107,21 +105,21 @@ impl Resource {
         }
     }
 
-    /// Whether the resource says `true` under a name, as a text or not, as [`setting`](Self::setting) finds it.
+    /// Whether the [`setting`](Self::setting) of a name is `true`, as a bool or a text.
     pub fn is_set(&self, name: &str) -> bool {
         self.setting(name).and_then(switch) == Some(true)
     }
 
-    /// What is said of what is so or is not, and is neither.
+    /// Problems of flags that are neither true nor false.
     pub(crate) fn check_switches(&self) -> impl Iterator<Item = Problem> {
         [RECREATE, FORCE, DELETE_CONTENTS].into_iter().filter_map(|name| {
             let value = self.setting(name).filter(|value| !value.is_null() && switch(value).is_none())?;
-            let message = format!("\"true\" or \"false\" is wanted here, not {value}");
-            Some(Problem::new(reason::INVALID_RESOURCE, message).of(&self.id).at(place(&self.extensions, name)))
+            let message = format!("must be \"true\" or \"false\", not {value}");
+            Some(Problem::new(reason::INVALID_RESOURCE, message).of(&self.id).at(setting_field(&self.extensions, name)))
         })
     }
 
-    /// What the resource says of itself under a name, in its extensions or else in its annotations, which manifests have.
+    /// The value of a name in the extensions, or else in the annotations, which manifests have.
     pub fn setting(&self, name: &str) -> Option<&Value> {
         setting(&self.extensions, &self.attributes, name)
     }
@@ -135,13 +133,13 @@ fn switch(value: &Value) -> Option<bool> {
     }
 }
 
-/// The field with what is said under a name, if anything is.
-pub(crate) fn place(extensions: &Map<String, Value>, name: &str) -> String {
+/// The field of a setting, if it is set.
+pub(crate) fn setting_field(extensions: &Map<String, Value>, name: &str) -> String {
     let holder = if extensions.contains_key(name) { "extensions" } else { "attributes.metadata.annotations" };
     format!("{holder}[\"{name}\"]")
 }
 
-/// What is said under a name in extensions, or else in the annotations of attributes.
+/// The value of a name in extensions, or else in the annotations of attributes.
 pub(crate) fn setting<'r>(
     extensions: &'r Map<String, Value>,
     attributes: &'r Map<String, Value>,
@@ -151,16 +149,16 @@ pub(crate) fn setting<'r>(
     extensions.get(name).or_else(annotated)
 }
 
-/// Everything that is wanted of one stack in one workspace.
+/// All wanted resources of one stack in one workspace.
 ///
-/// [`Spec::validate`] tells what is wrong with it; [`Spec::digest`] names it.
+/// [`Spec::validate`] finds its problems; [`Spec::digest`] identifies it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
     /// The resources, in the order of the file; the order has no meaning.
     #[serde(default, deserialize_with = "null_as_default")]
     pub resources: Vec<Resource>,
-    /// Where secrets come from, as in Kusion.
+    /// The secret store, as in Kusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_store: Option<Value>,
     /// Settings of the workspace, as in Kusion.

@@ -1,10 +1,10 @@
-//! The order of kinds where nothing else says one: the stages of a walk.
+//! Stages of a walk: the order of kinds without dependencies.
 //!
-//! Start at `assign`. An action of one stage begins when all actions of earlier stages have succeeded. A stage stands for
-//! many edges of a graph: an admission configuration comes after every other object, and a deletion after every change.
+//! Start at `assign`. An action of one stage starts when all actions of earlier stages have succeeded. A stage stands
+//! for many edges of a graph: an admission configuration follows every other object, and a deletion every change.
 //!
-//! Elsewhere: `dependencies` has the edges between objects that need each other, such as a namespace and what is in it, and
-//! `planner::order` turns them round for deletions.
+//! Elsewhere: `dependencies` has the edges between objects that need each other, such as a namespace and its objects,
+//! and `planner::order` reverses them for deletions.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::spec::ResourceId;
 pub enum Stage {
     /// Creations and changes.
     Changes,
-    /// Deletions that a creation or change waits for, and what waits for them: one Service gives up a port, another takes it.
+    /// Deletions that a creation or change waits for, and these changes: one Service releases a port, another claims it.
     Exchanges,
     /// Creations and changes of admission configurations, and of resources that depend on one.
     Admission,
@@ -56,11 +56,11 @@ impl Stage {
 /// The API group whose kinds all configure admission, by webhooks or policies.
 pub(crate) const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Sets the stage of every action. `actions` are in their order; `group` is the API group of a resource that is an object.
+/// Sets the stage of every action. `actions` are ordered; `group` returns the API group of a resource that is an object.
 ///
-/// An edge of the graph wins over the order of kinds. A resource that depends on an admission configuration is applied
-/// after it, in its stage. A deletion that something has to wait for is made in the stage of that, after all other changes:
-/// while one of these may fail, what is deleted has to stay.
+/// A dependency wins over the order of kinds. A resource that depends on an admission configuration is applied after it, in
+/// its stage. A deletion that another action waits for is made in the stage of that, after all other changes: while one of
+/// these may fail, the object has to stay.
 pub(crate) fn assign<'o>(actions: &mut [PlannedAction], group: impl Fn(&ResourceId) -> Option<&'o str>) {
     let own: Vec<Stage> = actions.iter().map(|it| Stage::of_group(it.action, group(&it.id))).collect();
     let position: HashMap<&ResourceId, usize> = actions.iter().enumerate().map(|(at, it)| (&it.id, at)).collect();
@@ -125,7 +125,7 @@ mod tests {
     const WIDGET: &str = "Widget.example.com:x";
 
     #[test]
-    fn kinds_are_applied_and_deleted_in_their_stages() {
+    fn kinds_have_apply_and_delete_stages() {
         assert_eq!(
             check(&[
                 ("ConfigMap:c", Action::Create, &[]),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_wins_over_the_order_of_kinds() {
+    fn dependency_wins_over_kind_order() {
         let after_webhook =
             [(WEBHOOK, Action::Create, &[] as &[&str]), ("ConfigMap:c", Action::Create, &[WEBHOOK] as &[&str])];
         assert_eq!(check(&after_webhook)[1], "ConfigMap:c Admission");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_action_waits_for_one_of_a_later_stage() {
+    fn no_action_waits_for_later_stage() {
         let all = [
             ("ConfigMap:a", Action::Update, &[] as &[&str]),
             (WEBHOOK, Action::Update, &[]),

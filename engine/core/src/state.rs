@@ -1,8 +1,8 @@
-//! What is recorded: the result of the last operation on every resource of one stack in one
-//! workspace.
+//! The state: the result of the last operation on each resource of one stack in one workspace.
 //!
-//! [`State`] is what plans are made from, and what a release keeps. Elsewhere: `record` has what is kept of one resource while
-//! runs go on, and `found` tells which object a record is of.
+//! [`State`] is the input of plans and the content of a release.
+//!
+//! Elsewhere: `record` has the record of one resource between Runs, and `found` identifies the object of a record.
 
 mod found;
 
@@ -12,33 +12,31 @@ use serde_json::{Map, Value};
 use crate::cluster::CLUSTER;
 use crate::diff::still_sensitive;
 use crate::document::Document;
-use crate::masks::{DigestKeys, STATE_KEY, contains_mask};
 use crate::object::without_bookkeeping;
 use crate::path::Segment;
 use crate::plan::Action;
-use crate::record::Place;
+use crate::record::CallTarget;
 use crate::resolve::Resolved;
+use crate::secret_digest::{DigestKeys, STATE_KEY, contains_mask};
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
 
-/// What is recorded of one resource.
+/// The recorded state of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StateResource {
     /// Its id.
     pub id: ResourceId,
-    /// Who drives it.
+    /// The resource type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
-    /// What was applied: the wanted attributes with references replaced, and sensitive values
-    /// replaced by `{"$sensitive": "hmac-sha256:…"}`.
+    /// The applied attributes, with resolved references and sensitive values replaced by `{"$sensitive": "hmac-sha256:…"}`.
     pub attributes: Map<String, Value>,
-    /// What other resources may refer to and the infrastructure chose, such as `metadata.uid` or
-    /// `spec.clusterIP`: the live object as it was after the operation, sensitive values masked
-    /// the same way; absent for runtimes that have none.
+    /// The live object after the operation, with values that the infrastructure chose and others may refer to, such as
+    /// `metadata.uid` or `spec.clusterIP`. Sensitive values are masked the same way. Empty for runtimes without one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub live: Map<String, Value>,
-    /// What it depended on, explicitly and implicitly, when it was applied: deletes follow this.
+    /// Its explicit and implicit dependencies when it was applied. Deletions follow them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
     /// The extensions it was applied with.
@@ -47,22 +45,22 @@ pub struct StateResource {
     /// The Kubernetes cluster it lives in, by its name in the workspace; empty for others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// A call was made whose result nobody knows and nobody can find out, and to make it again might make a second
-    /// resource: nothing may be done before a person decides.
+    /// A lost call may have created it, Stoa cannot find out, and a repeated call might create a second one. A user has to
+    /// decide.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// It was there before, and was taken over: what is in it may have been there before, too.
+    /// It existed before and was adopted, and so may its contents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
-    /// Where its fields were sensitive that are not recorded any more ([`as_found`](Self::as_found)): the attributes and what was
-    /// live, with masks there, and little else. What is live in these places is still not shown.
+    /// Masks of formerly recorded fields ([`as_found`](Self::as_found)): attributes and live objects with little besides
+    /// the masks. Live values at these paths are not shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<Map<String, Value>>,
     /// The id that its digests were made with, where that is not its own: it was recorded under that one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests_of: Option<ResourceId>,
-    /// Whether it is a Job that Kubernetes deletes after it has finished, and was seen to finish. One that is not there any more
-    /// and was not seen to counts as deleted by somebody. What came of the last call says so, and no document does.
+    /// Whether a Job has finished that Kubernetes deletes then. A Job that disappears without that counts as deleted by
+    /// others. The last result has this, and no document.
     #[serde(skip)]
     pub finished: bool,
 }
@@ -75,7 +73,7 @@ impl Document for State {
     const SCHEMA_VERSION: u32 = 1;
 }
 
-/// All that is recorded.
+/// All recorded resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The resources, by id.
@@ -85,29 +83,29 @@ pub struct State {
     pub open: Vec<OpenCall>,
 }
 
-/// A call that may have been made and whose result is not known.
+/// A call whose result is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The resource that it was for.
     pub id: ResourceId,
-    /// What it was to do.
+    /// The action.
     pub action: Action,
     /// The uid of the run that made it.
     pub run: String,
-    /// Where it went.
-    #[serde(default, skip_serializing_if = "Place::is_empty")]
-    pub place: Place,
-    /// Somebody looked, and says that nothing is left of it where nobody else can find that out: it may be made again.
+    /// Its target.
+    #[serde(default, skip_serializing_if = "CallTarget::is_empty")]
+    pub place: CallTarget,
+    /// A user confirmed that the call left nothing behind where Stoa cannot find out, so that it may be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
 }
 
 impl OpenCall {
-    /// Whether what is there now may say more than the record does. That a call can be repeated does not tell: its
-    /// intent may have taken the place of another, of a call that made a new resource.
-    pub fn is_to_be_looked_for(&self, is_recorded: bool) -> bool {
+    /// Whether the live objects may differ from the record because of the call. A repeatable call has to be searched too:
+    /// its intent may have replaced that of a call that created a resource.
+    pub fn needs_recovery(&self, is_recorded: bool) -> bool {
         match self.action {
-            // What was taken over bears our mark since, and is nowhere on record.
+            // An adopted object has our owner annotation and no record.
             Action::Create | Action::Update | Action::Replace | Action::Delete | Action::Adopt => true,
             Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
             // It changes nothing.
@@ -115,11 +113,11 @@ impl OpenCall {
         }
     }
 
-    /// Whether it may have left something that no record says: a new resource, or a new one in place of the old.
+    /// Whether the call may have created an object without a record.
     pub fn may_have_made(&self, is_recorded: bool) -> bool {
         match self.action {
             Action::Create | Action::Replace => true,
-            // What is taken over was there before. What is changed and not recorded was found before it was changed.
+            // An adopted object existed before. An updated one without a record was found before.
             Action::Adopt | Action::Import => false,
             Action::Update | Action::Delete | Action::Forget | Action::Unchanged => !is_recorded,
         }
@@ -127,14 +125,13 @@ impl OpenCall {
 }
 
 impl StateResource {
-    /// What to record of a resource that was applied as `resolved` and is live as told; an empty
-    /// map for runtimes that report nothing.
+    /// The record of a resource that was applied as `resolved` and has this live object; an empty map for runtimes without
+    /// one.
     pub fn applied(resource: &Resource, resolved: &Resolved<'_>, live: Map<String, Value>, keys: &DigestKeys) -> Self {
         Self::applied_over(&[], resource, resolved, live, keys)
     }
 
-    /// The same where this was recorded before: what was sensitive then stays so for as long as it is live, which it may be
-    /// though nobody wants it any more.
+    /// The same over earlier records: a formerly sensitive value stays masked while it is live, even if the Spec drops it.
     pub fn applied_over(
         records: &[Self],
         resource: &Resource,
@@ -153,7 +150,7 @@ impl StateResource {
             attributes: sensitive.recorded(&resource.id, &resolved.attributes, keys),
             live: sensitive_live.recorded(&resource.id, &without_bookkeeping(live), keys),
             depends_on: Vec::new(),
-            extensions: resource.kept_extensions(),
+            extensions: resource.recorded_extensions(),
             cluster: String::new(),
             unknown: false,
             adopted: false,
@@ -163,22 +160,21 @@ impl StateResource {
         }
     }
 
-    /// The same where a call may have set fields that no record tells of, and others may have them by now: these texts are not
-    /// recorded of what is live, wherever they are.
+    /// The same after a lost call may have set untracked fields: the record does not have these texts in its live object.
     #[must_use]
     pub fn hiding(self, texts: &Sensitive, keys: &DigestKeys) -> Self {
         let mut anywhere = Sensitive::default();
         anywhere.extend_texts(texts);
         let id = self.digest_id();
         let live = anywhere.replaced(&self.live, &mut |at, value| match at.0.last() {
-            // It is in place of a value already, and may have such a text by chance.
+            // The text replaces a value already, and may contain such a text by chance.
             Some(Segment::Key(key)) if key == STATE_KEY => value.clone(),
             Some(_) | None => keys.mask(id, value),
         });
         Self { live, ..self }
     }
 
-    /// All that is recorded of its fields, with masks wherever something was sensitive.
+    /// All recorded fields, with masks for sensitive ones.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Map<String, Value>> {
         [&self.attributes, &self.live].into_iter().chain(&self.masked)
     }
@@ -188,7 +184,7 @@ impl StateResource {
         self.digests_of.as_ref().unwrap_or(&self.id)
     }
 
-    /// The same under another id. Of its sensitive values nothing but the digests is known, which stay as they are.
+    /// The same under another id. Its digests stay as they are, since the values are not known.
     #[must_use]
     pub fn under(self, id: ResourceId) -> Self {
         let has_digests = [&self.attributes, &self.live].iter().any(|object| object.values().any(contains_mask));
@@ -196,7 +192,7 @@ impl StateResource {
         Self { id, digests_of, ..self }
     }
 
-    /// What was applied, as if it were wanted where it is recorded; in place of sensitive values are their digests.
+    /// The applied resource at its recorded location; sensitive values are digests.
     pub fn as_applied(&self) -> Resource {
         let mut extensions = self.extensions.clone();
         if !self.cluster.is_empty() {
@@ -211,19 +207,19 @@ impl StateResource {
         }
     }
 
-    /// The same with what it depends on.
+    /// The same with other dependencies.
     #[must_use]
     pub fn depending_on(self, depends_on: Vec<ResourceId>) -> Self {
         Self { depends_on, ..self }
     }
 
-    /// The same where it was there before, and was taken over.
+    /// The same, adopted or not.
     #[must_use]
     pub fn adopted(self, adopted: bool) -> Self {
         Self { adopted, ..self }
     }
 
-    /// The same with another name of the cluster.
+    /// The same in another cluster.
     #[must_use]
     pub fn in_cluster(self, cluster: String) -> Self {
         Self { cluster, ..self }
@@ -231,7 +227,7 @@ impl StateResource {
 }
 
 impl State {
-    /// What is recorded under an id.
+    /// The record under an id.
     pub fn get(&self, id: &ResourceId) -> Option<&StateResource> {
         self.resources.iter().find(|resource| resource.id == *id)
     }
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn where_something_was_sensitive_stays_known_for_as_long_as_it_is_live() {
+    fn formerly_sensitive_fields_stay_masked() {
         let keys = DigestKeys::new(&[7; 32], &[]);
         let resource = config_map(serde_json::json!({"pw": "hunter2", "plain": "x"}));
         let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
@@ -289,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_not_to_be_recorded_are_not_and_digests_stay_as_they_are() {
+    fn hidden_texts_are_not_recorded() {
         let keys = DigestKeys::new(&[7; 32], &[]);
         let resource = config_map(serde_json::json!({"pw": "hunter2", "plain": "x"}));
         let sensitive = [FieldPath::of_keys(["data", "pw"])].into();
@@ -326,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_in_an_item_of_a_list_is_told_by_where_it_is_live() {
+    fn leftover_list_item_is_found_by_position() {
         let keys = DigestKeys::new(&[7; 32], &[]);
         let pod = |env: serde_json::Value| -> Resource {
             let object = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
@@ -353,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_is_as_if_it_were_wanted_where_it_is_recorded() {
+    fn applied_record_becomes_resource() {
         let named = StateResource::named_by(&"v1:ConfigMap:shop:a".into()).unwrap();
         assert!(named.as_applied().extensions.is_empty());
         let mut record = named.in_cluster("east".to_owned());

@@ -1,4 +1,4 @@
-//! How long one resource may take, where it says so itself.
+//! The timeout of one resource, from its extension or annotation.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
 use crate::problem::{Problem, reason};
-use crate::spec::{place, setting};
+use crate::spec::{setting, setting_field};
 
-/// The extension, or annotation, of a resource that takes longer than others, or is to fail sooner: a duration such as `90s`,
-/// `15m` or `1h30m`. A call for it may take as long, with all tries, and so may it afterwards until it is healthy.
+/// The extension or annotation with the timeout of a resource: a duration such as `90s`, `15m` or `1h30m`. It limits a call
+/// with all retries, and then the wait for health.
 pub const TIMEOUT: &str = "stoa.dev/timeout";
 
-/// The longest that one may take.
+/// The longest timeout.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads what a resource says, wanted or recorded, by its extensions and attributes; nothing when it says nothing.
+/// The timeout of a wanted or recorded resource, by its extensions and attributes; `None` without one.
 ///
 /// # Errors
 ///
-/// What is wrong with it, without the resource's id.
+/// The problem, without the resource's id.
 pub fn timeout(extensions: &Map<String, Value>, attributes: &Map<String, Value>) -> Result<Option<Duration>, Problem> {
     let text = match setting(extensions, attributes, TIMEOUT) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => text,
-        Some(_) => return Err(invalid(extensions, "a duration such as \"15m\" is wanted here")),
+        Some(_) => return Err(invalid(extensions, "must be a duration such as \"15m\"")),
     };
     let length = text.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
     match length {
-        None => Err(invalid(extensions, &format!("`{text}` is no duration such as 90s, 15m or 1h30m"))),
+        None => Err(invalid(extensions, &format!("`{text}` is not a duration such as 90s, 15m or 1h30m"))),
         Some(length) if length.is_zero() || length > LONGEST => {
-            Err(invalid(extensions, &format!("`{text}` is not more than nothing and at most 24h")))
+            Err(invalid(extensions, &format!("`{text}` is not longer than 0s and at most 24h")))
         }
         Some(length) => Ok(Some(length)),
     }
 }
 
 fn invalid(extensions: &Map<String, Value>, message: &str) -> Problem {
-    Problem::new(reason::INVALID_RESOURCE, message).at(place(extensions, TIMEOUT))
+    Problem::new(reason::INVALID_RESOURCE, message).at(setting_field(extensions, TIMEOUT))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_from_extensions_or_else_annotations() {
+    fn timeout_is_read_from_extension_or_annotation() {
         let annotated = |text: &str| map(json!({"metadata": {"annotations": {TIMEOUT: text}}}));
         let none = Map::new();
         assert_eq!(timeout(&none, &none), Ok(None));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_its_place() {
+    fn invalid_timeout_is_reported() {
         for value in
             [json!(""), json!("soon"), json!("5"), json!(5), json!("0s"), json!("-1m"), json!("25h"), json!("9e99h")]
         {

@@ -1,4 +1,4 @@
-//! Values by the types of JSON Schema, and what is said of one that is of another type.
+//! JSON Schema types of values, and messages about values of another type.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use crate::path::type_name;
 
 const WHOLE_NUMBER: &str = "a whole number";
 
-/// Why a value does not fit where a schema has this `type`. `None` where it does, and of a type that nobody knows.
+/// Why a value does not fit a schema's `type`; `None` when it fits, or for an unknown type.
 ///
-/// A number without a fraction is whole however it is written, and null is of no type.
+/// A number without a fraction is whole however it is written, and null has no type.
 pub fn misfit(type_: &str, value: &Value) -> Option<String> {
     let (what, fits) = match type_ {
         "object" => ("a map", value.is_object()),
@@ -22,11 +22,11 @@ pub fn misfit(type_: &str, value: &Value) -> Option<String> {
     (!fits).then(|| wanted(what, value))
 }
 
-/// What is said of a value that stands where something else is wanted, and not what it is: it may be secret.
+/// The message about a value of another type. It does not quote the value, which may be secret.
 pub fn wanted(what: &str, value: &Value) -> String {
     match value {
-        Value::Number(_) if what == WHOLE_NUMBER => format!("{what} is wanted here, not a fraction"),
-        other => format!("{what} is wanted here, not {}", type_name(other)),
+        Value::Number(_) if what == WHOLE_NUMBER => format!("must be {what}, not a fraction"),
+        other => format!("must be {what}, not {}", type_name(other)),
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_of_one_type_and_whole_numbers_of_two() {
+    fn values_have_one_type() {
         let types = ["object", "array", "string", "boolean", "number", "integer"];
         for (value, fitting) in [
             (json!({}), &["object"][..]),
@@ -53,8 +53,8 @@ mod tests {
             let found: Vec<&str> = types.into_iter().filter(|type_| misfit(type_, &value).is_none()).collect();
             assert_eq!(found, fitting, "{value}");
         }
-        assert_eq!(misfit("integer", &json!(1.5)).as_deref(), Some("a whole number is wanted here, not a fraction"));
-        assert_eq!(misfit("object", &json!(null)).as_deref(), Some("a map is wanted here, not null"));
+        assert_eq!(misfit("integer", &json!(1.5)).as_deref(), Some("must be a whole number, not a fraction"));
+        assert_eq!(misfit("object", &json!(null)).as_deref(), Some("must be a map, not null"));
         assert_eq!(misfit("whatever", &json!(1)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a Spec makes sense on its own, before anything is looked up.
+//! Validation of a Spec on its own, before anything is read.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,29 +18,28 @@ use crate::path::{FieldPath, Segment, type_name};
 use crate::plan::Action;
 use crate::problem::{Problem, reason};
 use crate::reference::{Reference, ReferenceError, may_refer};
-use crate::resolve::{self, Looked};
+use crate::resolve::{self, Lookup};
 use crate::scope::Scopes;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::timeout::timeout;
-use crate::unread::check_secrets;
+use crate::unsupported::check_secrets;
 
 impl Spec {
-    /// Checks ids, the identity of Kubernetes objects, dependencies and references, and that the
-    /// resources form no circle.
+    /// Checks ids, identities of Kubernetes objects, dependencies and references, and that there is no cycle.
     ///
-    /// Whether the paths of references exist, only planning can tell; what they stand for is counted as far as the Spec says
-    /// it by itself.
+    /// Only the planner checks whether the paths of references exist. Their expansion is counted as far as the Spec alone
+    /// allows.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, in the order of the resources.
+    /// All problems, in the order of the resources.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let before = self.checked()?;
         let problems = self.too_large(&before);
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// What references stand for too much, with what the Spec says of what they lead to.
+    /// Problems of references that expand to too much, by the Spec alone.
     fn too_large(&self, before: &Before) -> Vec<Problem> {
         let by_id: HashMap<&str, &Resource> = self.resources.iter().map(|it| (it.id.0.as_str(), it)).collect();
         let referring: HashSet<&ResourceId> =
@@ -60,12 +59,12 @@ impl Spec {
                 continue;
             }
             let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
-                Some(target) => target.look(reference),
-                None => Ok(Looked::Unknown),
+                Some(target) => target.lookup(reference),
+                None => Ok(Lookup::Unknown),
             };
             match resolve::resolve(resource, &known, &mut lookup, &mut budget) {
                 Ok(resolved) if needed.contains(id) => {
-                    // As if nothing were there yet: then nothing but the Spec counts.
+                    // Without live objects, the Spec alone decides.
                     settled.insert(id, Settled::new(resource, Cow::Owned(resolved), Action::Create, None));
                 }
                 Ok(_) => {}
@@ -81,7 +80,7 @@ impl Spec {
         problems
     }
 
-    /// As [`validate`](Self::validate), and what every resource says that it depends on.
+    /// As [`validate`](Self::validate), with the explicit dependencies of each resource.
     pub(crate) fn checked(&self) -> Result<Before, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut ids = HashSet::new();
@@ -105,7 +104,7 @@ impl Spec {
                 let found = check_object(resource).into_iter().chain(check_import_id(resource));
                 problems.extend(found.map(|problem| problem.of(id)));
                 let place = cluster::named(&resource.extensions).map_err(|field| {
-                    let message = "the name of a cluster is wanted here";
+                    let message = "must be the name of a cluster";
                     problems.push(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(field));
                 });
                 let object = ObjectRef::of(&resource.attributes).and_then(|it| identity_of(scopes.scoped(it)));
@@ -140,13 +139,12 @@ pub(crate) fn same_object(first: &Resource, second: &Resource) -> Problem {
     Problem::new(reason::DUPLICATE_RESOURCE, message).of(&second.id).at(field)
 }
 
-/// What tells one object from another, whatever version it is written in; `None` while a
-/// reference stands in it.
+/// The identity of an object apart from its version; `None` while a reference is in it.
 pub(crate) fn identity(attributes: &Map<String, Value>) -> Option<[String; 4]> {
     identity_of(ObjectRef::of(attributes)?)
 }
 
-/// The same of an object whose names were read.
+/// The same of a parsed object.
 pub(crate) fn identity_of(object: ObjectRef) -> Option<[String; 4]> {
     let parts = [object.group, object.kind, object.namespace, object.name];
     (!parts.iter().any(|part| may_refer(part))).then_some(parts)
@@ -182,7 +180,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
             Some(Some(Value::Object(map))) => Some(map),
             Some(None | Some(Value::Null)) => None,
             Some(Some(other)) => {
-                let message = format!("a map is wanted here, not {}", type_name(other));
+                let message = format!("must be a map, not {}", type_name(other));
                 problems.push(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata"));
                 continue;
             }
@@ -194,7 +192,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
                 problems.push(Problem::new(reason::MISSING_FIELD, message).at(field));
             }
             Some(other) => {
-                let message = format!("text is wanted here, not {}", type_name(other));
+                let message = format!("must be text, not {}", type_name(other));
                 problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(field));
             }
         }
@@ -202,12 +200,12 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
     if let Some(namespace @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) =
         attributes.get("metadata").and_then(|metadata| metadata.get("namespace"))
     {
-        let message = format!("text is wanted here, not {}", type_name(namespace));
+        let message = format!("must be text, not {}", type_name(namespace));
         problems.push(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata.namespace"));
     }
     let Some(object) = ObjectRef::of(attributes).filter(|_| problems.is_empty()) else { return problems };
     for (field, text) in [("name", &object.name), ("namespace", &object.namespace)] {
-        // What Kubernetes itself asks of every name, since names become parts of paths.
+        // Kubernetes' rule for every name, since names become parts of paths.
         if matches!(text.as_str(), "." | "..") || (!may_refer(text) && text.contains(['/', '%'])) {
             let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
@@ -222,7 +220,7 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
     ];
     for (field, text) in named {
         if !may_refer(text) && text.contains(char::is_control) {
-            let message = "control characters cannot be part of this";
+            let message = "must not contain control characters";
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.{field}")));
         }
     }
@@ -235,15 +233,15 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
         problems.push(Problem::new(reason::UNKNOWN_KIND, message).at("attributes.kind"));
     }
     if problems.is_empty() {
-        // One that is no text is told of by itself.
+        // A name that is not text has a problem of its own.
         let cluster = cluster::named(&resource.extensions).unwrap_or_default();
         problems.extend(check_id(&resource.id, &object, Some(cluster)));
     }
     problems
 }
 
-/// Checks that the bytes of a Secret or ConfigMap are base64, as far as no reference stands for them: an apiserver answers an
-/// apply of others as if it were broken itself. Values are not told.
+/// Checks that the bytes of a Secret or ConfigMap are base64, as far as they are not references: an API server answers
+/// others with code 500. Values are not quoted.
 fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Problem> {
     let field = match (object.group.as_str(), object.kind.as_str()) {
         ("", "Secret") => "data",
@@ -254,8 +252,8 @@ fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Probl
     let wrong = data.iter().filter_map(|(key, value)| match value {
         Value::Null => None,
         Value::String(text) if may_refer(text) || is_base64(text) => None,
-        Value::String(_) => Some((key, "base64 is wanted here; a Secret takes plain text in stringData".to_owned())),
-        other => Some((key, format!("text in base64 is wanted here, not {}", type_name(other)))),
+        Value::String(_) => Some((key, "must be base64; a Secret takes plain text in stringData".to_owned())),
+        other => Some((key, format!("must be text in base64, not {}", type_name(other)))),
     });
     wrong
         .map(|(key, message)| {
@@ -265,14 +263,14 @@ fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Probl
         .collect()
 }
 
-/// Checks that a Secret is not larger than Kubernetes takes one, as far as no reference stands for its values.
+/// Checks that a Secret is not larger than Kubernetes allows, as far as its values are not references.
 fn check_size(attributes: &Map<String, Value>, object: &ObjectRef) -> Option<Problem> {
     if !object.is_secret() {
         return None;
     }
     let values = |field: &str| attributes.get(field).and_then(Value::as_object);
     let (data, strings) = (values("data"), values("stringData"));
-    // What is in both is taken from `stringData`.
+    // `stringData` wins over `data`.
     let is_taken = |key: &String| strings.is_none_or(|strings| !strings.contains_key(key));
     let data = data.into_iter().flatten().filter(|(key, _)| is_taken(key));
     let bytes: usize = data.filter_map(|(_, value)| written_out(value)).map(decoded_size).sum();
@@ -280,7 +278,7 @@ fn check_size(attributes: &Map<String, Value>, object: &ObjectRef) -> Option<Pro
     (bytes + text > LARGEST_SECRET).then(|| {
         let field = if text > bytes { "stringData" } else { "data" };
         let message = format!(
-            "the values of a Secret have at most {} MiB together, and these have {} bytes; make several Secrets of it",
+            "the values of a Secret may have at most {} MiB together, not {} bytes; split it into several Secrets",
             LARGEST_SECRET >> 20,
             bytes + text
         );
@@ -293,23 +291,23 @@ fn written_out(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !may_refer(text))
 }
 
-/// How many bytes are behind base64.
+/// The size of decoded base64, in bytes.
 fn decoded_size(text: &str) -> usize {
     let letters = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'=')).count();
     letters * 3 / 4
 }
 
-/// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, perhaps with `/` and the
-/// name of the cluster that the resource says it goes to, as far as no reference hides that.
+/// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, with an optional `/` and
+/// cluster name, as far as no reference hides that.
 pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str>) -> Option<Problem> {
     let (id, at) = cluster::split(id);
     if let Some(named) = cluster.filter(|named| !at.is_empty() && at != *named) {
-        let message = format!("the id does not agree with the cluster `{named}`");
+        let message = format!("the id does not match the cluster `{named}`");
         return Some(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("extensions.{}", cluster::CLUSTER)));
     }
     let api_version = object.api_version();
     let mismatch = |field: &str, text: &str| {
-        let message = format!("the id does not agree with {field} `{text}`");
+        let message = format!("the id does not match {field} `{text}`");
         Some(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("attributes.{field}")))
     };
     let mut rest = id;
@@ -330,7 +328,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
     match (before, namespace) {
         // `apiVersion:Kind:name`
         ("", _) if object.namespace.is_empty() => None,
-        // Kusion writes this of an object that names no namespace, wherever that goes.
+        // Kusion writes `default` for an object without a namespace.
         (_, Some("default")) if object.namespace.is_empty() => None,
         (_, Some(namespace)) if namespace == object.namespace || may_refer(&object.namespace) => None,
         ("", _) | (_, Some(_)) => mismatch("metadata.namespace", &object.namespace),
@@ -358,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_told_with_its_path() {
+    fn dependency_cycle_is_reported_with_path() {
         let after = |name: &str, other: &str| {
             let id = |name| format!("v1:ConfigMap:shop:{name}");
             let mut resource = config_map(&id(name), json!({"name": name, "namespace": "shop"}));
@@ -373,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_or_is_not_says_which() {
+    fn flags_accept_true_or_false_only() {
         let with = |extensions: Value, annotations: Value| {
             let mut resource = config_map("v1:ConfigMap:a", json!({"name": "a", "annotations": annotations}));
             resource["extensions"] = extensions;
@@ -387,15 +385,16 @@ mod tests {
                 json!({"stoa.dev/recreate": "yes", "stoa.dev/delete-contents": 1}),
                 json!({"stoa.dev/force-conflicts": "True"}),
             ),
-            "InvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/recreate\"]: \"true\" or \"false\" is wanted here, not \"yes\"\n\
-             InvalidResource: v1:ConfigMap:a: attributes.metadata.annotations[\"stoa.dev/force-conflicts\"]: \"true\" or \"false\" \
-             is wanted here, not \"True\"\n\
-             InvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/delete-contents\"]: \"true\" or \"false\" is wanted here, not 1",
+            "InvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/recreate\"]: must be \"true\" or \"false\", not \
+             \"yes\"\nInvalidResource: v1:ConfigMap:a: \
+             attributes.metadata.annotations[\"stoa.dev/force-conflicts\"]: must be \"true\" or \"false\", not \
+             \"True\"\nInvalidResource: v1:ConfigMap:a: extensions[\"stoa.dev/delete-contents\"]: must be \"true\" \
+             or \"false\", not 1",
         );
     }
 
     #[test]
-    fn a_good_spec_has_no_problems() {
+    fn valid_spec_has_no_problems() {
         check(
             json!([
                 config_map("v1:ConfigMap:shop:web", json!({"name": "web", "namespace": "shop"})),
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_disagrees_with_its_object_names_the_field() {
+    fn id_mismatch_names_field() {
         check(
             json!([
                 config_map("v2:ConfigMap:shop:web", json!({"name": "web", "namespace": "shop"})),
@@ -432,17 +431,18 @@ mod tests {
                 config_map("v1:ConfigMap:shop:api", json!({"name": "web3", "namespace": "shop"})),
                 config_map("v1:ConfigMap:web4", json!({"name": "web4", "namespace": "shop"})),
             ]),
-            "InvalidResourceID: v2:ConfigMap:shop:web: attributes.apiVersion: the id does not agree with apiVersion `v1`\n\
-             InvalidResourceID: v1:Secret:shop:web: attributes.kind: the id does not agree with kind `ConfigMap`\n\
-             DuplicateResource: v1:Secret:shop:web: attributes: this is the same object as v2:ConfigMap:shop:web\n\
-             InvalidResourceID: v1:ConfigMap:other:web2: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`\n\
-             InvalidResourceID: v1:ConfigMap:shop:api: attributes.metadata.name: the id does not agree with metadata.name `web3`\n\
-             InvalidResourceID: v1:ConfigMap:web4: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`",
+            "InvalidResourceID: v2:ConfigMap:shop:web: attributes.apiVersion: the id does not match apiVersion \
+             `v1`\nInvalidResourceID: v1:Secret:shop:web: attributes.kind: the id does not match kind \
+             `ConfigMap`\nDuplicateResource: v1:Secret:shop:web: attributes: this is the same object as \
+             v2:ConfigMap:shop:web\nInvalidResourceID: v1:ConfigMap:other:web2: attributes.metadata.namespace: the \
+             id does not match metadata.namespace `shop`\nInvalidResourceID: v1:ConfigMap:shop:api: \
+             attributes.metadata.name: the id does not match metadata.name `web3`\nInvalidResourceID: \
+             v1:ConfigMap:web4: attributes.metadata.namespace: the id does not match metadata.namespace `shop`",
         );
     }
 
     #[test]
-    fn one_object_in_two_clusters_has_two_ids_that_agree_with_the_clusters() {
+    fn clusters_are_part_of_id() {
         let metadata = || json!({"name": "web", "namespace": "shop"});
         let in_cluster = |id: &str, extensions: Value| {
             let mut resource = config_map(id, metadata());
@@ -467,17 +467,18 @@ mod tests {
                 in_cluster("v1:ConfigMap:shop:web/nowhere", json!({})),
                 in_cluster("v1:ConfigMap:shop:web/x", json!({"cluster": 1})),
             ]),
-            "InvalidResourceID: v1:ConfigMap:shop:web/east: extensions.cluster: the id does not agree with the cluster `west`\n\
-             DuplicateResource: v1:ConfigMap:shop:web: attributes: this is the same object as v1:ConfigMap:shop:web/east\n\
-             InvalidResourceID: v1:ConfigMap:shop:web/nowhere: extensions.cluster: the id does not agree with the cluster ``\n\
-             InvalidResourceID: v1:ConfigMap:shop:web/x: extensions.cluster: the id does not agree with the cluster ``\n\
-             InvalidResource: v1:ConfigMap:shop:web/x: extensions.cluster: the name of a cluster is wanted here\n\
-             DuplicateResource: v1:ConfigMap:shop:web/x: attributes: this is the same object as v1:ConfigMap:shop:web/nowhere",
+            "InvalidResourceID: v1:ConfigMap:shop:web/east: extensions.cluster: the id does not match the cluster \
+             `west`\nDuplicateResource: v1:ConfigMap:shop:web: attributes: this is the same object as \
+             v1:ConfigMap:shop:web/east\nInvalidResourceID: v1:ConfigMap:shop:web/nowhere: extensions.cluster: the \
+             id does not match the cluster ``\nInvalidResourceID: v1:ConfigMap:shop:web/x: extensions.cluster: the \
+             id does not agree with the cluster ``\nInvalidResource: v1:ConfigMap:shop:web/x: extensions.cluster: \
+             must be the name of a cluster\nDuplicateResource: v1:ConfigMap:shop:web/x: attributes: this is the same \
+             object as v1:ConfigMap:shop:web/nowhere",
         );
     }
 
     #[test]
-    fn what_identifies_an_object_must_be_there() {
+    fn identity_fields_are_required() {
         check(
             json!([
                 {"id": "v1:ConfigMap:a", "type": "Kubernetes", "attributes": {"kind": "ConfigMap", "metadata": {"name": "a"}}},
@@ -486,12 +487,13 @@ mod tests {
                 config_map("v1:ConfigMap:7", json!({"name": 7})),
                 config_map("v1:ConfigMap:..", json!({"name": ".."})),
             ]),
-            "MissingField: v1:ConfigMap:a: attributes.apiVersion: a Kubernetes object needs apiVersion\n\
-             MissingField: v1:ConfigMap:b: attributes.kind: a Kubernetes object needs kind\n\
-             InvalidResource: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a number\n\
-             MissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs metadata.name\n\
-             InvalidResource: v1:ConfigMap:7: attributes.metadata.name: text is wanted here, not a number\n\
-             InvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not be `.` or `..` nor contain `/` or `%`",
+            "MissingField: v1:ConfigMap:a: attributes.apiVersion: a Kubernetes object needs \
+             apiVersion\nMissingField: v1:ConfigMap:b: attributes.kind: a Kubernetes object needs \
+             kind\nInvalidResource: v1:ConfigMap:b: attributes.metadata.namespace: must be text, not a \
+             number\nMissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs \
+             metadata.name\nInvalidResource: v1:ConfigMap:7: attributes.metadata.name: must be text, not a \
+             number\nInvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not \
+             be `.` or `..` nor contain `/` or `%`",
         );
     }
 
@@ -508,9 +510,10 @@ mod tests {
                 named("example.com/v1", "b", "shop\0"),
                 named("example.com/v1", "c\n", "shop"),
             ]),
-            "InvalidResource: example\0.com/v1:Widget:shop:a: attributes.apiVersion: control characters cannot be part of this\n\
-             InvalidResource: example.com/v1:Widget:shop\0:b: attributes.metadata.namespace: control characters cannot be part of this\n\
-             InvalidResource: example.com/v1:Widget:shop:c\n: attributes.metadata.name: control characters cannot be part of this",
+            "InvalidResource: example\0.com/v1:Widget:shop:a: attributes.apiVersion: must not contain control \
+             characters\nInvalidResource: example.com/v1:Widget:shop\0:b: attributes.metadata.namespace: must not \
+             contain control characters\nInvalidResource: example.com/v1:Widget:shop:c\n: attributes.metadata.name: \
+             must not contain control characters",
         );
     }
 
@@ -525,14 +528,15 @@ mod tests {
             json!([secret(
                 json!({"a.b": "hunter2!", "n": 7, "good": "aGVs\nbG9=", "none": null, "ref": "$kusion_path.x.y"})
             )]),
-            "InvalidResource: v1:Secret:a: attributes.data[\"a.b\"]: base64 is wanted here; a Secret takes plain text in stringData\n\
-             InvalidResource: v1:Secret:a: attributes.data.n: text in base64 is wanted here, not a number\n\
-             DanglingReference: v1:Secret:a: attributes.data.ref: at character 1: no resource has an id that `x.y` begins with",
+            "InvalidResource: v1:Secret:a: attributes.data[\"a.b\"]: must be base64; a Secret takes plain text in \
+             stringData\nInvalidResource: v1:Secret:a: attributes.data.n: must be text in base64, not a \
+             number\nDanglingReference: v1:Secret:a: attributes.data.ref: at character 1: `x.y` does not begin with \
+             the id of a resource",
         );
     }
 
     #[test]
-    fn a_secret_is_as_large_as_kubernetes_takes_one() {
+    fn secret_size_is_limited() {
         const MIB: usize = 1 << 20;
         let secret = |data: Value, strings: Value| {
             json!([{"id": "v1:Secret:a", "type": "Kubernetes", "attributes": {
@@ -551,8 +555,8 @@ mod tests {
         assert!(spec.validate().unwrap_err().iter().all(|problem| problem.reason != reason::TOO_LARGE));
         let told = |field: &str, bytes: usize| {
             format!(
-                "TooLarge: v1:Secret:a: attributes.{field}: the values of a Secret have at most 1 MiB together, and these have \
-                 {bytes} bytes; make several Secrets of it"
+                "TooLarge: v1:Secret:a: attributes.{field}: the values of a Secret may have at most 1 MiB together, \
+                 not {bytes} bytes; split it into several Secrets"
             )
         };
         check(secret(json!({"a": "AA=="}), json!({"b": text(MIB)})), &told("stringData", MIB + 1));
@@ -560,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_kubernetes_cannot_have_is_unknown() {
+    fn unknown_stable_kind_is_rejected() {
         let object = |id: &str, api_version: &str, kind: &str| {
             json!({"id": id, "type": "Kubernetes", "attributes": {
                 "apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "shop"}}})
@@ -582,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_scoped_object_is_one_with_or_without_a_namespace() {
+    fn cluster_scoped_object_ignores_namespace() {
         let object = |api_version: &str, kind: &str, namespace: Option<&str>, line: u32| {
             let id = match namespace {
                 Some(namespace) => format!("{api_version}:{kind}:{namespace}:a"),
@@ -614,10 +618,10 @@ mod tests {
         check(
             json!([{"id": "a", "type": "Terraform", "dependsOn": ["b"], "attributes": {
                 "x": "$kusion_path.c.name", "y": ["${kusion_path.a.name", "${kusion_path.d.x}"]}}]),
-            "DanglingReference: a: dependsOn[0]: no resource has the id b\n\
-             DanglingReference: a: attributes.x: at character 1: no resource has an id that `c.name` begins with\n\
-             InvalidReference: a: attributes.y[0]: at character 21: the reference is not closed with `}`\n\
-             DanglingReference: a: attributes.y[1]: at character 1: no resource has an id that `d.x` begins with",
+            "DanglingReference: a: dependsOn[0]: no resource has the id b\nDanglingReference: a: attributes.x: at \
+             character 1: `c.name` does not begin with the id of a resource\nInvalidReference: a: attributes.y[0]: \
+             at character 21: the reference is not closed with `}`\nDanglingReference: a: attributes.y[1]: at \
+             character 1: `d.x` does not begin with the id of a resource",
         );
     }
 }

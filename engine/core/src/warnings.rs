@@ -1,9 +1,9 @@
-//! What people should know of what they wrote, as much of it as anybody reads.
+//! A limited list of warnings.
 
-/// So many bytes of one are told: what it names may be as long as a file.
+/// The maximum size of one warning, in bytes: a name in it may be as long as a file.
 const LONGEST: usize = 1024;
 
-/// Warnings, the first of which are told.
+/// A list of warnings with a maximum.
 #[derive(Debug)]
 pub struct Warnings {
     most: usize,
@@ -12,12 +12,12 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// So many are told one by one; the rest are counted.
+    /// A list with at most this number of warnings; the rest is counted.
     pub fn at_most(most: usize) -> Self {
         Self { most, told: Vec::new(), untold: 0 }
     }
 
-    /// Adds one, whose text is made where it is told.
+    /// Adds a warning; its text is computed only if it is listed.
     pub fn add(&mut self, text: impl FnOnce() -> String) {
         if self.told.len() >= self.most {
             self.untold += 1;
@@ -31,8 +31,8 @@ impl Warnings {
         self.told.push(text);
     }
 
-    /// What is told: the first, and how many more there are.
-    pub fn into_told(self) -> Vec<String> {
+    /// The warnings, and how many more there were.
+    pub fn into_lines(self) -> Vec<String> {
         let Self { mut told, untold, .. } = self;
         if untold > 0 {
             told.push(format!("and {untold} more such warnings"));
@@ -48,11 +48,11 @@ mod tests {
     fn told(count: usize) -> Vec<String> {
         let mut warnings = Warnings::at_most(3);
         (0..count).for_each(|number| warnings.add(|| number.to_string()));
-        warnings.into_told()
+        warnings.into_lines()
     }
 
     #[test]
-    fn the_first_are_told_and_the_rest_counted() {
+    fn warnings_over_limit_are_counted() {
         assert_eq!(told(0), [""; 0]);
         assert_eq!(told(3), ["0", "1", "2"]);
         assert_eq!(told(5), ["0", "1", "2", "and 2 more such warnings"]);
@@ -62,7 +62,7 @@ mod tests {
     fn one_is_as_long_as_anybody_reads() {
         let mut warnings = Warnings::at_most(1);
         warnings.add(|| "ä".repeat(LONGEST));
-        let told = warnings.into_told();
+        let told = warnings.into_lines();
         assert_eq!(told[0], format!("{}…", "ä".repeat(LONGEST / 2)));
     }
 }

@@ -1,8 +1,10 @@
-//! Named crash points, at which tests abort a process of Stoa. The table in `docs/design/crash-points.md` says what is
-//! true after a crash at each step of an apply.
+//! Failpoints: named points at which tests end a process of Stoa, as a crash would.
 //!
-//! `STOA_FAILPOINT=<point>=<file>` ends the process that first gets to the point, and makes the file, so that a process
-//! which finds it there goes on. Without debug assertions there are no such points.
+//! The points are the boundaries in the table of docs/design/crash-points.md, which states what holds after a crash at each
+//! step of an apply.
+//!
+//! `STOA_FAILPOINT=<point>=<file>` ends the first process that reaches the point, and creates the file. A process that
+//! finds the file continues. Builds without debug assertions have no failpoints.
 
 use std::{
     env,
@@ -15,7 +17,7 @@ use std::{
 /// The variable that names a point and a file.
 pub const VARIABLE: &str = "STOA_FAILPOINT";
 
-/// Those of the API server, in the order in which a run comes to them.
+/// Failpoints of the API server, in the order of a run.
 pub const SERVER: &[&str] = &[
     "run-recorded",
     "lease-taken",
@@ -41,7 +43,7 @@ pub const SERVER: &[&str] = &[
     "end-noted",
 ];
 
-/// Those of the function-runner, in that order, too.
+/// Failpoints of the function-runner, in the same order.
 pub const RUNNER: &[&str] = &[
     "call-allowed",
     "commit-made",
@@ -53,22 +55,22 @@ pub const RUNNER: &[&str] = &[
     "walk-over",
 ];
 
-/// Those that only runs come to which write to Git.
+/// Failpoints of runs that write to Git.
 pub const OF_GIT: &[&str] = &["commit-made", "branch-moved"];
 
-/// Those that only runs come to which propose what they write to Git.
+/// Failpoints of runs that open pull requests.
 pub const OF_PROPOSALS: &[&str] = &["pull-request-opened", "proposal-noted", "merge-noted"];
 
-/// Those that only runs come to which make something or change it.
+/// Failpoints of runs that create or change something.
 pub const OF_HEALTH: &[&str] = &["health-told", "health-heard"];
 
-/// All that a run comes to which changes what is in a cluster, and no other.
+/// The failpoints of a run that changes a cluster.
 pub fn of_clusters() -> Vec<&'static str> {
     let is_elsewhere = |point: &&&str| OF_GIT.contains(*point) || OF_PROPOSALS.contains(*point);
     SERVER.iter().chain(RUNNER).filter(|point| !is_elsewhere(point)).copied().collect()
 }
 
-/// Ends the process here if it was told to. The point is one of [`SERVER`] or [`RUNNER`].
+/// Ends the process here if the failpoint is armed. The point is one of [`SERVER`] or [`RUNNER`].
 pub fn reached(point: &str) {
     debug_assert!(SERVER.contains(&point) || RUNNER.contains(&point), "{point} is not listed");
     if cfg!(debug_assertions)
@@ -88,7 +90,7 @@ pub fn file() -> Option<&'static Path> {
     (*ARMED).as_ref().map(|(_, file)| file.as_path())
 }
 
-/// The point at which this process is to end, and the file that says that one has.
+/// The armed failpoint of this process, and the file that marks it as used.
 static ARMED: LazyLock<Option<(String, PathBuf)>> = LazyLock::new(|| {
     let armed = env::var(VARIABLE).ok()?;
     let (point, file) = armed.split_once('=')?;
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_an_apply_has_a_point_and_each_point_is_of_a_step() {
+    fn apply_steps_and_failpoints_match() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/crash-points.md");
         let document = std::fs::read_to_string(path).unwrap();
         let rows = rows(&document);

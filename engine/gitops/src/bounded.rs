@@ -1,5 +1,4 @@
-//! Reads what is no larger than such a thing is, of a repository where anybody may have put anything: Git knows how large an
-//! object is without unpacking it.
+//! Bounded reads of Git objects: anything may be in a repository, so that objects over a size limit are not unpacked.
 
 use std::cell::RefCell;
 
@@ -11,7 +10,7 @@ pub(crate) const LARGEST_FILE: usize = 16 << 20;
 const LARGEST_TREE: usize = 64 << 20;
 /// The largest commit, in bytes: a message, signatures, and who its parents are.
 const LARGEST_COMMIT: usize = 16 << 20;
-/// How many parents a commit has at most, which are all in memory with it.
+/// The maximum number of parents of a commit, which are in memory with it.
 const MOST_PARENTS: usize = 4096;
 
 /// A commit.
@@ -41,7 +40,7 @@ pub(crate) fn file(repository: &Repository, id: Oid) -> Result<Blob<'_>, git2::E
     repository.find_blob(id)
 }
 
-/// What is at a path of a tree, if anything is.
+/// The entry at a path of a tree, if any.
 pub(crate) fn entry(
     repository: &Repository,
     root: &Tree<'_>,
@@ -50,7 +49,7 @@ pub(crate) fn entry(
     Paths::of(repository, root).entry(path)
 }
 
-/// The paths of a tree. Those that come in order lead through each folder once: the folders on the way to the last are kept.
+/// The paths of a tree. Folders on the way to the last path are cached, so that sorted paths read each folder once.
 pub(crate) struct Paths<'t> {
     pub(crate) repository: &'t Repository,
     root: &'t Tree<'t>,
@@ -63,10 +62,10 @@ impl<'t> Paths<'t> {
         Self { repository, root, folders: RefCell::default() }
     }
 
-    /// What is at a path, if anything is.
+    /// The entry at a path, if any.
     pub(crate) fn entry(&self, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
         if path.contains('\0') {
-            // Git has no such names, and git2 panics when it is asked for one.
+            // Git has no such names, and git2 panics on them.
             return Ok(None);
         }
         let mut folders = self.folders.borrow_mut();
@@ -100,12 +99,12 @@ impl<'t> Paths<'t> {
 /// memory now may be read later.
 const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
 
-/// That what is asked of a history takes more than so many parents of commits.
+/// The error of a history query over its limit of parents.
 pub(crate) fn too_long(parents: usize) -> git2::Error {
-    refused(&format!("more than {parents} parents of commits would have to be looked at in the history"))
+    refused(&format!("the search in the history needs more than {parents} parents of commits"))
 }
 
-/// Whether something was not read for how large it is.
+/// Whether an error is about a size limit.
 pub(crate) fn is_too_large(err: &git2::Error) -> bool {
     (err.code(), err.class()) == TOO_LARGE
 }
@@ -119,7 +118,7 @@ fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Erro
 }
 
 fn too_large(what: &str, most: usize) -> git2::Error {
-    refused(&format!("{what} has more than {} MiB", most >> 20))
+    refused(&format!("{what} is larger than {} MiB", most >> 20))
 }
 
 fn refused(why: &str) -> git2::Error {
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_at_a_path_is_found_and_what_leads_through_a_file_is_not() {
+    fn path_through_file_is_not_found() {
         let directory = tempfile::tempdir().unwrap();
         let repository = Repository::init_bare(directory.path()).unwrap();
         let blob = repository.blob(b"x").unwrap();
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_is_read_once_for_paths_that_come_in_order() {
+    fn folder_is_read_once_for_sorted_paths() {
         let directory = tempfile::tempdir().unwrap();
         let repository = Repository::init_bare(directory.path()).unwrap();
         let blob = repository.blob(b"x").unwrap();
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_file_is_not_read() {
+    fn oversized_file_is_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let repository = Repository::init_bare(directory.path()).unwrap();
         let of = |bytes: usize| repository.blob(&vec![b'x'; bytes]).unwrap();

@@ -1,4 +1,4 @@
-//! Makes one commit of what a run gathered.
+//! The commit of a Run: one commit of all its changes.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,40 +10,40 @@ use std::time::Duration;
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree, TreeEntry};
 use serde_json::{Map, Value};
-use stoa_engine::{Contents, ObjectRef, Owner, ResourceId, StateResource};
+use stoa_engine::{Cascade, ObjectRef, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
 use crate::bounded::{self, Paths};
+use crate::branch::{Advance, Branch};
 use crate::content::Content;
 use crate::file::{self, Document, Edits};
 use crate::history::History;
 use crate::index::{Folder, Found, Index};
 use crate::manifest;
-use crate::place::{Advance, Place};
 use crate::premise::{Premise, There};
 
-/// What becomes of a file.
+/// The change of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// It holds this.
+    /// Write this content.
     Write(Box<Write>),
-    /// It goes: the file of this resource, as it is recorded.
+    /// Delete the file of this recorded resource.
     Remove(Box<StateResource>),
-    /// It goes if it is this deployment's: where something was that is elsewhere now.
+    /// Delete the former file of a moved object, if this deployment owns it.
     Leave,
 }
 
-/// What a file is to hold, and how it comes there.
+/// The content of a file, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Write {
     pub(crate) object: ObjectRef,
     pub(crate) content: Content,
-    /// Where the object was formerly, if it was elsewhere.
+    /// The former path of the object, if another one.
     pub(crate) former: Option<String>,
     /// The deployment from which it may be taken over.
     pub(crate) from: Option<String>,
-    /// What the plan found.
+    /// The premise of the plan.
     pub(crate) premise: Option<Premise>,
 }
 
@@ -58,7 +58,7 @@ impl Write {
         self.content.beside(found, place.owner)
     }
 
-    /// What is where the object is to be, or was formerly.
+    /// The object at its path, or at its former one.
     fn there(&self, place: &At<'_, '_>) -> There {
         match place.found {
             Some(Document::Object(_, object)) => There::Object(object.clone()),
@@ -73,7 +73,7 @@ impl Write {
         place.owner.has(&object).then_some(object)
     }
 
-    /// What is otherwise since the plan was made, where the object is rendered as these bytes: the end of a sentence.
+    /// The difference from the plan's premise, where the object is rendered as these bytes: the end of a message.
     fn broken(&self, place: &At<'_, '_>, bytes: &[u8]) -> Result<Option<String>, RuntimeError> {
         let Some(premise) = &self.premise else { return Ok(None) };
         let wanted = manifest::parse(place.path, bytes)?;
@@ -81,12 +81,12 @@ impl Write {
     }
 }
 
-/// Where an object of a deployment is to be in a tree.
+/// The path of an object in a tree.
 struct At<'a, 't> {
     path: &'a str,
-    /// What the file there has of it; none where there is no file.
+    /// The document of the object in its file; `None` without a file.
     found: Option<&'a Document>,
-    /// Where others were formerly in the same tree: on the way there, which is another.
+    /// Former paths in the same tree.
     formers: &'a Paths<'t>,
     owner: &'a Owner,
 }
@@ -113,9 +113,9 @@ pub(crate) struct Gathered {
 /// The file of a change in a tree.
 struct Located {
     path: String,
-    /// Whether something else than a file is there.
+    /// Whether a folder is at the path.
     is_folder: bool,
-    /// What the file has of the object; none where there is no file.
+    /// The document of the object; `None` without a file.
     found: Option<Document>,
 }
 
@@ -124,7 +124,7 @@ struct Files<'t> {
     paths: Paths<'t>,
     directory: &'t str,
     index: Arc<Index>,
-    /// Those that were read, by path; none of what is no file, or too large for one.
+    /// The files that were read, by path; `None` for folders and oversized files.
     contents: RefCell<BTreeMap<String, Option<Arc<[u8]>>>>,
     edits: BTreeMap<String, Edits>,
 }
@@ -175,13 +175,13 @@ impl<'t> Files<'t> {
         let is_folder = entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob));
         let found = match entry.filter(|_| !is_folder) {
             None => None,
-            // One that is too large is written anew, or goes.
+            // An oversized file is written anew, or deleted.
             Some(_) => Some(self.content(own)?.map_or(Document::Spoilt, |content| file::own(own, &content))),
         };
         Ok(Ok(Located { path: own.to_owned(), is_folder, found }))
     }
 
-    /// What becomes of a document of a file that is to say what `rendered` says; `None` when it does.
+    /// The new bytes of a document with the content of `rendered`; `None` without a change.
     fn document(&self, path: &str, range: &Range<usize>, rendered: &[u8]) -> Result<Option<String>, git2::Error> {
         let content = self.content(path)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&content);
@@ -227,16 +227,16 @@ impl<'t> Files<'t> {
 type Made = (Option<Oid>, BTreeMap<String, FileChange>);
 
 fn too_large(path: &str) -> RuntimeError {
-    let message = format!("{path} would have more than {} MiB", bounded::LARGEST_FILE >> 20);
+    let message = format!("{path} would be larger than {} MiB", bounded::LARGEST_FILE >> 20);
     RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
-/// What was written.
+/// The written commit.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// The commit on the branch; or the one that an earlier try of the same run made; or none when nothing changes.
     pub(crate) commit: Option<Oid>,
-    /// What was to go and belongs to others, and to whom.
+    /// Resources that were not deleted, with their owners.
     pub(crate) left: BTreeMap<ResourceId, String>,
 }
 
@@ -247,26 +247,26 @@ const WORKSPACE: &str = "Stoa-Workspace";
 pub(crate) const RUN: &str = "Stoa-Run";
 pub(crate) const RUN_NAME: &str = "Stoa-Run-Name";
 
-/// How many files are named that are not what the plan found.
+/// How many files a stale-plan message names.
 const NAMED: usize = 5;
 
-/// How often somebody else may come first before it is given up for now.
+/// How often other writers may come first before this try ends.
 pub(crate) const RACES: u32 = 20;
 
-/// How far back the commit of an earlier try of the same run is looked for.
+/// How many commits are searched for that of an earlier try.
 pub(crate) const HISTORY: usize = 2_000;
 
-/// Writes the changes as one commit on the branch, but for files of others that were to go.
+/// Writes the changes as one commit on the branch, without deletions of files of others.
 ///
-/// When somebody else moves the branch first, the changes are made again on top of that.
+/// When another writer moves the branch first, the changes are made again on top of that.
 ///
 /// # Errors
 ///
-/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::HoldsOthers`] when
-/// files of others are in a namespace, or of a kind, whose own file is to go; [`RuntimeError::Stale`] when a file is not what
-/// the plan found, wherever the branch is by then; [`RuntimeError::Unread`] when the repository cannot be read, or the grant was
-/// over before the branch was moved.
-pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
+/// [`RuntimeError::Owned`] when another deployment owns a file that is not taken over;
+/// [`RuntimeError::ForeignContents`] when a deletion would delete objects of others; [`RuntimeError::Stale`] when a
+/// file is not as the plan found it; [`RuntimeError::Unread`] when the repository cannot be read, or the lease expired
+/// before the branch was moved.
+pub(crate) fn write(place: &Branch, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
         wait_before(race);
@@ -303,7 +303,7 @@ pub(crate) fn blocked(path: &str) -> RuntimeError {
 }
 
 pub(crate) fn outrun(last: &str) -> RuntimeError {
-    RuntimeError::Unavailable { message: format!("others kept moving the branch before this run could: {last}") }
+    RuntimeError::Unavailable { message: format!("other writers kept updating the branch first: {last}") }
 }
 
 struct Preparation {
@@ -322,14 +322,14 @@ enum Prepared {
     Commit(Oid),
 }
 
-/// What the changes make of a tree. Nothing is written but objects that nobody refers to.
+/// The changed tree. Only unreferenced objects are written.
 #[derive(Debug, Default)]
 pub(crate) struct Draft<'c> {
     /// The tree with the changes; none when everything stands there already, or when they cannot be made.
     pub(crate) tree: Option<Oid>,
-    /// What changes, by path.
+    /// Changed files, by path.
     pub(crate) files: BTreeMap<String, FileChange>,
-    /// What was to go and belongs to others, and to whom.
+    /// Resources that were not deleted, with their owners.
     pub(crate) left: BTreeMap<ResourceId, String>,
     /// Files of others, which this run has nothing to do with.
     pub(crate) others: BTreeSet<&'c str>,
@@ -341,7 +341,7 @@ pub(crate) struct Draft<'c> {
     pub(crate) blocked: Option<String>,
 }
 
-/// How a file changes between two trees.
+/// The change of a file between two trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileChange {
     Created,
@@ -369,7 +369,7 @@ impl Draft<'_> {
         (!self.stale.is_empty()).then(|| RuntimeError::Stale(message()))
     }
 
-    /// How many files change in which way, as words.
+    /// The numbers of changed files, as words.
     fn counts(&self) -> String {
         let all = [FileChange::Created, FileChange::Updated, FileChange::Deleted];
         let counted = all.map(|of| (self.files.values().filter(|change| **change == of).count(), of.word()));
@@ -377,13 +377,13 @@ impl Draft<'_> {
         counted.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// What it is about, in a line: `shop/web-dev on dev: 2 created`.
+    /// The title of a commit or pull request: `shop/web-dev on dev: 2 created`.
     pub(crate) fn title(&self, run: &RunInfo) -> String {
         format!("{}: {}", one_line(&deployment(run)), self.counts())
     }
 }
 
-/// The stack and its workspace, as people know them.
+/// The stack and its workspace, for people.
 fn deployment(run: &RunInfo) -> String {
     let Owner { workspace, .. } = &run.owner;
     let place = if workspace.is_empty() { String::new() } else { format!(" on {workspace}") };
@@ -395,7 +395,7 @@ pub(crate) fn stack(Owner { organization, stack, .. }: &Owner) -> String {
     if organization.is_empty() { stack.clone() } else { format!("{organization}/{stack}") }
 }
 
-/// What the changes make of a tree.
+/// The tree with the changes.
 pub(crate) fn draft<'c>(
     repository: &Repository,
     base: &Tree<'_>,
@@ -414,7 +414,7 @@ pub(crate) fn draft<'c>(
             }
         };
         if is_folder {
-            // A folder, whose files are not this deployment's, or not by this name.
+            // The files of a folder are not this deployment's.
             if matches!(change, Change::Write(_)) {
                 draft.blocked = Some(path);
                 return Ok(draft);
@@ -442,9 +442,9 @@ pub(crate) fn draft<'c>(
                     draft.others.insert(own.as_str());
                     continue;
                 }
-                if let Some(contents) = Contents::at_stake(prior, object) {
-                    let held = files.index.held(&run.owner, &contents);
-                    draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::HoldsOthers));
+                if let Some(contents) = Cascade::of(prior, object) {
+                    let held = files.index.foreign_contents(&run.owner, &contents);
+                    draft.refused = draft.refused.or_else(|| held.refusal(prior).map(RuntimeError::ForeignContents));
                 }
                 match document {
                     Document::Object(range, _) => files.edit(path).replace(range, None),
@@ -469,7 +469,7 @@ pub(crate) fn draft<'c>(
                 };
                 // It counts all the same: an earlier try of this run may have written it before.
                 if let Some(object) = object
-                    && let Err(error) = RuntimeError::unless_owned(&run.owner, write.from.as_deref(), object)
+                    && let Err(error) = RuntimeError::check_owner(&run.owner, write.from.as_deref(), object)
                 {
                     draft.refused.get_or_insert(error);
                 }
@@ -520,14 +520,13 @@ fn prepare(
         return Ok(Preparation { prepared: Prepared::Blocked(path), left });
     }
     let Some(tree) = draft.tree else {
-        // What cannot be written changes nothing either.
+        // A rejected draft changes nothing.
         if let Some(error) = draft.refused.take() {
             return Ok(Preparation { prepared: Prepared::Refused(error), left });
         }
         return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
     };
-    // What an earlier try of this run wrote may have been changed by somebody else since; it was
-    // written all the same, and is not written twice.
+    // Others may have changed the files of an earlier try since; they were written, and are not written twice.
     for commit in &earlier {
         if holds(repository, &bounded::root(repository, commit)?, &run.owner, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
@@ -555,12 +554,12 @@ pub(crate) fn make(
     repository.commit(None, &author, &committer, &message(run, draft), &tree, parents)
 }
 
-/// The object in a file, as far as it can be read: what is none is nobody's.
+/// The object in a file, as far as it can be parsed; anything else has no owner.
 pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
     manifest::parse(path, bounded::file(repository, entry.id()).ok()?.content()).ok()
 }
 
-/// Whether something on the way to the path is a file.
+/// Whether a parent of the path is a file.
 fn is_blocked(paths: &Paths<'_>, path: &str) -> Result<bool, git2::Error> {
     for (end, _) in path.match_indices('/') {
         if let Some(entry) = paths.entry(&path[..end])?
@@ -572,7 +571,7 @@ fn is_blocked(paths: &Paths<'_>, path: &str) -> Result<bool, git2::Error> {
     Ok(false)
 }
 
-/// Whether a tree has the changes, but for those of these files.
+/// Whether a tree has the changes, except for those of these files.
 pub(crate) fn holds(
     repository: &Repository,
     tree: &Tree<'_>,
@@ -602,8 +601,8 @@ pub(crate) fn holds(
     Ok(true)
 }
 
-/// Those of these runs, by their uids, that have written: all of a run's changes are one commit.
-pub(crate) fn written_by(place: &Place, runs: BTreeSet<String>) -> Result<BTreeSet<String>, RuntimeError> {
+/// The uids of those runs that have a commit: each run has one.
+pub(crate) fn written_by(place: &Branch, runs: BTreeSet<String>) -> Result<BTreeSet<String>, RuntimeError> {
     let (repository, head) = place.head()?;
     let Some(head) = head else { return Ok(BTreeSet::new()) };
     let mut written = BTreeSet::new();
@@ -648,14 +647,14 @@ fn message(run: &RunInfo, draft: &Draft<'_>) -> String {
     message
 }
 
-/// What a trailer of a commit says; the last of its name counts.
+/// The last trailer of a name in a commit.
 pub(crate) fn trailer(commit: &Commit<'_>, name: &str) -> Option<String> {
     let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
     let said = message.lines().rev().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned));
     said.filter(|said| !said.is_empty())
 }
 
-/// Whether a commit is of this deployment, whichever run made it.
+/// Whether a commit is of this deployment, by any run.
 pub(crate) fn is_of(commit: &Commit<'_>, owner: &Owner) -> bool {
     let says = |name: &str, text: &str| trailer(commit, name).unwrap_or_default() == one_line(text);
     commit.committer().name_bytes() == COMMITTER.as_bytes()
@@ -663,18 +662,18 @@ pub(crate) fn is_of(commit: &Commit<'_>, owner: &Owner) -> bool {
         && says(WORKSPACE, &owner.workspace)
 }
 
-/// Trailers are lines, and nobody may make up one by the name of something else.
+/// A text on one line, so that it cannot forge a trailer.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The requester as Git takes a name.
+/// The requester as a valid author name.
 fn author_name(requester: &str) -> String {
     let name: String = requester.chars().filter(|c| !c.is_control() && !matches!(c, '<' | '>')).collect();
     if name.trim().is_empty() { "Stoa".to_owned() } else { name.trim().to_owned() }
 }
 
-/// The requester if it is an address, else an address that nobody has.
+/// The requester if it is an address, else an invalid address.
 fn author_email(requester: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '@');
     let local: String = requester.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();

@@ -1,12 +1,12 @@
-//! Whether clusters have what was committed, by what those say that brought it there: Flux and Argo CD.
+//! Compliance of clusters with a commit, by the status of Flux and Argo CD.
 //!
-//! Start at [`Reading`], which is what an object of theirs says, and [`Reading::of`], which compares it with a commit. A
-//! reconciler that is past a commit has it, too, so that the [`Lineage`] of revisions is needed, which the repository tells
+//! Start at [`Reading`], the status of one of their objects, and [`Reading::of`], which compares it with a commit. A
+//! reconciler at a later commit complies too, so that the [`Lineage`] of revisions is needed
 //! ([`GitOpsRuntime::lineage`]).
 //!
-//! Follows the status of Flux's Kustomization (`kustomize.toolkit.fluxcd.io`: `lastAppliedRevision` is set once what was applied
-//! is healthy, `lastAttemptedRevision` before) and of Argo CD's Application (`argoproj.io`: `sync.revision` is what the
-//! cluster was compared with, whether it is so or not).
+//! Follows the status of Flux's Kustomization (`kustomize.toolkit.fluxcd.io`: `lastAppliedRevision` is set once the
+//! applied objects are healthy, `lastAttemptedRevision` before) and of Argo CD's Application (`argoproj.io`:
+//! `sync.revision` is the revision that the cluster was compared with, in sync or not).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use git2::{Oid, Repository};
 use serde_json::{Map, Value};
 use stoa_runtime::RuntimeError;
 
+use crate::branch::Branch;
 use crate::history::{History, Reached};
-use crate::place::Place;
 use crate::{GitOpsRuntime, bounded};
 
-/// How much of what a reconciler says is passed on, in characters.
+/// The maximum length of a reconciler's message, in characters.
 const SAID: usize = 300;
 
-/// How a commit and what a cluster has compare.
+/// Whether a cluster has a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compliance {
     /// It was brought about, by itself or with later ones, and is healthy.
@@ -34,35 +34,35 @@ pub enum Compliance {
     NonCompliant,
 }
 
-/// What a reconciler says.
+/// The status of a reconciler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it last brought about, as it writes that; empty when it tells nothing.
+    /// The last applied revision, as the reconciler writes it; empty without one.
     pub revision: String,
     /// The commits of what it last brought about: of each of its sources one.
     applied: Vec<String>,
     /// The commits that it last tried.
     attempted: Vec<String>,
-    stands: Stands,
+    stands: ReconcilerState,
     is_suspended: bool,
 }
 
-/// How a reconciler fares, whatever it is at.
+/// The state of a reconciler, at whatever revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stands {
+enum ReconcilerState {
     Ready,
     /// It is on its way, or waits for something.
     Progressing(String),
     Failed(String),
-    Untold(String),
+    Unknown(String),
 }
 
 impl Reading {
-    /// What a Kustomization of Flux says.
+    /// Reads a Kustomization of Flux.
     pub fn kustomization(object: &Map<String, Value>) -> Self {
         let status = object.get("status").unwrap_or(&Value::Null);
         let revision = text(status, "lastAppliedRevision");
-        // Of an artifact that was made from a repository, this is the commit.
+        // The commit of an artifact that was made from a repository.
         let origin = text(status, "lastAppliedOriginRevision");
         let applied = commit_of(&revision).or_else(|| commit_of(&origin));
         let attempted = commit_of(&text(status, "lastAttemptedRevision"));
@@ -71,23 +71,23 @@ impl Reading {
         let ready = conditions(status).find(|condition| text(condition, "type") == "Ready");
         let is_current = |of: &Value| of.get("observedGeneration").and_then(Value::as_i64) >= generation;
         let stands = match ready {
-            None => Stands::Progressing("it has not said how it fares".to_owned()),
+            None => ReconcilerState::Progressing("it has not reported a Ready condition".to_owned()),
             Some(ready) => {
-                let said = said(ready, "message");
+                let message = message(ready, "message");
                 match text(ready, "status").as_str() {
-                    "True" if is_current(status) => Stands::Ready,
-                    "True" => Stands::Progressing("it has not taken up its own last change".to_owned()),
+                    "True" if is_current(status) => ReconcilerState::Ready,
+                    "True" => ReconcilerState::Progressing("it has not observed its last change".to_owned()),
                     "False" => match text(ready, "reason").as_str() {
-                        // What it waits for may come.
+                        // Its dependencies may become ready.
                         "Progressing" | "ProgressingWithRetry" | "DependencyNotReady" | "ArtifactFailed" => {
-                            Stands::Progressing(said)
+                            ReconcilerState::Progressing(message)
                         }
                         _ if ready.get("observedGeneration").is_some() && !is_current(ready) => {
-                            Stands::Progressing("it has not taken up its own last change".to_owned())
+                            ReconcilerState::Progressing("it has not observed its last change".to_owned())
                         }
-                        _ => Stands::Failed(said),
+                        _ => ReconcilerState::Failed(message),
                     },
-                    _ => Stands::Progressing(said),
+                    _ => ReconcilerState::Progressing(message),
                 }
             }
         };
@@ -100,7 +100,7 @@ impl Reading {
         }
     }
 
-    /// What an Application of Argo CD says.
+    /// Reads an Application of Argo CD.
     pub fn application(object: &Map<String, Value>) -> Self {
         let none = Value::Null;
         let status = object.get("status").unwrap_or(&none);
@@ -109,7 +109,7 @@ impl Reading {
         let synced = operation.get("syncResult").unwrap_or(&none);
         let phase = text(operation, "phase");
         let is_synced = text(sync, "status") == "Synced";
-        // Out of sync, what it was compared with is not what is there.
+        // Out of sync, the compared revision is not applied.
         let brought = if is_synced {
             revisions(sync)
         } else if phase == "Succeeded" {
@@ -118,31 +118,35 @@ impl Reading {
             Vec::new()
         };
         let error = conditions(status).find(|condition| text(condition, "type").ends_with("Error"));
-        let error = error.map(|condition| said(condition, "message"));
+        let error = error.map(|condition| message(condition, "message"));
         let stands = match text(sync, "status").as_str() {
             "Synced" => match text(health, "status").as_str() {
-                "Healthy" => Stands::Ready,
-                "Degraded" => Stands::Failed(or(said(health, "message"), "it is degraded")),
-                "" | "Unknown" => Stands::Untold(or(said(health, "message"), "its health is not known")),
-                other => Stands::Progressing(or(said(health, "message"), &format!("its health is {other}"))),
+                "Healthy" => ReconcilerState::Ready,
+                "Degraded" => ReconcilerState::Failed(or(message(health, "message"), "it is degraded")),
+                "" | "Unknown" => ReconcilerState::Unknown(or(message(health, "message"), "its health is unknown")),
+                other => {
+                    ReconcilerState::Progressing(or(message(health, "message"), &format!("its health is {other}")))
+                }
             },
             "OutOfSync" if matches!(phase.as_str(), "Failed" | "Error") => {
-                Stands::Failed(or(said(operation, "message"), "its synchronization failed"))
+                ReconcilerState::Failed(or(message(operation, "message"), "its synchronization failed"))
             }
-            "OutOfSync" => Stands::Progressing(error.unwrap_or_else(|| "it is out of sync".to_owned())),
-            _ => Stands::Untold(error.unwrap_or_else(|| "it does not say whether it is in sync".to_owned())),
+            "OutOfSync" => ReconcilerState::Progressing(error.unwrap_or_else(|| "it is out of sync".to_owned())),
+            _ => {
+                ReconcilerState::Unknown(error.unwrap_or_else(|| "it does not report whether it is in sync".to_owned()))
+            }
         };
         let attempted = revisions(synced).iter().filter_map(|revision| commit_of(revision)).collect();
         let applied = brought.iter().filter_map(|revision| commit_of(revision)).collect();
         Self { revision: brought.join(", "), applied, attempted, stands, is_suspended: false }
     }
 
-    /// The commits whose lineage has to be known.
+    /// The commits whose lineage is needed.
     pub fn commits(&self) -> impl Iterator<Item = &str> {
         self.applied.iter().chain(&self.attempted).map(String::as_str)
     }
 
-    /// How a commit and what the cluster has compare, and why it is not compliant.
+    /// Whether a cluster has a commit, and why not.
     pub fn of(&self, commit: &str, lineage: &Lineage) -> (Compliance, String) {
         if let Some(why) = lineage.lost.get(commit) {
             return (Compliance::NonCompliant, why.clone());
@@ -158,21 +162,25 @@ impl Reading {
         let at = |more: &str| {
             let suspended = if self.is_suspended { "; it is suspended" } else { "" };
             let more = if more.is_empty() { String::new() } else { format!(": {more}") };
-            format!("it has {shown}{suspended}{more}")
+            format!("it has applied {shown}{suspended}{more}")
         };
         let applied =
             if self.applied.is_empty() && self.revision.is_empty() { Some(false) } else { has(&self.applied) };
         match (applied, &self.stands) {
-            (Some(true), Stands::Ready) => (Compliance::Compliant, String::new()),
-            (Some(true), Stands::Progressing(why)) => (Compliance::Pending, why.clone()),
-            (Some(true), Stands::Failed(why)) => (Compliance::NonCompliant, why.clone()),
-            (_, Stands::Failed(why)) if has(&self.attempted) == Some(true) => (Compliance::NonCompliant, why.clone()),
-            (_, Stands::Untold(why)) => (Compliance::Unknown, why.clone()),
-            (Some(false), Stands::Ready) => (Compliance::Pending, at("")),
-            (Some(false), Stands::Progressing(why) | Stands::Failed(why)) => (Compliance::Pending, at(why)),
+            (Some(true), ReconcilerState::Ready) => (Compliance::Compliant, String::new()),
+            (Some(true), ReconcilerState::Progressing(why)) => (Compliance::Pending, why.clone()),
+            (Some(true), ReconcilerState::Failed(why)) => (Compliance::NonCompliant, why.clone()),
+            (_, ReconcilerState::Failed(why)) if has(&self.attempted) == Some(true) => {
+                (Compliance::NonCompliant, why.clone())
+            }
+            (_, ReconcilerState::Unknown(why)) => (Compliance::Unknown, why.clone()),
+            (Some(false), ReconcilerState::Ready) => (Compliance::Pending, at("")),
+            (Some(false), ReconcilerState::Progressing(why) | ReconcilerState::Failed(why)) => {
+                (Compliance::Pending, at(why))
+            }
             (None, _) => {
                 let why = lineage.problem.clone();
-                (Compliance::Unknown, at(&why.unwrap_or_else(|| "that is no commit of the repository".to_owned())))
+                (Compliance::Unknown, at(&why.unwrap_or_else(|| "the repository has no such commit".to_owned())))
             }
         }
     }
@@ -181,7 +189,7 @@ impl Reading {
 /// Which revisions have which commits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {
-    /// Whether a revision (the first) has a commit, where both are known.
+    /// Whether a revision (the first) contains a commit, if known.
     has: BTreeMap<(String, String), bool>,
     /// Commits that the branch has no more, and what to say of them.
     lost: BTreeMap<String, String>,
@@ -202,19 +210,19 @@ impl Lineage {
         self.has.get(&(revision.to_owned(), commit.to_owned())).copied()
     }
 
-    fn read(place: &Place, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
+    fn read(place: &Branch, commits: &BTreeSet<String>, revisions: &BTreeSet<String>) -> Result<Self, RuntimeError> {
         let (repository, head) = place.head()?;
-        // One for all of them: there may be many revisions, and anybody may have made what they lead to.
+        // One history for all revisions: there may be many, with any ancestors.
         let history = History::of(&repository);
-        let looked = Self::look(&repository, &history, (place.branch(), head), commits, revisions);
+        let looked = Self::search(&repository, &history, (place.branch(), head), commits, revisions);
         let (mut lineage, cut) = looked.map_err(|err| place.explain_in(&repository, &err))?;
         lineage.problem = cut.map(|err| place.explain_in(&repository, &err).to_string());
         Ok(lineage)
     }
 
-    /// What the history tells, and why that is not all, where it is not. Walks once from the head of the branch, and once from
-    /// each revision.
-    fn look(
+    /// Reads the lineage from history, and why it is incomplete, if so. One walk from the head of the branch, and one
+    /// from each revision.
+    fn search(
         repository: &Repository,
         history: &History<'_>,
         (branch, head): (&str, Option<Oid>),
@@ -235,7 +243,7 @@ impl Lineage {
                 Some((id, Some(true))) => there.push((commit, id)),
                 Some((_, None)) => {}
                 Some((_, Some(false))) | None => {
-                    let why = format!("branch {branch} does not have commit {commit} any more");
+                    let why = format!("branch {branch} no longer contains commit {commit}");
                     lineage.lost.insert(commit.clone(), why);
                 }
             }
@@ -258,11 +266,11 @@ impl Lineage {
 }
 
 impl GitOpsRuntime {
-    /// Which of these revisions have which of these commits of the branch. Fetches.
+    /// Which of these revisions contain which of these commits of the branch. Fetches the branch.
     ///
     /// # Errors
     ///
-    /// When the repository cannot be reached. Where its history is too large to tell all, the rest is not known.
+    /// The repository cannot be reached. Lineage beyond the limit of the history is unknown.
     pub async fn lineage(
         &self,
         commits: BTreeSet<String>,
@@ -295,7 +303,7 @@ fn text(of: &Value, field: &str) -> String {
 }
 
 /// A sentence of a reconciler, on one line and not too long.
-fn said(of: &Value, field: &str) -> String {
+fn message(of: &Value, field: &str) -> String {
     let line: String = text(of, field).chars().map(|c| if c.is_control() { ' ' } else { c }).take(SAID).collect();
     line.trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What a file is to hold, with those fields as they are there that are left to others.
+//! Wanted content of a file, with the latest values of its ignored fields.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use stoa_runtime::RuntimeError;
 
 use crate::manifest::{self, Manifest};
 
-/// What a file is to hold.
+/// The wanted content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
-    /// The bytes, where nothing is there yet.
+    /// The bytes for a new file.
     anew: Vec<u8>,
     left: Option<Box<Left>>,
 }
 
-/// What is wanted of an object, and which of its fields are left to others.
+/// A wanted object and its ignored fields.
 #[derive(Clone, Debug, PartialEq)]
 struct Left {
     desired: Resource,
@@ -24,14 +24,15 @@ struct Left {
 }
 
 impl Content {
-    /// The file of an object, which is what is desired with the mark of its owner.
+    /// The content for a wanted object with its owner annotation.
     pub(crate) fn of(desired: &Resource, object: &Map<String, Value>, ignored: Ignored) -> Result<Self, RuntimeError> {
         let anew = manifest::render(object)?;
         let left = (!ignored.is_empty()).then(|| Box::new(Left { desired: desired.clone(), ignored }));
         Ok(Self { anew, left })
     }
 
-    /// The bytes where the object is `found`, for whoever writes it: others may have changed what is left to them until then.
+    /// The bytes in place of the object `found`, at the time of the write: others may have changed ignored fields until
+    /// then.
     pub(crate) fn beside(
         &self,
         found: impl FnOnce() -> Option<Map<String, Value>>,

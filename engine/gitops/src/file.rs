@@ -1,4 +1,4 @@
-//! The objects of one file: what becomes of the file when some of them change.
+//! A file with one or more objects: edits some of them, and keeps the others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,19 +8,18 @@ use stoa_yaml_edit::{appended, documents, made_to_say, rewritten};
 
 use crate::manifest;
 
-/// What a file has of an object.
+/// The document of an object in a file.
 #[derive(Debug)]
 pub(crate) enum Document {
     /// The object, and where it is in the text.
     Object(Range<usize>, Map<String, Value>),
     /// Nothing: the file has other objects.
     Others,
-    /// Nothing: the file has no object at all.
+    /// The file has no object at all.
     Spoilt,
 }
 
-/// What became of an object whose own file this is, where it is not found by what it is called: a single object is what somebody
-/// made of it.
+/// The object in its own file, if it is not found by its identity: others may have changed a single object.
 pub(crate) fn own(path: &str, content: &[u8]) -> Document {
     let Ok(text) = std::str::from_utf8(content) else { return Document::Spoilt };
     let parsed = |range: &Range<usize>| manifest::parse(path, text[range.clone()].as_bytes()).ok();
@@ -31,7 +30,7 @@ pub(crate) fn own(path: &str, content: &[u8]) -> Document {
     }
 }
 
-/// What becomes of a document that is to say what `rendered` says; `None` when it does.
+/// The new bytes of a document with the content of `rendered`; `None` without a change.
 pub(crate) fn document(path: &str, current: &str, rendered: &[u8]) -> Option<String> {
     let wanted = manifest::parse(path, rendered).ok()?;
     let says = |text: &str| manifest::parse(path, text.as_bytes()).is_ok_and(|object| object == wanted);
@@ -39,7 +38,7 @@ pub(crate) fn document(path: &str, current: &str, rendered: &[u8]) -> Option<Str
         return None;
     }
     let whole = String::from_utf8_lossy(rendered);
-    // What is edited and what clusters read may differ, as YAML 1.1 and 1.2 do.
+    // The editor and the clusters may parse a file differently, as YAML 1.1 and 1.2 do.
     let new = made_to_say(current.as_bytes(), &whole).filter(|text| says(text)).unwrap_or_else(|| whole.into_owned());
     if path.ends_with(".json") && serde_json::from_str::<Value>(&new).is_err() {
         // Tools may read a file of this name as JSON alone.
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn document_is_edited_where_it_is() {
+    fn document_is_edited_in_place() {
         assert_eq!(changed(0, &map("a", json!({"x": "1"}))), None);
         assert_eq!(changed(0, &map("a", json!({"x": "3"}))).unwrap(), FILE.replace("\"1\"", "\"3\""));
         assert_eq!(changed(1, &map("b", json!({"z": "3"}))).unwrap(), FILE.replace("\"2\"", "\"3\""));
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn document_says_to_kubectl_what_is_wanted() {
+    fn document_means_same_to_kubectl() {
         let current = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: yes}\n";
         for (wanted, is_changed) in [(json!({"x": true}), false), (json!({"x": "yes"}), true)] {
             let rendered = map("a", wanted.clone());
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn object_of_a_json_file_stays_json() {
+    fn object_of_json_file_stays_json() {
         let object = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"a\"}, \"data\": {\"x\": \"1\"}}\n";
         for data in [json!({"x": "2"}), json!({"x": "two\nlines", "y": "#"}), json!({})] {
             let text = document("a.json", object, &map("a", data.clone())).unwrap();

@@ -1,12 +1,10 @@
-//! What leads to what in a history, of which so much is looked at and no more: anybody may have made one of any length, and
-//! commits with any parents.
+//! Commit history within a limit: which commits are ancestors of which.
 //!
-//! Start at [`History`]. libgit2's own walks end with the history or with the memory, and those that sort have read all of it
-//! before they tell the first commit.
+//! Start at [`History`]. A repository may have a history of any length, with any parents. libgit2's own walks have no
+//! limit, and sorted ones read the whole history first.
 //!
-//! Follows `paint_down_to_common` in Git's `commit-reach.c`: from two commits at once, from what is new to what is old, until
-//! all that is left is known to be led to by both. Where it is asked which of many commits one leads to, from all of them at
-//! once.
+//! Follows `paint_down_to_common` in Git's `commit-reach.c`: from two commits at once, newest first, until only common
+//! ancestors are left. A query about many commits starts from all of them at once.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -18,7 +16,7 @@ use git2::{Commit, Oid, Repository};
 
 use crate::bounded;
 
-/// So many parents of commits are looked at, each as often as it is come to. Each takes some 200 bytes meanwhile.
+/// The maximum number of visited parents, each as often as it is named. Each needs some 200 bytes.
 const LONGEST: usize = 1_000_000;
 
 /// The first of two commits leads to it.
@@ -28,15 +26,15 @@ const OTHER: u8 = 2;
 const BOTH: u8 = ONE | OTHER;
 /// A commit does that both lead to.
 const STALE: u8 = 4;
-/// It was looked at.
+/// The commit was visited.
 const SEEN: u8 = 8;
 
-/// The history that a repository has of its commits. All that it is asked has one bound together.
+/// The history of a repository. All its queries share one limit.
 pub(crate) struct History<'r> {
     repository: &'r Repository,
-    /// How many parents of commits are looked at.
+    /// The maximum number of visited parents.
     longest: usize,
-    /// How many may still be.
+    /// The remaining number.
     left: Cell<usize>,
 }
 
@@ -49,7 +47,7 @@ impl<'r> History<'r> {
         Self { repository, longest, left: Cell::new(longest) }
     }
 
-    /// Counts a parent that is looked at.
+    /// Counts a visited parent.
     fn count(&self) -> Result<(), git2::Error> {
         let left = self.left.get().checked_sub(1).ok_or_else(|| bounded::too_long(self.longest))?;
         self.left.set(left);
@@ -67,22 +65,22 @@ impl<'r> History<'r> {
         Ok(Newest { history: self, queue, seen: HashSet::from([head]) })
     }
 
-    /// Whether a commit is another one, or has it in its history.
+    /// Whether a commit is another one, or its descendant.
     ///
     /// # Errors
     ///
-    /// Also when that is not known after so many parents, which [`bounded::is_too_large`] tells.
+    /// Also when the limit is reached before that is known, which [`bounded::is_too_large`] detects.
     pub(crate) fn leads_to(&self, from: Oid, to: Oid) -> Result<bool, git2::Error> {
         let reached = self.leads_to_which(from, &BTreeSet::from([to]))?;
         reached.cut.map_or_else(|| Ok(reached.found.contains(&to)), Err)
     }
 
-    /// Which of the wanted commits are another one, or in its history. One walk is for all of them, so that what lies between
-    /// is looked at once, however many are wanted.
+    /// Which of the wanted commits are another one, or its ancestors. One walk serves all of them, so that each commit
+    /// is read once.
     ///
     /// # Errors
     ///
-    /// When the history cannot be read. That it is too large is none: what was found until then is known all the same.
+    /// The history cannot be read. At the limit, the results so far are returned.
     pub(crate) fn leads_to_which(&self, from: Oid, wanted: &BTreeSet<Oid>) -> Result<Reached, git2::Error> {
         let mut found = BTreeSet::new();
         let cut = match self.reach(from, wanted, &mut found) {
@@ -113,8 +111,8 @@ impl<'r> History<'r> {
             queue.push(*id)?;
         }
         let mut queued: HashSet<Oid> = starts.iter().copied().collect();
-        // Those in the queue that may lead from the first to one that is missing, and others that did. A commit that a missing
-        // one leads to does not lead to that.
+        // Queued commits that may lead to a missing one, without common ancestors. A descendant of none of them ends
+        // the walk.
         let mut fresh = vec![from];
         loop {
             let is_over = |id: &mut Oid| !queued.contains(id) || !leaders[&*id].is_fresh(&open);
@@ -183,16 +181,16 @@ impl<'r> History<'r> {
     fn paint(&self, [one, other]: [Oid; 2]) -> Result<Painted, git2::Error> {
         let mut painted = Painted::default();
         let mut queue = Queue::new(self.repository);
-        // Those in the queue to which no commit leads that both lead to, as far as is known.
+        // Queued commits that are not known to be common ancestors.
         let mut fresh = HashSet::new();
-        // The time of the oldest that was looked at and to which nothing leads that both lead to.
+        // The time of the oldest visited commit that is not a common ancestor.
         let mut oldest = i64::MAX;
         for (id, mark) in [(one, ONE), (other, OTHER)] {
             *painted.marks.entry(id).or_default() |= mark;
             queue.push(id)?;
             fresh.insert(id);
         }
-        // What both lead to may lead to one of those for as long as it is no older.
+        // A common ancestor may lead to a missing commit while it is no older.
         while !fresh.is_empty() || queue.next_time().is_some_and(|time| time >= oldest) {
             let Some(Queued { time, id, .. }) = queue.heap.pop() else { break };
             fresh.remove(&id);
@@ -234,33 +232,33 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// Whether it leads to one of them, where that is known.
+    /// Whether a wanted commit is an ancestor, if known.
     pub(crate) fn has(&self, wanted: Oid) -> Option<bool> {
         if self.found.contains(&wanted) { Some(true) } else { self.cut.is_none().then_some(false) }
     }
 }
 
-/// The place of the commit of which it is asked what it leads to, among those at which a walk starts.
+/// The position of the queried commit among the starts of a walk.
 const FIRST: usize = 0;
 
-/// Which of the commits at which a walk starts lead to a commit: a bit for each, by its place. Those of one walk have as many
-/// words, and the commits of a line mostly share them.
+/// The starts of a walk that lead to a commit: one bit for each, by position. Commits of one line mostly share the
+/// value.
 #[derive(Clone, PartialEq, Eq)]
 struct Leaders(Rc<[u64]>);
 
 impl Leaders {
-    /// One of so many.
+    /// One of this many.
     fn one(place: usize, count: usize) -> Self {
         (0..count.div_ceil(64)).map(|word| Self::bit(place, word)).collect()
     }
 
-    /// All of so many.
+    /// All of this many.
     fn all(count: usize) -> Self {
         let bits = |word: usize| (0..64_usize).filter(move |bit| word * 64 + bit < count);
         (0..count.div_ceil(64)).map(|word| bits(word).fold(0_u64, |all, bit| all | (1_u64 << bit))).collect()
     }
 
-    /// What a place has in a word.
+    /// The bit of a position within a word.
     fn bit(place: usize, word: usize) -> u64 {
         if word == place / 64 { 1 << (place % 64) } else { 0 }
     }
@@ -277,12 +275,12 @@ impl Leaders {
         self.pairs(open).any(|(own, open)| own & open != 0)
     }
 
-    /// Whether these are all that are passed on and still open.
+    /// Whether these are all passed and open ones.
     fn has_all(&self, passed: &Self, open: &Self) -> bool {
         self.pairs(passed).zip(&*open.0).all(|((own, passed), open)| passed & open & !own == 0)
     }
 
-    /// Whether the first leads there, and one that is open does not.
+    /// Whether the first start leads there, and an open one does not.
     fn is_fresh(&self, open: &Self) -> bool {
         self.has(FIRST) && !self.has_all(open, open)
     }
@@ -304,11 +302,11 @@ impl FromIterator<u64> for Leaders {
     }
 }
 
-/// What is known of commits.
+/// The known marks of commits.
 #[derive(Default)]
 struct Painted {
     marks: HashMap<Oid, u8>,
-    /// Those that were looked at, the newest first.
+    /// Visited commits, newest first.
     order: Vec<Oid>,
 }
 
@@ -319,8 +317,8 @@ impl Painted {
     }
 }
 
-/// A commit whose parents come next. The newest is the greatest; of those that were made in one second it is the one that was
-/// come to first. Its parents are read once it is next: many commits may name the same, and all of them be in the queue.
+/// A queued commit. The newest is the greatest; within one second, the first one that was queued. Its parents are read
+/// when it is next, since many queued commits may have the same ones.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Queued {
     time: i64,
@@ -328,11 +326,11 @@ struct Queued {
     id: Oid,
 }
 
-/// Commits that were come to, of which the newest is next.
+/// Queued commits, newest first.
 struct Queue<'r> {
     repository: &'r Repository,
     heap: BinaryHeap<Queued>,
-    /// How many were ever in it.
+    /// The number of commits that were ever queued.
     count: usize,
 }
 
@@ -348,13 +346,13 @@ impl<'r> Queue<'r> {
         Ok(())
     }
 
-    /// When the next one was made, in seconds since the Unix epoch.
+    /// The time of the next commit, in seconds since the Unix epoch.
     fn next_time(&self) -> Option<i64> {
         self.heap.peek().map(|next| next.time)
     }
 }
 
-/// The commits of a history, the newest first. Reads no more of them than are asked for, and their parents.
+/// The commits of a history, newest first. Reads only the requested ones and their parents.
 pub(crate) struct Newest<'r> {
     history: History<'r>,
     queue: Queue<'r>,
@@ -391,14 +389,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) struct Bed {
+    pub(crate) struct TestHistory {
         _folder: TempDir,
         pub(crate) repository: Repository,
-        /// How many commits there are, so that no two are one.
+        /// The number of commits, which makes each unique.
         count: Cell<usize>,
     }
 
-    impl Bed {
+    impl TestHistory {
         pub(crate) fn new() -> Self {
             let folder = TempDir::new().unwrap();
             let repository = Repository::init_bare(folder.path()).unwrap();
@@ -430,7 +428,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Numbers that look like chance, and are the same every time.
+    /// A deterministic pseudorandom sequence.
     struct Chance(u64);
 
     impl Chance {
@@ -441,14 +439,14 @@ pub(crate) mod tests {
     }
 
     /// A history of this many commits, each with itself and all that it leads to. Where clocks differ they are of any time.
-    fn drawn(bed: &Bed, chance: &mut Chance, commits: usize, is_skewed: bool) -> Vec<(Oid, BTreeSet<Oid>)> {
+    fn drawn(test: &TestHistory, chance: &mut Chance, commits: usize, is_skewed: bool) -> Vec<(Oid, BTreeSet<Oid>)> {
         let mut drawn: Vec<(Oid, BTreeSet<Oid>)> = Vec::new();
         for number in 0..commits {
             let parents: BTreeSet<usize> = (0..chance.below(3).min(number)).map(|_| chance.below(number)).collect();
             // Two are of one second.
             let time = if is_skewed { chance.below(commits) } else { number / 2 };
             let ids: Vec<Oid> = parents.iter().map(|parent| drawn[*parent].0).collect();
-            let id = bed.commit(i64::try_from(time).unwrap(), &ids);
+            let id = test.commit(i64::try_from(time).unwrap(), &ids);
             let before = parents.iter().flat_map(|parent| drawn[*parent].1.iter().copied());
             let reached = before.chain([id]).collect();
             drawn.push((id, reached));
@@ -459,9 +457,9 @@ pub(crate) mod tests {
     #[test]
     fn commits_are_related_as_their_parents_say() {
         for (seed, is_skewed) in (1..=8).flat_map(|seed| [(seed, false), (seed, true)]) {
-            let bed = Bed::new();
-            let commits = drawn(&bed, &mut Chance(seed), 24, is_skewed);
-            let history = History::of(&bed.repository);
+            let test = TestHistory::new();
+            let commits = drawn(&test, &mut Chance(seed), 24, is_skewed);
+            let history = History::of(&test.repository);
             for ((one, of_one), (other, of_other)) in
                 commits.iter().flat_map(|one| commits.iter().map(move |other| (one, other)))
             {
@@ -484,15 +482,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_walk_tells_of_many_commits_what_is_told_of_each() {
+    fn joint_walk_equals_separate_walks() {
         for (seed, is_skewed) in (1..=4).flat_map(|seed| [(seed, false), (seed, true)]) {
-            let bed = Bed::new();
+            let test = TestHistory::new();
             let mut chance = Chance(seed);
             // More than a word has bits.
-            let commits = drawn(&bed, &mut chance, 70, is_skewed);
+            let commits = drawn(&test, &mut chance, 70, is_skewed);
             let all: BTreeSet<Oid> = commits.iter().map(|(id, _)| *id).collect();
             let some: BTreeSet<Oid> = (0..5).map(|_| commits[chance.below(70)].0).collect();
-            let history = History::of(&bed.repository);
+            let history = History::of(&test.repository);
             for wanted in [BTreeSet::new(), some, all] {
                 for (from, of_from) in &commits {
                     let reached = history.leads_to_which(*from, &wanted).unwrap();
@@ -505,14 +503,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_walk_looks_once_at_what_lies_between() {
-        let bed = Bed::new();
-        let line = bed.line(0, 300, &[]);
+    fn joint_walk_reads_commits_once() {
+        let test = TestHistory::new();
+        let line = test.line(0, 300, &[]);
         let wanted: BTreeSet<Oid> = line[100..].iter().copied().collect();
-        let told = |from: Oid, longest: usize| bed.within(longest).leads_to_which(from, &wanted).unwrap();
-        // Each by itself takes 19,900 from the head.
+        let told = |from: Oid, longest: usize| test.within(longest).leads_to_which(from, &wanted).unwrap();
+        // Each alone takes 19,900 from the head.
         assert!(told(line[299], 199).cut.is_none());
-        // What is newer does not have the whole history looked at, either.
+        // Newer starts do not read the whole history either.
         for from in [line[200], line[100]] {
             let reached = told(from, 199);
             assert!(reached.cut.is_none());
@@ -521,41 +519,41 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_found_before_the_bound_is_known() {
-        let bed = Bed::new();
-        let line = bed.line(0, 100, &[]);
+    fn results_before_limit_are_known() {
+        let test = TestHistory::new();
+        let line = test.line(0, 100, &[]);
         let wanted = BTreeSet::from([line[99], line[95], line[0]]);
-        let reached = bed.within(10).leads_to_which(line[99], &wanted).unwrap();
+        let reached = test.within(10).leads_to_which(line[99], &wanted).unwrap();
         assert_eq!([99, 95, 0].map(|at| reached.has(line[at])), [Some(true), Some(true), None]);
         assert!(reached.cut.is_some_and(|err| bounded::is_too_large(&err)));
     }
 
     #[test]
     fn newest_commits_come_first() {
-        let bed = Bed::new();
-        let first = bed.line(0, 3, &[]);
-        let [one, other] = [10, 11].map(|time| bed.commit(time, &first[2..]));
-        let head = bed.commit(11, &[one, other]);
-        let newest = History::of(&bed.repository).newest(head).unwrap();
+        let test = TestHistory::new();
+        let first = test.line(0, 3, &[]);
+        let [one, other] = [10, 11].map(|time| test.commit(time, &first[2..]));
+        let head = test.commit(11, &[one, other]);
+        let newest = History::of(&test.repository).newest(head).unwrap();
         let ids: Vec<Oid> = newest.map(|commit| commit.unwrap().id()).collect();
         assert_eq!(ids, [head, other, one, first[2], first[1], first[0]]);
     }
 
     #[test]
-    fn a_history_is_looked_at_as_far_as_it_takes_and_no_farther_than_its_bound() {
-        let bed = Bed::new();
-        let line = bed.line(0, 100, &[]);
+    fn walk_reads_no_more_than_its_limit() {
+        let test = TestHistory::new();
+        let line = test.line(0, 100, &[]);
         let (first, last) = (line[0], line[99]);
-        // What is near is told, whatever is behind it.
-        let history = || bed.within(10);
+        // Near commits are known, whatever is beyond.
+        let history = || test.within(10);
         assert!(history().leads_to(last, line[95]).unwrap() && !history().leads_to(line[95], last).unwrap());
         assert_eq!(history().merge_base(last, line[95]).unwrap(), Some(line[95]));
-        let branch = bed.line(200, 2, &line[98..99]);
+        let branch = test.line(200, 2, &line[98..99]);
         assert_eq!(history().beyond(last, branch[1]).unwrap(), [branch[1], branch[0]]);
         let newest: Vec<Oid> = history().newest(last).unwrap().take(2).map(|commit| commit.unwrap().id()).collect();
         assert_eq!(newest, [last, line[98]]);
-        // What is far is not.
-        let stray = bed.commit(50, &[]);
+        // Far ones are not.
+        let stray = test.commit(50, &[]);
         let errors = [
             history().leads_to(last, first).unwrap_err(),
             history().merge_base(last, stray).unwrap_err(),
@@ -565,14 +563,14 @@ pub(crate) mod tests {
         for error in errors {
             assert!(bounded::is_too_large(&error) && error.message().contains("more than 10 parents"), "{error}");
         }
-        assert!(bed.within(101).leads_to(last, first).unwrap());
+        assert!(test.within(101).leads_to(last, first).unwrap());
     }
 
     #[test]
-    fn all_that_one_history_is_asked_has_one_bound() {
-        let bed = Bed::new();
-        let line = bed.line(0, 100, &[]);
-        let history = bed.within(10);
+    fn queries_of_one_history_share_limit() {
+        let test = TestHistory::new();
+        let line = test.line(0, 100, &[]);
+        let history = test.within(10);
         for _ in 0..2 {
             assert!(history.leads_to(line[99], line[95]).unwrap());
         }
@@ -580,16 +578,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn parents_count_each_time_that_a_commit_names_them() {
-        let bed = Bed::new();
-        let roots: Vec<Oid> = (0..10).map(|time| bed.commit(time, &[])).collect();
-        let names_all: Vec<Oid> = (20..30).map(|time| bed.commit(time, &roots)).collect();
-        let (head, stray) = (bed.commit(40, &names_all), bed.commit(0, &[]));
+    fn parents_are_counted_each_time() {
+        let test = TestHistory::new();
+        let roots: Vec<Oid> = (0..10).map(|time| test.commit(time, &[])).collect();
+        let names_all: Vec<Oid> = (20..30).map(|time| test.commit(time, &roots)).collect();
+        let (head, stray) = (test.commit(40, &names_all), test.commit(0, &[]));
         // These are 22 commits.
-        let newest = |longest| bed.within(longest).newest(head).unwrap().collect::<Result<Vec<_>, _>>();
+        let newest = |longest| test.within(longest).newest(head).unwrap().collect::<Result<Vec<_>, _>>();
         assert!(bounded::is_too_large(&newest(109).err().unwrap()));
         assert_eq!(newest(110).unwrap().len(), 21);
-        assert!(bounded::is_too_large(&bed.within(109).leads_to(head, stray).unwrap_err()));
-        assert!(!bed.within(110).leads_to(head, stray).unwrap());
+        assert!(bounded::is_too_large(&test.within(109).leads_to(head, stray).unwrap_err()));
+        assert!(!test.within(110).leads_to(head, stray).unwrap());
     }
 }

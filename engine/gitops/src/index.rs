@@ -1,7 +1,8 @@
-//! Which file of a workspace's folder has which object, whatever the files are called and however many objects are in one.
+//! The index of a workspace's folder: which file has which object, for any file names and any number of objects in a
+//! file.
 //!
-//! Start at [`Folder::index`]. An object is found by its group, kind, namespace and name. Objects that another workspace's
-//! deployment owns are left out: folders of several workspaces may be within each other.
+//! Start at [`Folder::index`]. Objects are found by group, kind, namespace and name. Objects of other workspaces are
+//! left out: the folders of workspaces may be nested.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use git2::{ObjectType, Oid, Repository, Tree};
 use serde_json::{Map, Value};
-use stoa_engine::{Contents, Held, ObjectRef, Owner, Scopes};
+use stoa_engine::{Cascade, ForeignContents, ObjectRef, Owner, Scopes};
 use stoa_runtime::RuntimeError;
 use stoa_yaml_edit::documents;
 
@@ -29,7 +30,7 @@ pub(crate) struct Folder {
     last: Mutex<Option<(Oid, Arc<Index>)>>,
 }
 
-/// Where the objects of a folder are.
+/// The objects of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// The objects that are documents, by group, kind, namespace and name.
@@ -38,7 +39,7 @@ pub(crate) struct Index {
     items: BTreeMap<[String; 4], String>,
     /// The CustomResourceDefinitions.
     pub(crate) definitions: Vec<Map<String, Value>>,
-    /// What is not this deployment's, as far as that says whose it is.
+    /// Objects of other owners.
     others: Vec<Map<String, Value>>,
 }
 
@@ -46,12 +47,12 @@ pub(crate) struct Index {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) path: String,
-    /// Where its document is in the text of the file.
+    /// The range of its document in the file.
     pub(crate) range: Range<usize>,
     pub(crate) object: Map<String, Value>,
 }
 
-/// The fields that say what an object is, and whose.
+/// The fields that identify an object and its owner.
 const NAMING: [&str; 4] = ["apiVersion", "kind", "metadata", "type"];
 
 impl Folder {
@@ -128,7 +129,7 @@ impl Folder {
         }
     }
 
-    /// Whether the deployment of another workspace owns an object.
+    /// Whether a deployment of another workspace owns an object.
     fn is_elsewhere(&self, object: &Map<String, Value>) -> bool {
         let other = self.owner.other(object);
         other.is_some_and(|other| other.rsplit('/').next() != Some(self.owner.workspace.as_str()))
@@ -136,12 +137,12 @@ impl Folder {
 }
 
 impl Index {
-    /// What others own of a namespace or kind.
-    pub(crate) fn held(&self, owner: &Owner, contents: &Contents) -> Held {
-        let mut held = Held::of(contents);
+    /// The foreign contents of a namespace or kind.
+    pub(crate) fn foreign_contents(&self, owner: &Owner, contents: &Cascade) -> ForeignContents {
+        let mut foreign = ForeignContents::default();
         let others = self.others.iter().filter(|object| contents.has(object));
-        others.filter_map(|object| contents.foreign(owner, object)).for_each(|foreign| held.note(foreign));
-        held
+        others.filter_map(|object| contents.foreign(owner, object)).for_each(|object| foreign.add(object));
+        foreign
     }
 
     /// The document that is an object. `own` is the path of the object's own file, and `former` where that was in earlier

@@ -1,19 +1,22 @@
-//! The GitOps runtime: writes Kubernetes objects as files into a Git repository, from which Flux or
-//! Argo CD bring them to clusters.
+//! The GitOps runtime: writes Kubernetes objects as files into a Git repository, from which Flux or Argo CD apply them
+//! to clusters.
 //!
-//! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
-//! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! an object gets and what is in it, `index` which file has it already, `file` edits that, `place` has the repository, `bounded` reads it,
-//! `history` tells which of its commits lead to which, `remote` talks to its server, `commit` writes, `premise` says whether what
-//! was planned on is still there, `proposal` asks people to, and `compliance` compares what clusters have with what is committed.
+//! Start at [`GitOpsRuntime`]. Changes are collected in memory; [`finish`](Runtime::finish) makes one commit of them.
+//! The live object is the one at the head of the branch.
 //!
-//! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
-//! runtime says that it takes no sensitive values.
+//! Elsewhere: `manifest` has the path and content of an object's file, `index` finds its present file, `file` edits
+//! that, `branch` opens the repository, `bounded` reads it, `history` compares its commits, `remote` talks to its
+//! server, `commit` writes, `premise` checks that a plan is not stale, `proposal` opens pull requests, and `compliance`
+//! compares clusters with commits.
 //!
-//! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on, nor takes
-//! a namespace or definition from under one (`index`).
+//! **Invariant:** no secret enters the repository: a v1 Secret with values is rejected, and the runtime accepts no
+//! sensitive values.
+//!
+//! **Invariant:** a commit changes no file that another deployment owns in its parent tree, and deletes no namespace or
+//! definition with objects of another deployment (`index`).
 
 mod bounded;
+mod branch;
 mod commit;
 mod compliance;
 mod content;
@@ -21,7 +24,6 @@ mod file;
 mod history;
 mod index;
 mod manifest;
-mod place;
 mod premise;
 mod proposal;
 mod remote;
@@ -34,57 +36,57 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::named;
-use stoa_engine::owner::taken_from;
+use stoa_engine::owner::take_over_from;
 use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
-use stoa_engine::{Contents, Held, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
+use stoa_engine::{Cascade, ForeignContents, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
     KubernetesObject, Lapsed, Level, LostCall, ReadRequest, Runtime, RuntimeError, Turns, Validation,
 };
 
+use crate::branch::Branch;
 use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
 use crate::file::Document;
 use crate::index::{Folder, Found as FoundObject, Index};
 use crate::manifest::Manifest;
-use crate::place::Place;
 use crate::premise::Premise;
 pub use crate::proposal::Proposing;
 pub use crate::remote::{Reached, Request, Task, Unreached, reach};
 
-/// The field of a Workspace that says how changes are proposed.
+/// The field of a Workspace about pull requests.
 pub(crate) const FIELD: &str = "spec.gitops.pullRequest";
 
-/// Where to write, and for whom.
+/// The destination, and the run.
 #[derive(Clone, Debug)]
 pub struct GitOpsConfig {
-    /// An absolute path, a `file://` URL, or the URL of a remote repository. A local repository is
-    /// used in place and must be bare, or have another branch checked out.
+    /// An absolute path, a `file://` URL, or the URL of a remote repository. A local repository is used in place and
+    /// must be bare, or have another branch checked out.
     pub repository: String,
     /// The branch. Empty means `main`.
     pub branch: String,
     /// The folder of the workspace in the repository; empty for its root.
     pub directory: String,
-    /// Whether the first commit makes the branch. Otherwise a branch that does not exist is refused.
+    /// Whether the first commit creates the branch. Otherwise a missing branch is an error.
     pub create_branch: bool,
-    /// How manifests are validated.
+    /// The validation of manifests.
     pub validation: Validated,
-    /// How changes are proposed, where people are to merge them; none: they are committed to the branch.
+    /// Pull requests for people to merge; `None` to commit to the branch.
     pub proposing: Option<Proposing>,
-    /// Where copies of remote repositories are kept between runs: for those alone who show the same credentials, since what
-    /// is there is told without asking anybody.
+    /// The cache of remote repositories between runs. Only runs with the same credentials may share it, since cached
+    /// content needs no authentication.
     pub cache: Kept,
     /// The run that writes.
     pub run: RunInfo,
 }
 
-/// How manifests are validated before they are committed.
+/// The validation of manifests before they are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validated {
-    /// What an invalid manifest does to a plan.
+    /// The effect of an invalid manifest on a plan.
     pub level: Level,
     /// The version of Kubernetes, one of [`KUBERNETES_VERSIONS`].
     pub kubernetes: String,
@@ -96,7 +98,7 @@ impl Default for Validated {
     }
 }
 
-/// What the commit says about the run. Empty texts are left out.
+/// The run, for the commit message. Empty texts are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunInfo {
     /// The uid; a commit is recognised by it.
@@ -105,7 +107,7 @@ pub struct RunInfo {
     pub name: String,
     /// The deployment that it works for.
     pub owner: Owner,
-    /// Who asked for it; the author of the commit.
+    /// The requester, who is the author of the commit.
     pub requester: String,
     /// The commit of the source.
     pub source_commit: String,
@@ -116,13 +118,13 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The callbacks for one connection.
     fn callbacks(&self) -> git2::RemoteCallbacks<'_>;
 
-    /// What is shown, which nothing that a server says may bring before people.
+    /// The credentials, which are removed from the server's messages.
     fn credentials(&self) -> Credentials;
 
-    /// Told which server is connected to next, by its URL as Git's settings have it.
+    /// Reports the URL of the next server, as Git's settings have it.
     fn before(&self, _: &[u8]) {}
 
-    /// Asked when a server was reached, right before something is fetched: whether it may be.
+    /// Whether a fetch may start, asked right after the connection.
     ///
     /// # Errors
     ///
@@ -131,8 +133,8 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Asked when a server was reached, right before something is pushed: whether it may be. Whoever works on behalf of
-    /// somebody else, who has the grant extended, hears here that it was.
+    /// Whether a push may start, asked right after the connection. A subprocess that works for another process, which
+    /// renews the lease, is told here of the renewal.
     ///
     /// # Errors
     ///
@@ -141,38 +143,37 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
         grant.check()
     }
 
-    /// Told how far a push is that may be. Of one that sends no objects nothing is told.
+    /// Reports the progress of a push. A push without objects reports nothing.
     fn pushing(&self, _: Pushing) {}
 }
 
-/// How far a push is.
+/// The progress of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pushing {
-    /// What is to be sent is gathered, and nothing of it has been sent.
+    /// Objects are being collected; nothing is sent yet.
     Prepares,
     /// It may be sent from now on.
     Sends,
 }
 
-/// What a runtime has done at remote repositories, and with the copies of them that are here: by whoever connects to their servers
-/// itself, or has that done elsewhere.
+/// Access to remote repositories and their copies, in this process or in another one.
 pub trait Remotes: fmt::Debug + Send + Sync + 'static {
-    /// What is shown to servers, which nothing that one says may bring before people.
+    /// The credentials, which are removed from messages of servers.
     fn shown(&self) -> Credentials;
 
-    /// Has something done at a remote repository, from the bare copy of it that is here. It is called on threads that may wait.
+    /// Performs a request to a remote repository from its bare copy. Called on threads that may block.
     ///
     /// # Errors
     ///
-    /// Those of [`reach`]; whoever has it done elsewhere may have others.
+    /// Those of [`reach`]; another process may have further ones.
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached>;
 
-    /// Does some work with the copy, once. Whoever has others write to it sees to it that what they leave there leads to nothing
-    /// else while that lasts. It is called on threads that may wait.
+    /// Runs some work with the copy, once. The implementation makes sure that no other process replaces the copy's
+    /// content meanwhile. Called on threads that may block.
     ///
     /// # Errors
     ///
-    /// When there is nobody who does it, such as a thread. Nothing was done then.
+    /// There is no thread or process for it. Nothing was done then.
     fn apart(&self, work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
         work();
         Ok(())
@@ -189,7 +190,7 @@ impl<C: Connect> Remotes for C {
     }
 }
 
-/// Reaches repositories that ask nobody who they are, such as local ones.
+/// Access to repositories without authentication, such as local ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anonymous;
 
@@ -206,15 +207,15 @@ impl Connect for Anonymous {
 /// Writes the objects of one run into a repository.
 #[derive(Clone, Debug)]
 pub struct GitOpsRuntime {
-    place: Arc<Place>,
-    /// How changes are proposed, and the branch that they are proposed by.
-    proposing: Option<(Proposing, Arc<Place>)>,
+    place: Arc<Branch>,
+    /// The pull request settings, and the branch of the deployment.
+    proposing: Option<(Proposing, Arc<Branch>)>,
     folder: Arc<Folder>,
     run: Arc<RunInfo>,
     validation: Validated,
     /// By the path of the file that an object has of its own.
     gathered: Arc<Mutex<BTreeMap<String, Change>>>,
-    /// What lets the repository be reached.
+    /// The limit of parallel accesses to the repository.
     turns: Turns,
 }
 
@@ -231,16 +232,16 @@ impl GitOpsRuntime {
             is_none || part.contains(char::is_control)
         };
         if !directory.is_empty() && directory.split('/').any(is_bad) {
-            let message = format!("`{directory}` is no folder of a repository");
+            let message = format!("`{directory}` is not the path of a folder in a repository");
             return Err(invalid(&message, "spec.gitops.directory"));
         }
         let branch = if config.branch.is_empty() { "main" } else { &config.branch };
         let reference = format!("refs/heads/{branch}");
         if !git2::Reference::is_valid_name(&reference) {
-            return Err(invalid(&format!("`{branch}` is no name of a branch"), "spec.gitops.branch"));
+            return Err(invalid(&format!("`{branch}` is not a branch name"), "spec.gitops.branch"));
         }
         if config.repository.is_empty() {
-            return Err(invalid("the repository is not named", "spec.gitops.repository"));
+            return Err(invalid("the repository is missing", "spec.gitops.repository"));
         }
         let kubernetes = &config.validation.kubernetes;
         if !KUBERNETES_VERSIONS.contains(&kubernetes.as_str()) {
@@ -249,14 +250,14 @@ impl GitOpsRuntime {
         }
         let at = |reference: String, create: bool| {
             let (cache, remotes) = (config.cache.clone(), Arc::clone(&remotes));
-            Arc::new(Place::new(&config.repository, reference, create, cache, remotes))
+            Arc::new(Branch::new(&config.repository, reference, create, cache, remotes))
         };
         let proposing = match config.proposing {
             None => None,
             Some(proposing) => {
                 let own = proposing.branch(&config.run.owner)?;
                 if own == branch {
-                    let message = format!("`{own}` is the branch that changes are proposed to");
+                    let message = format!("`{own}` must not be the branch that pull requests go to");
                     return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
                 }
                 Some((proposing, at(format!("refs/heads/{own}"), true)))
@@ -282,7 +283,7 @@ impl GitOpsRuntime {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner).insert(path, change);
     }
 
-    /// What is wanted, with those fields as the file has them that are left to others, if there is a file.
+    /// The wanted object with the ignored fields of its file, if there is one.
     async fn with_ignored(&self, desired: &Resource, ignored: &Ignored) -> Result<Resource, RuntimeError> {
         if ignored.is_empty() {
             return Ok(desired.clone());
@@ -307,12 +308,12 @@ impl GitOpsRuntime {
     /// Runs what waits for disks and networks on a thread that may.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Place) -> Result<T, RuntimeError> + Send + 'static,
+        work: impl FnOnce(&Branch) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
         let place = Arc::clone(&self.place);
         let turn = self.turns.next().await;
         let work = move || {
-            // Until the thread has ended, though nobody may wait for it any more.
+            // Until the thread has ended, even after a dropped wait.
             let _turn = turn;
             place.apart(|| work(&place))
         };
@@ -327,22 +328,22 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
     RuntimeError::Invalid { message: message.to_owned(), field: Some(field.to_owned()) }
 }
 
-/// What is asked about one object.
-enum Asked {
-    /// What the repository has of it, or else what of this deployment's is where it was formerly.
+/// A query about one object.
+enum Query {
+    /// The object in the repository, or else this deployment's object at its former path.
     Object {
         object: ObjectRef,
         /// The file that it has of its own.
         own: String,
         former: Option<String>,
-        /// What is known of it when it is recorded and its own file has no object any more.
+        /// The record, if the object's own file has no object any more.
         recorded: Option<Map<String, Value>>,
     },
-    /// Nothing, since nobody knows its name yet.
+    /// None, since its name is unknown.
     Unnamed,
 }
 
-impl Asked {
+impl Query {
     /// The document that is the object.
     fn find<'i>(&self, index: &'i Index) -> Result<Option<&'i FoundObject>, RuntimeError> {
         let Self::Object { object, own, former, .. } = self else { return Ok(None) };
@@ -357,7 +358,7 @@ impl Asked {
         }
     }
 
-    /// What the repository has of it, whose files these are.
+    /// The object in these files of the repository.
     fn read(
         &self,
         index: &Index,
@@ -375,7 +376,7 @@ impl Asked {
             let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
             found.filter(|live| owner.has(live))
         };
-        // What is recorded and was spoilt by hand has lost all that it said; it can be written anew, or removed.
+        // A recorded object whose file was broken by hand has lost its content; it can be written again, or deleted.
         let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
         match files.get(own) {
             None => Ok(former().map_or(Live::Absent, Live::Present)),
@@ -398,7 +399,7 @@ impl Runtime for GitOpsRuntime {
         &self.run.owner
     }
 
-    fn places(&self) -> BTreeMap<String, String> {
+    fn destinations(&self) -> BTreeMap<String, String> {
         let how = if self.proposing.is_some() { "by pull request" } else { "by commit" };
         let place = format!("{how} {} {} {}", self.place.repository(), self.place.branch(), self.folder.directory);
         [(String::new(), place)].into()
@@ -427,21 +428,21 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
-        let asked: Vec<Asked> = requests
+        let asked: Vec<Query> = requests
             .iter()
             .map(|request| {
                 let attributes = match (request.desired, request.prior) {
                     (Some(desired), _) => &desired.attributes,
                     (None, Some(prior)) => &prior.attributes,
-                    (None, None) => return Asked::Unnamed,
+                    (None, None) => return Query::Unnamed,
                 };
-                ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| {
+                ObjectRef::of(attributes).map_or(Query::Unnamed, |object| {
                     let own = self.path(&object);
                     let prior = request
                         .prior
                         .filter(|prior| ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own));
                     let recorded = prior.map(|prior| named(&prior.attributes));
-                    Asked::Object { former: self.former_path(&object), object, own, recorded }
+                    Query::Object { former: self.former_path(&object), object, own, recorded }
                 })
             })
             .collect();
@@ -451,7 +452,7 @@ impl Runtime for GitOpsRuntime {
                 let Some(tree) = tree else { return Ok((Arc::default(), BTreeMap::new())) };
                 let index = folder.index(repository, tree)?;
                 let paths = asked.iter().flat_map(|asked| asked.files(&index));
-                let files = place::files(repository, tree, paths.flatten())?;
+                let files = branch::files(repository, tree, paths.flatten())?;
                 Ok((index, files))
             })?;
             Ok(asked.iter().map(|asked| asked.read(&index, &files, &run.owner)).collect())
@@ -459,9 +460,9 @@ impl Runtime for GitOpsRuntime {
         .await
     }
 
-    /// A manifest says whose it is. One without a mark was written before there were marks, and then the commit of the run
-    /// tells: all of a run's changes are one.
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+    /// A manifest has its owner. A manifest without one is older than owner annotations; then the commit of the run
+    /// decides, since each run has one.
+    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         let runs: BTreeSet<String> = calls.iter().map(|call| call.run.to_owned()).collect();
         let written = self.blocking(move |place| commit::written_by(place, runs)).await?;
         let requests: Vec<ReadRequest<'_>> =
@@ -481,13 +482,13 @@ impl Runtime for GitOpsRuntime {
         Ok(found.collect())
     }
 
-    /// As far as the files of the workspace's folder say: nobody asks the clusters.
-    async fn held(&self, _: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
+    /// By the files of the workspace's folder, without a request to clusters.
+    async fn foreign_contents(&self, _: &StateResource, contents: &Cascade) -> Result<ForeignContents, RuntimeError> {
         let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
         self.blocking(move |place| {
             place.at_head(|repository, tree| {
                 let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
-                Ok(index.held(&run.owner, &contents))
+                Ok(index.foreign_contents(&run.owner, &contents))
             })
         })
         .await
@@ -508,7 +509,7 @@ impl Runtime for GitOpsRuntime {
         let Manifest { object, reference } = Manifest::of(&desired, &self.run.owner)?;
         let former = self.former_path(&reference);
         let content = Content::of(&desired, &object, ignored)?;
-        let from = taken_from(request.desired).map(str::to_owned);
+        let from = take_over_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
         let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
         self.gather(self.path(&reference), Change::Write(Box::new(write)));
@@ -520,7 +521,7 @@ impl Runtime for GitOpsRuntime {
         Ok(Applied { live: object, kubernetes: Some(kubernetes) })
     }
 
-    /// Whose the file is by then is seen by [`finish`](Runtime::finish).
+    /// [`finish`](Runtime::finish) checks the owner of the file.
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if let Some(object) = ObjectRef::of(&prior.attributes) {
             self.gather(self.path(&object), Change::Remove(Box::new(prior.clone())));
@@ -531,14 +532,14 @@ impl Runtime for GitOpsRuntime {
         Ok(Deleted::Gone)
     }
 
-    /// Nothing lingers here: a file is gone with the commit.
-    async fn wait_gone(&self, _: &KubernetesObject, _: &HeldReport<'_>) -> Result<(), RuntimeError> {
+    /// A deletion is complete with its commit.
+    async fn wait_deleted(&self, _: &KubernetesObject, _: &DeletionReport<'_>) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    /// Whoever reconciles the repository knows how the object fares; here nobody does.
+    /// Only the repository's GitOps tool knows the health of the object.
     async fn wait_healthy(&self, _: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
-        report(Health::Unknown, "written to Git; what reconciles the repository brings it about");
+        report(Health::Unknown, "written to Git; the repository's GitOps tool applies it");
         Ok(Health::Unknown)
     }
 

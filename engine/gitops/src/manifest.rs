@@ -1,4 +1,4 @@
-//! An object as a file: where it is, and what is in it.
+//! The file of an object: its path and its content.
 
 use std::fmt::Write as _;
 
@@ -36,20 +36,20 @@ const BUILT_IN: [&str; 17] = [
 
 /// The longest name of a file, in bytes, that can be checked out everywhere.
 const LONGEST_FILE_NAME: usize = 255;
-/// The folder of objects that name no namespace and have one, which whoever applies them chooses.
+/// The folder of namespaced objects without a namespace.
 const DEFAULT: &str = "_default";
 /// The folder of other objects that name no namespace.
 const CLUSTER: &str = "_cluster";
 
-/// Where an object is: `<directory>/<namespace>/<kind>-<name>.yaml`, with `_cluster` for objects that name no namespace, or
-/// `_default` where they are known to have one, and `<kind>_<group>_<name>.yaml` for groups that are not Kubernetes' own.
+/// The path of an object: `<directory>/<namespace>/<kind>-<name>.yaml`. Without a namespace the folder is `_cluster`,
+/// or `_default` for a namespaced kind. For groups that are not built in the file is `<kind>_<group>_<name>.yaml`.
 ///
-/// Kinds are letters and digits and groups hold no underscore, so that no two objects share a file.
+/// Kinds are letters and digits, and groups contain no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
     path_in(directory, if object.lacks_namespace() { DEFAULT } else { CLUSTER }, object)
 }
 
-/// Where an object was in the days when there was no `_default`, if that is elsewhere.
+/// The path of an object before `_default` was introduced, if it differs.
 pub(crate) fn former_path(directory: &str, object: &ObjectRef) -> Option<String> {
     object.lacks_namespace().then(|| path_in(directory, CLUSTER, object))
 }
@@ -69,7 +69,7 @@ fn path_in(directory: &str, unnamed: &str, object: &ObjectRef) -> String {
         let _ = write!(path, "_{}_", object.group);
     }
     for byte in object.name.bytes() {
-        // Names of roles hold colons and capitals, on which not every file system agrees.
+        // Names of roles contain colons and capitals, which not every file system distinguishes.
         if byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b'_') {
             path.push(char::from(byte));
         } else {
@@ -83,9 +83,9 @@ fn path_in(directory: &str, unnamed: &str, object: &ObjectRef) -> String {
 /// An object that may be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
-    /// The object with its owner's mark, without status and other fields of its server.
+    /// The object with its owner annotation, without status and other server fields.
     pub(crate) object: Map<String, Value>,
-    /// What identifies it.
+    /// Its identity.
     pub(crate) reference: ObjectRef,
 }
 
@@ -111,11 +111,10 @@ impl Manifest {
             }
         }
         if reference.group.contains('_') || reference.namespace.contains(['_', '.']) || reference.name.is_empty() {
-            return Err(invalid("the group, namespace or name is none that Kubernetes takes", "attributes"));
+            return Err(invalid("the group, namespace or name is not valid in Kubernetes", "attributes"));
         }
         if path("", &reference).rsplit('/').next().is_some_and(|file| file.len() > LONGEST_FILE_NAME) {
-            let message = "the file would have a longer name than file systems take, where each colon and capital letter \
-                           counts three times";
+            let message = "the name of its file would be too long; each colon and capital letter counts three times";
             return Err(invalid(message, "attributes.metadata.name"));
         }
         let open = sensitive::inherent(&resource.attributes);
@@ -136,23 +135,23 @@ pub(crate) fn render(object: &Map<String, Value>) -> Result<Vec<u8>, RuntimeErro
     Ok(text.into_bytes())
 }
 
-/// How much a document may be: as much as a manifest of a source.
+/// The maximum size of a document: that of a manifest in a source.
 const LIMITS: Limits = Limits { depth: 100, values: 3_000_000, documents: 1, copied: 8 << 20 };
 
 /// The object in a document, as kubectl reads it.
 pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<Map<String, Value>, RuntimeError> {
     let invalid = |why: String| RuntimeError::Invalid { message: format!("{path} {why}"), field: None };
-    let text = std::str::from_utf8(bytes).map_err(|_| invalid("is no text".to_owned()))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| invalid("is not text".to_owned()))?;
     match stoa_yaml::first(text, &LIMITS) {
         Ok(Some(Document { value: Value::Object(object), .. })) => Ok(object),
-        Ok(_) => Err(invalid("holds no object: it is no map".to_owned())),
-        Err(err) => Err(invalid(format!("holds no object: {err}"))),
+        Ok(_) => Err(invalid("is not an object: it is not a map".to_owned())),
+        Err(err) => Err(invalid(format!("is not an object: {err}"))),
     }
 }
 
-/// What is wrong with a file that nobody reads for how large it is.
+/// The error of an oversized file.
 pub(crate) fn too_large(path: &str) -> RuntimeError {
-    RuntimeError::Invalid { message: format!("{path} has more than {} MiB", LARGEST_FILE >> 20), field: None }
+    RuntimeError::Invalid { message: format!("{path} is larger than {} MiB", LARGEST_FILE >> 20), field: None }
 }
 
 /// JSON with some keys first and the others in the order of their bytes.

@@ -1,34 +1,34 @@
-//! What a plan found where it has a file written, and whether that is still there when it is.
+//! Premises of a plan: what it found in a file, and whether that has changed since.
 
 use serde_json::{Map, Value};
 use stoa_engine::diff::{Comparison, against_preview};
-use stoa_engine::object::is_going;
+use stoa_engine::object::is_terminating;
 use stoa_engine::resolve::Resolved;
-use stoa_engine::{DigestKeys, FieldChange, ResourceId, ResourceType, premises};
+use stoa_engine::{DigestKeys, FieldChange, ResourceId, ResourceType, stale_plan};
 use stoa_runtime::ApplyRequest;
 
-/// How many fields of a file are named.
+/// How many fields of a file a message names.
 const NAMED: usize = 5;
 
-/// What a plan found.
+/// The finding of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Premise {
     /// Nothing.
     Absent,
-    /// An object, of which it changes fields.
+    /// An object with changed fields.
     Object(Box<Changed>),
 }
 
-/// What a plan changes of an object.
+/// The planned change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Changed {
     id: ResourceId,
     changes: Vec<FieldChange>,
-    /// What is recorded, by which items of lists may be told apart.
+    /// The record, whose lists may have keys.
     prior: Option<Map<String, Value>>,
 }
 
-/// What is where a file is to be written.
+/// The present content of a file.
 #[derive(Debug)]
 pub(crate) enum There {
     Nothing,
@@ -38,7 +38,7 @@ pub(crate) enum There {
 }
 
 impl Premise {
-    /// What the plan found that this is asked for by, where there is one that says so.
+    /// The premise of a request, if it has a plan.
     pub(crate) fn of(request: &ApplyRequest<'_>) -> Option<Self> {
         let changes = request.changes?;
         if request.create {
@@ -48,26 +48,27 @@ impl Premise {
         Some(Self::Object(Box::new(Changed { id: request.desired.id.clone(), changes: changes.to_vec(), prior })))
     }
 
-    /// What is otherwise since, where a file is to hold `wanted`: the end of a sentence that begins with its path.
+    /// The difference from the premise, where a file is to hold `wanted`: the end of a message that starts with its
+    /// path.
     pub(crate) fn broken(&self, there: &There, wanted: &Map<String, Value>) -> Option<String> {
         match (self, there) {
             (Self::Absent, There::Nothing) => None,
-            // As good as gone, for a plan.
-            (Self::Absent, There::Object(live)) if is_going(live) => None,
-            (Self::Absent, There::Spoilt | There::Object(_)) => Some("was made by others".to_owned()),
+            // A plan counts a terminating object as absent.
+            (Self::Absent, There::Object(live)) if is_terminating(live) => None,
+            (Self::Absent, There::Spoilt | There::Object(_)) => Some("was created by others".to_owned()),
             (Self::Object(_), There::Nothing) => Some("is gone".to_owned()),
             (Self::Object(planned), There::Spoilt) => {
                 // Unless it was no object either.
                 let was_read = planned.changes.iter().any(|change| change.before.is_some());
-                was_read.then(|| "is no object any more".to_owned())
+                was_read.then(|| "is no longer an object".to_owned())
             }
             (Self::Object(planned), There::Object(live)) => {
                 let since_applied = planned.prior.as_ref().map(|prior| planned.now(prior, wanted));
                 let now = planned.now(live, wanted);
-                let moved = premises::moved(&planned.changes, &now, &since_applied.unwrap_or_default());
+                let stale = stale_plan::stale_fields(&planned.changes, &now, &since_applied.unwrap_or_default());
                 let told = [
-                    ("was changed by others", moved.live),
-                    ("is to be changed otherwise, as what it refers to has another value by now", moved.wanted),
+                    ("was changed by others", stale.live),
+                    ("would change differently, because a value that it refers to has changed", stale.referenced),
                 ];
                 let told = told.iter().filter(|(_, fields)| !fields.is_empty());
                 let told: Vec<String> = told.map(|(how, fields)| format!("{how}: {}", named(fields))).collect();
@@ -85,7 +86,7 @@ fn named(fields: &[String]) -> String {
 }
 
 impl Changed {
-    /// What would be changed by now if this were live.
+    /// The changes that a plan would have if this object were live.
     fn now(&self, live: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<FieldChange> {
         let desired = Resolved::plain(wanted);
         // Nothing sensitive is in a repository, so that no digest of it is made.

@@ -1,10 +1,10 @@
-//! Proposes what a run gathered: a commit on a branch of the deployment's own, and one pull request of that.
+//! Proposals: a commit on a branch of the deployment, and one pull request for it.
 //!
-//! Start at [`propose`]. The world is the branch that the pull request goes to (the *base*): what stands there is done, and
-//! what is only proposed is not. So the same run, carried out again, sees by the base whether people merged it.
+//! Start at [`propose`]. Only changes on the base branch of the pull request count as done. A repeated Run finds there
+//! whether people merged its pull request.
 //!
-//! **Invariant:** no push is forced. The branch is only ever moved to a commit that goes on from where it is, and not at all
-//! when somebody else's commits are on it.
+//! **Invariant:** no push is forced. The branch only moves to descendants of its head, and never while it has commits
+//! of others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use stoa_pulls::{CommentText, PullError, PullRequest, PullRequests, PullState, T
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
 use crate::bounded::{self, Paths};
+use crate::branch::{Advance, Branch};
 use crate::commit::{self, Draft, FileChange, Gathered};
 use crate::history::History;
-use crate::place::{Advance, Place};
 use crate::{FIELD, GitOpsRuntime, RunInfo, invalid};
 
-/// How many files are named in a description.
+/// How many files a description lists.
 const NAMED: usize = 100;
 
-/// How changes are proposed.
+/// The pull request settings.
 #[derive(Clone)]
 pub struct Proposing {
     /// The pull requests of the repository.
     pub pulls: Arc<dyn PullRequests>,
-    /// What the names of branches begin with, before the organization; empty means `stoa/`.
+    /// The prefix of branch names, before the organization; empty means `stoa/`.
     pub branch_prefix: String,
     /// The pull request that an earlier try of the same run opened or found.
     pub earlier: Option<u64>,
@@ -53,38 +53,38 @@ impl Proposing {
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let branch = format!("{prefix}{}", parts.join("/"));
         if !git2::Reference::is_valid_name(&format!("refs/heads/{branch}")) {
-            let message = format!("`{branch}` would be the branch of the pull request, and is no name of one");
+            let message = format!("`{branch}` would be the branch of the pull request, but is not a branch name");
             return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
         }
         Ok(branch)
     }
 }
 
-/// What the marker of a deployment's pull request says.
+/// The marker in a deployment's pull request.
 fn marker(owner: &Owner) -> String {
     format!("stoa:proposal:{}/{}", commit::stack(owner), owner.workspace)
 }
 
-/// Has the changes merged into the base, or asks people to.
+/// Finds the changes merged into the base, or opens a pull request.
 ///
 /// # Errors
 ///
-/// [`RuntimeError::Rejected`] when somebody else's commits are in the way, or the proposal was merged as something else.
+/// [`RuntimeError::Rejected`] when commits of others are in the way, or the pull request was merged with other content.
 pub(crate) async fn propose(
     runtime: &GitOpsRuntime,
     proposing: &Proposing,
-    branch: Arc<Place>,
+    branch: Arc<Branch>,
     changes: Gathered,
     grant: &Grant,
 ) -> Result<Finished, RuntimeError> {
     let pulls = &*proposing.pulls;
-    // Before the base is looked at, which then has what was merged.
+    // Before the base is read, which then has the merge.
     let (base_name, head_name) = (runtime.place.branch().to_owned(), branch.branch().to_owned());
     let earlier = match proposing.earlier {
         Some(number) => Some(pulls.get(number).await.map_err(|err| explain(&err))?),
         None => None,
     };
-    // The workspace may lead to another branch by now.
+    // The workspace may have another branch by now.
     let earlier = earlier.filter(|pull| pull.base == base_name && pull.head == head_name && !pull.is_fork);
     let (run, of_grant) = (Arc::clone(&runtime.run), grant.clone());
     let state = earlier.as_ref().map(|pull| pull.state.clone());
@@ -116,8 +116,8 @@ pub(crate) async fn propose(
                 None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
             };
             if pull.is_none() && was_there {
-                // An earlier try may have opened it, and somebody closed it before that was noted. The text names the run:
-                // servers may tell of an older one that the branch is where it is now.
+                // An earlier try may have opened it, and a user closed it before that was recorded. The text names the
+                // run: servers may report the present head for an older one.
                 let closed = pulls.find_closed(&head_name, &base_name, &commit).await.map_err(|err| explain(&err))?;
                 if let Some(pull) = closed.filter(|pull| has_text(pull, &text)) {
                     return Ok(proposal(&pull, commit, ProposalState::Closed, None));
@@ -157,7 +157,7 @@ async fn withdraw(
         return Ok(());
     }
     grant.check()?;
-    let why = format!("Branch {} has all of it already, so that there is nothing left to merge.", quoted(base));
+    let why = format!("Branch {} already has these changes, so there is nothing left to merge.", quoted(base));
     let comment = CommentText { marker: "stoa:withdrawn", body: &why, before: None };
     pulls.comment(pull.number, &comment).await.map_err(|err| explain(&err))?;
     pulls.close(pull.number).await.map_err(|err| explain(&err))
@@ -178,24 +178,24 @@ fn rejected(message: String) -> RuntimeError {
     RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
-/// What became of the branch.
+/// The result on the branch.
 enum Branched {
     /// The base has everything. `is_stale`: what is proposed, if anything is, was so by this run or earlier ones alone.
     InBase { finished: Finished, is_stale: bool },
     /// The proposal is no more.
     Ended { commit: String, state: ProposalState },
-    /// The branch has the changes; people are to be asked, who may have something in the way. `was_there`: it had commits of
-    /// this run before.
+    /// The branch has the changes and needs a pull request, which may be blocked. `was_there`: it had commits of this
+    /// run before.
     Ready { commit: String, text: Text, blocked: Option<String>, was_there: bool },
 }
 
-/// What is done with the repository, on a thread that may wait.
+/// Work on the repository, on a thread that may block.
 struct Branching {
     run: Arc<RunInfo>,
     /// The branch that is proposed to.
     base: String,
     changes: Gathered,
-    /// What became of the pull request of an earlier try.
+    /// The state of the pull request of an earlier try.
     earlier: Option<PullState>,
     grant: Grant,
 }
@@ -213,13 +213,14 @@ struct Unmerged {
 }
 
 impl Branching {
-    fn write(&self, base: &Place, head: &Place) -> Result<Branched, RuntimeError> {
+    fn write(&self, base: &Branch, head: &Branch) -> Result<Branched, RuntimeError> {
         let mut last = String::new();
         for race in 0..commit::RACES {
             commit::wait_before(race);
             let (repository, tip) = base.head().map_err(RuntimeError::before_a_change)?;
             let Some(tip) = tip else {
-                let message = format!("there is no branch {}, which a pull request could go to", base.branch());
+                let message =
+                    format!("branch {} does not exist; create it so that a pull request can go to it", base.branch());
                 return Err(RuntimeError::Rejected {
                     message,
                     field: Some("spec.gitops.branch".to_owned()),
@@ -248,7 +249,7 @@ impl Branching {
         repository: &Repository,
         tip: Oid,
         on_branch: Option<Oid>,
-        head: &Place,
+        head: &Branch,
     ) -> Result<Decision, git2::Error> {
         let run = &*self.run;
         let base = bounded::commit(repository, tip)?;
@@ -275,12 +276,12 @@ impl Branching {
             return Ok(in_base(merged, &mut draft));
         }
         match &self.earlier {
-            // No file differs: what keeps one from being written is told below.
+            // Without a changed file, the reason is reported below.
             Some(PullState::Merged(_)) if draft.files.is_empty() => {}
             Some(PullState::Merged(_)) => {
                 let paths: Vec<&str> = draft.files.keys().take(3).map(String::as_str).collect();
                 let message = format!(
-                    "the pull request was merged, but not with what was planned ({} otherwise); start another run",
+                    "the pull request was merged with other content than planned ({}); start another run",
                     paths.join(", ")
                 );
                 return Ok(Decision::Refused(rejected(message)));
@@ -297,7 +298,7 @@ impl Branching {
         if let Some(error) = draft.refused.take() {
             return Ok(Decision::Refused(error));
         }
-        // What is proposed people look at beside what is there by then.
+        // Reviewers compare the proposal with the present base.
         let is_proposed = self.earlier.is_some() || unmerged.has_own;
         if let Some(error) = draft.stale().filter(|_| !is_proposed) {
             return Ok(Decision::Refused(error));
@@ -321,10 +322,10 @@ impl Branching {
         if let Some(foreign) = &unmerged.foreign {
             let there = bounded::root(repository, &bounded::commit(repository, branch)?)?;
             if unmerged.has_own && self.is_in(repository, &there, &draft)? {
-                // What is proposed is still there. Whoever pushed to the branch can bring it to what the base is now.
+                // The proposal still exists. The authors of the other commits can merge the base into the branch.
                 let blocked = format!(
-                    "{} changed the same files, and branch {} has commits of others, which are not overwritten: {foreign}; \
-                     merge the one into the other, or close the pull request",
+                    "{} changed the same files, and branch {} has commits of others, which Stoa never overwrites: \
+                     {foreign}; merge the one into the other, or close the pull request",
                     self.base,
                     head.branch()
                 );
@@ -332,8 +333,8 @@ impl Branching {
                 return Ok(Decision::Done(Branched::Ready { commit, text, blocked: Some(blocked), was_there: true }));
             }
             let message = format!(
-                "branch {} has commits of others, which are not overwritten: {foreign}; merge or close its pull request, or \
-                 delete the branch, and start another run",
+                "branch {} has commits of others, which Stoa never overwrites: {foreign}; merge or close its pull \
+                 request, or delete the branch, then start another run",
                 head.branch()
             );
             return Ok(Decision::Refused(rejected(message)));
@@ -393,8 +394,7 @@ impl Branching {
         Ok(unmerged)
     }
 
-    /// Whether the branch proposes the changes as it is, and can be merged as far as they go. What others added to this run's
-    /// proposal stays, as long as that holds.
+    /// Whether the branch already has the changes and can be merged. Additions of others to this run's proposal stay.
     fn is_proposed(
         &self,
         repository: &Repository,
@@ -421,7 +421,7 @@ impl Branching {
         Ok(wanted == Some(there.id()))
     }
 
-    /// What people read.
+    /// The title and description.
     fn text(&self, draft: &Draft<'_>) -> Text {
         let run = &*self.run;
         let mut body = format!(
@@ -444,8 +444,8 @@ impl Branching {
             body.push_str(&format!("- and {} more\n", draft.files.len() - NAMED));
         }
         body.push_str(
-            "\nIt is deployed, and the run ends, once this is merged. Later runs change this pull request; closing it ends the \
-             run. Stoa overwrites no commit of others on the branch.",
+            "\nMerging this deploys the change and ends the run; closing it ends the run without a change. Later \
+             runs update this pull request. Stoa never overwrites commits of others on the branch.",
         );
         Text { title: draft.title(run), body: marked(&body, &marker(&run.owner)) }
     }

@@ -1,7 +1,8 @@
-//! What is heard of a remote repository, and told to it, from the bare copy of it that is here.
+//! Fetch and push between a remote repository and its bare copy.
 //!
-//! Start at [`reach`]. libgit2 takes what a server says: refs without end, objects as large as a header says. So whoever has
-//! processes with limits has that done in one of them ([`Remotes::reach`](crate::Remotes::reach)). Nothing else of this crate talks to a server.
+//! Start at [`reach`]. libgit2 trusts the server: refs without end, objects as large as their header says. Therefore
+//! callers run this in a process with limits ([`Remotes::reach`](crate::Remotes::reach)). Nothing else of this crate
+//! talks to a server.
 
 use std::cell::Cell;
 
@@ -12,65 +13,65 @@ use git2::{
 use stoa_git::fetch::Bound;
 use stoa_runtime::Grant;
 
-use crate::place::found;
+use crate::branch::found;
 use crate::{Connect, Pushing};
 
-/// What is asked of a remote repository.
+/// A request to a remote repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// The branch that it is about: `refs/heads/<branch>`.
     pub branch: String,
-    /// What is to be done.
+    /// The task.
     pub task: Task,
 }
 
-/// What is to be done about a branch.
+/// A task about a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// It is looked where it is.
+    /// Read its head.
     List,
     /// It is brought here, unless it is.
     Fetch {
         /// The reference of the copy that is to lead to it.
         own: String,
     },
-    /// It is moved, provided that nobody else moved it.
+    /// Move it, if no other writer moved it.
     Push {
         /// The reference of the copy that leads to where it is to be.
         own: String,
-        /// Where it is; zero where there is none.
+        /// Its expected head; zero for none.
         from: Oid,
     },
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Where the branch is, if there is one; nothing after a push.
+    /// The head of the branch, if it exists; `None` after a push.
     pub branch: Option<Oid>,
     /// Why the server refuses a push, in its words.
     pub refused: Option<String>,
 }
 
-/// Why nothing came of it.
+/// The error.
 #[derive(Debug)]
 pub enum Unreached {
-    /// What Git says.
+    /// An error of Git.
     Git(git2::Error),
-    /// It takes more than a repository may: which one and what, for people. Nothing was pushed.
+    /// The repository exceeds a limit: which one, for people. Nothing was pushed.
     TooLarge(String),
-    /// Another try may do: which one and why, for people. Nobody knows whether something was pushed.
+    /// A retry may help: which repository and why, for people. A push may have taken effect.
     Unavailable(String),
-    /// The same, and nothing was pushed.
+    /// The same without any push.
     Unbegun(String),
     /// The grant was over when a push was about to begin. Nothing was pushed.
     Lapsed,
 }
 
 impl Unreached {
-    /// The same of a push that may have begun: it may be the answer that took too much, and the branch be where it was to be.
+    /// The same for a push that may have started: its answer may have exceeded the limit, while the branch was moved.
     #[must_use]
     pub fn in_doubt(self) -> Self {
         match self {
@@ -79,7 +80,7 @@ impl Unreached {
         }
     }
 
-    /// The same of what is no push, or of one that has not begun.
+    /// The same for anything but a started push.
     #[must_use]
     pub fn unbegun(self) -> Self {
         match self {
@@ -95,13 +96,14 @@ impl From<git2::Error> for Unreached {
     }
 }
 
-/// Does what is asked, on the thread that calls this, from this copy of the repository. Nothing is pushed once the grant is over.
+/// Performs the request on the calling thread, from this copy of the repository. Nothing is pushed after the lease
+/// expired.
 ///
 /// # Errors
 ///
-/// [`Unreached::Git`] when the server is out of reach, refuses whoever asks, or somebody else moved the branch, as libgit2 tells
-/// it; [`Unreached::TooLarge`] when more was to come than a repository may have; [`Unreached::Lapsed`] when nothing was pushed
-/// since the grant was over.
+/// [`Unreached::Git`] when the server is unreachable, rejects the credentials, or another writer moved the branch, as
+/// libgit2 reports it; [`Unreached::TooLarge`] when the repository exceeds a limit; [`Unreached::Lapsed`] when the
+/// lease expired before a push.
 pub fn reach<C: Connect + ?Sized>(
     connect: &C,
     repository: &Repository,
@@ -128,7 +130,7 @@ fn remote<'r, C: Connect + ?Sized>(
     Ok(remote)
 }
 
-/// What the remote says the branch is.
+/// The head of the branch on the remote.
 fn list<C: Connect + ?Sized>(
     connect: &C,
     repository: &Repository,
@@ -171,7 +173,7 @@ fn fetch<C: Connect + ?Sized>(
 
 struct Push<'g> {
     refspec: String,
-    /// Where the branch is to be before.
+    /// Its expected head.
     from: Oid,
     grant: &'g Grant,
 }
@@ -192,8 +194,8 @@ impl Push<'_> {
                 refused = status.map(str::to_owned);
                 Ok(())
             });
-            // The server compares with what it told when the push began; here it is compared with what the commit was made
-            // from.
+            // The server compares with the head that it reported at the start of the push; this compares with the base
+            // of the commit.
             callbacks.push_negotiation(|updates| {
                 // Connecting may have taken long; what comes next is the push itself.
                 if let Err(lapsed) = connect.may_push(self.grant) {
@@ -205,16 +207,15 @@ impl Push<'_> {
                 }
                 Ok(())
             });
-            // libgit2 tells of the first object that it adds to a pack, and that it has looked at all of them, on this thread and
-            // right before it sends anything. Of a pack with nothing in it neither is told. What it tells of the bytes that it
-            // sends comes after them.
+            // libgit2 reports the first object of a pack, and the end of its collection, on this thread right before it
+            // sends anything. It reports neither for an empty pack. The progress of sent bytes follows.
             let mut told: Option<Pushing> = None;
             callbacks.pack_progress(move |stage, done, all| {
                 let pushing = match stage {
                     PackBuilderStage::Deltafication if done >= all => Pushing::Sends,
                     PackBuilderStage::AddingObjects | PackBuilderStage::Deltafication => Pushing::Prepares,
                 };
-                // It never goes back.
+                // The progress never goes back.
                 if told < Some(pushing) {
                     told = Some(pushing);
                     connect.pushing(pushing);

@@ -1,6 +1,6 @@
 mod folder;
-mod held;
-mod others;
+mod foreign_contents;
+mod other_writers;
 mod proposals;
 mod refusals;
 
@@ -16,11 +16,11 @@ use stoa_git::testing::empty_files;
 use stoa_runtime::conformance::{self, Subject, recorded};
 
 use super::*;
-use crate::place::Location;
+use crate::branch::Location;
 
-/// A bare repository, and runs that write to it, in place or through a server.
+/// A bare repository for test runs, in place or behind a server.
 #[derive(Debug)]
-struct Bed {
+struct TestRepository {
     directory: tempfile::TempDir,
     server: Option<Server>,
     runs: AtomicU64,
@@ -75,7 +75,7 @@ impl Drop for Server {
     }
 }
 
-impl Bed {
+impl TestRepository {
     /// A repository that is used in place.
     fn local() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -86,8 +86,8 @@ impl Bed {
 
     /// A repository behind a server.
     fn remote() -> Self {
-        let bed = Self::local();
-        Self { server: Some(Server::start(bed.directory.path())), ..bed }
+        let repository = Self::local();
+        Self { server: Some(Server::start(repository.directory.path())), ..repository }
     }
 
     fn both() -> [Self; 2] {
@@ -165,7 +165,7 @@ impl Bed {
     }
 
     /// Somebody else's commit on top of the branch.
-    fn push_by_somebody_else(&self, path: &str, content: &str) {
+    fn foreign_push(&self, path: &str, content: &str) {
         let repository = self.repository();
         let parent = repository.find_reference("refs/heads/main").ok().map(|head| head.peel_to_commit().unwrap());
         let base = match &parent {
@@ -184,7 +184,7 @@ impl Bed {
     }
 }
 
-impl Subject for Bed {
+impl Subject for TestRepository {
     fn runtime_of(&self, owner: Owner) -> Arc<dyn Runtime> {
         Arc::new(self.run_of(owner, &format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))))
     }
@@ -215,25 +215,25 @@ fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn a_local_repository_conforms() {
-    conformance::all(&Bed::local()).await;
+async fn local_repository_conforms() {
+    conformance::all(&TestRepository::local()).await;
 }
 
 #[tokio::test]
-async fn a_remote_repository_conforms() {
-    conformance::all(&Bed::remote()).await;
+async fn remote_repository_conforms() {
+    conformance::all(&TestRepository::remote()).await;
 }
 
 #[tokio::test]
-async fn a_run_is_one_commit_that_says_who_and_why() {
-    for bed in Bed::both() {
-        let runtime = bed.run("u-1");
+async fn run_is_one_commit_with_trailers() {
+    for repository in TestRepository::both() {
+        let runtime = repository.run("u-1");
         apply(&runtime, &config_map("a", "1")).await;
         apply(&runtime, &config_map("b", "1")).await;
         let commit = finish(&runtime).await.unwrap();
-        assert_eq!(bed.log(), [commit]);
-        let repository = bed.repository();
-        let commit = repository.find_commit(commit).unwrap();
+        assert_eq!(repository.log(), [commit]);
+        let git = repository.repository();
+        let commit = git.find_commit(commit).unwrap();
         assert_eq!(
             commit.message().unwrap(),
             "shop/web-dev on dev: 2 created\n\nStoa-Stack: shop/web-dev\nStoa-Workspace: dev\nStoa-Run-Name: web-dev-x\n\
@@ -241,63 +241,63 @@ async fn a_run_is_one_commit_that_says_who_and_why() {
         );
         assert_eq!(commit.author().to_string(), "ann <ann@users.invalid>");
         assert_eq!(commit.committer().name().unwrap(), "Stoa");
-        assert_eq!(bed.files(), ["dev/shop/configmap-a.yaml", "dev/shop/configmap-b.yaml"]);
+        assert_eq!(repository.files(), ["dev/shop/configmap-a.yaml", "dev/shop/configmap-b.yaml"]);
     }
 }
 
 #[tokio::test]
 async fn nothing_new_is_no_commit() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
+    for repository in TestRepository::both() {
+        let first = repository.run("u-1");
         apply(&first, &config_map("a", "1")).await;
         finish(&first).await.unwrap();
-        let second = bed.run("u-2");
+        let second = repository.run("u-2");
         apply(&second, &config_map("a", "1")).await;
         assert_eq!(finish(&second).await, None);
-        assert_eq!(bed.log().len(), 1);
+        assert_eq!(repository.log().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_second_try_of_a_run_finds_the_commit_of_the_first() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
+async fn second_try_finds_first_commit() {
+    for repository in TestRepository::both() {
+        let first = repository.run("u-1");
         apply(&first, &config_map("a", "1")).await;
         let commit = finish(&first).await;
-        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "changed: since\n");
-        let again = bed.run("u-1");
+        repository.foreign_push("dev/shop/configmap-a.yaml", "changed: since\n");
+        let again = repository.run("u-1");
         apply(&again, &config_map("a", "1")).await;
         assert_eq!(finish(&again).await, commit);
-        assert_eq!(bed.log().len(), 2, "nothing was written again");
+        assert_eq!(repository.log().len(), 2, "nothing was written again");
     }
 }
 
 #[tokio::test]
-async fn a_second_try_writes_what_the_first_did_not() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
+async fn second_try_writes_missing_changes() {
+    for repository in TestRepository::both() {
+        let first = repository.run("u-1");
         apply(&first, &config_map("a", "1")).await;
         let commit = finish(&first).await;
-        let again = bed.run("u-1");
+        let again = repository.run("u-1");
         apply(&again, &config_map("a", "1")).await;
         apply(&again, &config_map("b", "1")).await;
         assert_ne!(finish(&again).await, commit);
-        assert_eq!(bed.files().len(), 2);
+        assert_eq!(repository.files().len(), 2);
     }
 }
 
 #[tokio::test]
-async fn deleted_files_take_their_empty_folder_with_them() {
-    for bed in Bed::both() {
-        let first = bed.run("u-1");
+async fn deletion_removes_empty_folder() {
+    for repository in TestRepository::both() {
+        let first = repository.run("u-1");
         let prior = apply(&first, &config_map("a", "1")).await;
         finish(&first).await;
-        bed.push_by_somebody_else("README.md", "by hand\n");
-        let second = bed.run("u-2");
+        repository.foreign_push("README.md", "by hand\n");
+        let second = repository.run("u-2");
         second.delete(&prior).await.unwrap();
         let commit = finish(&second).await.unwrap();
-        assert_eq!(bed.files(), ["README.md"]);
-        let repository = bed.repository();
+        assert_eq!(repository.files(), ["README.md"]);
+        let repository = repository.repository();
         assert!(
             repository.find_commit(commit).unwrap().message().unwrap().starts_with("shop/web-dev on dev: 1 deleted\n")
         );
@@ -305,56 +305,54 @@ async fn deleted_files_take_their_empty_folder_with_them() {
 }
 
 #[tokio::test]
-async fn what_names_no_namespace_leaves_the_folder_of_clusters_where_it_was_formerly() {
-    for bed in Bed::both() {
+async fn object_without_namespace_leaves_cluster_folder() {
+    for repository in TestRepository::both() {
         let mut desired = config_map("a", "1");
         desired.attributes["metadata"] = json!({"name": "a"});
-        let run = bed.run("u-1");
+        let run = repository.run("u-1");
         let prior = apply(&run, &desired).await;
         finish(&run).await;
-        assert_eq!(bed.files(), ["dev/_default/configmap-a.yaml"]);
+        assert_eq!(repository.files(), ["dev/_default/configmap-a.yaml"]);
         let text =
             String::from_utf8(manifest::render(&Manifest::of(&desired, &owner("web-dev")).unwrap().object).unwrap());
         let text = text.unwrap();
         // As an earlier version laid it out, beside somebody else's.
-        let first = bed.run("u-2");
+        let first = repository.run("u-2");
         first.delete(&prior).await.unwrap();
         finish(&first).await;
-        bed.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
-        bed.push_by_somebody_else(
-            "dev/_cluster/configmap-b.yaml",
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n",
-        );
+        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
+        repository
+            .foreign_push("dev/_cluster/configmap-b.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n");
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
-        let answers = bed.run("u-3").read(&requests).await.unwrap();
+        let answers = repository.run("u-3").read(&requests).await.unwrap();
         assert!(matches!(&answers[0], Ok(Live::Present(_))), "{answers:?}");
         let mut other = desired.clone();
         other.attributes["metadata"] = json!({"name": "b"});
-        let second = bed.run("u-4");
+        let second = repository.run("u-4");
         apply(&second, &desired).await;
         apply(&second, &other).await;
         finish(&second).await;
         let files = ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-a.yaml", "dev/_default/configmap-b.yaml"];
-        assert_eq!(bed.files(), files);
+        assert_eq!(repository.files(), files);
         // Where it was not moved yet, it goes all the same.
-        bed.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
-        let third = bed.run("u-5");
+        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
+        let third = repository.run("u-5");
         third.delete(&prior).await.unwrap();
         finish(&third).await;
-        assert_eq!(bed.files(), ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-b.yaml"]);
+        assert_eq!(repository.files(), ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-b.yaml"]);
     }
 }
 
 #[tokio::test]
-async fn a_copy_that_is_broken_is_fetched_anew() {
-    let bed = Bed::remote();
-    let first = bed.run("u-1");
+async fn broken_copy_is_fetched_again() {
+    let repository = TestRepository::remote();
+    let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await.unwrap();
     let desired = config_map("a", "1");
     let read = async || {
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
-        bed.run("u-2").read(&requests).await.map(|mut answers| answers.remove(0).unwrap())
+        repository.run("u-2").read(&requests).await.map(|mut answers| answers.remove(0).unwrap())
     };
     let Location::Remote(url) = &first.place.location else { panic!("it is remote") };
     let copy = first.place.path_of_copy(url);
@@ -367,7 +365,7 @@ async fn a_copy_that_is_broken_is_fetched_anew() {
     for (nth, damage) in breaks.into_iter().enumerate() {
         assert!(matches!(read().await.unwrap(), Live::Present(_)));
         damage(&copy);
-        bed.push_by_somebody_else("README.md", &format!("{nth}\n"));
+        repository.foreign_push("README.md", &format!("{nth}\n"));
         if let Err(err) = read().await {
             assert!(err.is_retryable(), "after break {nth}: {err}");
         }
@@ -387,34 +385,34 @@ async fn a_copy_that_is_broken_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn the_live_object_is_what_stands_at_the_head() {
-    for bed in Bed::both() {
-        let runtime = bed.run("u-1");
+async fn live_object_is_at_branch_head() {
+    for repository in TestRepository::both() {
+        let runtime = repository.run("u-1");
         let desired = config_map("a", "1");
         let prior = apply(&runtime, &desired).await;
         finish(&runtime).await;
-        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
+        repository.foreign_push("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
         let requests = [ReadRequest { desired: Some(&desired), prior: None }];
-        let answers = bed.run("u-2").read(&requests).await.unwrap();
+        let answers = repository.run("u-2").read(&requests).await.unwrap();
         let Ok(Live::Present(live)) = &answers[0] else { panic!("{answers:?}") };
         assert_eq!(live["data"], json!({"a": "2"}));
 
-        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "a: [\n");
-        let answers = bed.run("u-3").read(&requests).await.unwrap();
+        repository.foreign_push("dev/shop/configmap-a.yaml", "a: [\n");
+        let answers = repository.run("u-3").read(&requests).await.unwrap();
         let Err(RuntimeError::Invalid { message, .. }) = &answers[0] else { panic!("{answers:?}") };
-        assert!(message.starts_with("dev/shop/configmap-a.yaml holds no object"), "{message}");
+        assert!(message.starts_with("dev/shop/configmap-a.yaml is not an object"), "{message}");
 
         // What is recorded there has lost all that it said, and is written anew or removed.
         let requests = [ReadRequest { desired: Some(&desired), prior: Some(&prior) }];
-        let answers = bed.run("u-4").read(&requests).await.unwrap();
+        let answers = repository.run("u-4").read(&requests).await.unwrap();
         let Ok(Live::Present(live)) = &answers[0] else { panic!("{answers:?}") };
         assert_eq!(
             json!(live),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}})
         );
-        let removing = bed.run("u-5");
+        let removing = repository.run("u-5");
         removing.delete(&prior).await.unwrap();
         finish(&removing).await;
-        assert_eq!(bed.files(), [""; 0]);
+        assert_eq!(repository.files(), [""; 0]);
     }
 }

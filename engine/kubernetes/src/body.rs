@@ -1,6 +1,6 @@
 //! Bodies of requests and answers.
 //!
-//! An answer is read as far as there is room for it: a server that is broken or hostile must not take the memory of all runs.
+//! Answers are read up to a limit: a broken or hostile server must not exhaust the memory of all Runs.
 
 use std::fmt::Write as _;
 
@@ -16,8 +16,8 @@ use crate::error::CallError;
 /// describes many kinds at once has some ten.
 pub(crate) const LARGEST: usize = 32 << 20;
 
-/// An object as the body of a server-side apply, which a server reads as YAML: JSON in which characters are escaped that YAML
-/// refuses (`yaml_parser_update_buffer` in `go.yaml.in/yaml/v2/readerc.go`) or takes for the end of a line.
+/// An object as the body of a server-side apply, which a server reads as YAML: JSON with escapes for characters that
+/// YAML rejects (`yaml_parser_update_buffer` in `go.yaml.in/yaml/v2/readerc.go`) or reads as a line end.
 pub(crate) fn of_apply(object: &Map<String, Value>) -> Vec<u8> {
     let json = serde_json::to_string(object).expect("a JSON map can be written");
     if !json.contains(has_to_be_escaped) {

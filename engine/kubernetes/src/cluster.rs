@@ -1,9 +1,9 @@
 //! One cluster: its client, and the calls made to it.
 //!
-//! Calls are built here rather than with `kube::Api`, because that hides the `Retry-After` header and
-//! decodes whole lists before anything can be left out.
+//! Calls are built here rather than with `kube::Api`, because that hides the `Retry-After` header and decodes whole
+//! lists before anything can be left out.
 //!
-//! Elsewhere: what it serves is in `discovery`, and collections are read in `lists`.
+//! Elsewhere: `discovery` has the served kinds, and `lists` reads collections.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use crate::body;
 use crate::connections::Connection;
 use crate::discovery::Catalog;
 use crate::error::{CallError, Failure};
+use crate::pending_calls::{PendingCall, PendingCalls};
 use crate::target::{Api, Target, collection_path, named_path};
 use crate::transport;
-use crate::under_way::{Asked, UnderWay};
 use crate::verdict::Verdict;
 use crate::watch::Watches;
 use crate::webhooks::Webhooks;
@@ -33,27 +33,27 @@ use crate::webhooks::Webhooks;
 pub(crate) const FIELD_MANAGER: &str = "stoa";
 /// kube-apiserver gives up on a request after 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
-/// How often a call is repeated when the server asks for it.
+/// The maximum number of tries when the server asks for a retry.
 const ATTEMPTS: u32 = 6;
 /// The longest time that `Retry-After` is waited for within one call.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// How long a server that refuses to say whether it is ready may be one that has just started.
+/// How long a server may be starting that does not say whether it is ready.
 const STARTING: Duration = Duration::from_secs(20);
-/// How often it is asked meanwhile.
+/// The interval of readiness requests.
 const ASK: Duration = Duration::from_millis(500);
-/// How long a server may not answer before it is given up.
+/// How long a server may not answer before calls to it are suspended.
 const GIVE_UP: Duration = Duration::from_secs(60);
-/// How often one that was given up is asked all the same.
+/// The interval of probes to a suspended server.
 const PROBE: Duration = Duration::from_secs(5);
-/// How long an answer may take that is not worth a word.
+/// The time after which a pending answer is reported.
 const SLOW: Duration = Duration::from_secs(4);
-/// The same of an object that is being deleted.
+/// The time after which a pending deletion is reported.
 const LINGERS: Duration = Duration::from_secs(10);
 
-/// How objects are asked for as they are.
+/// The media type of whole objects.
 pub(crate) const JSON: &str = "application/json";
 
-/// How a server-side apply is meant.
+/// Options of a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ApplyOptions {
     pub(crate) dry_run: bool,
@@ -63,9 +63,9 @@ pub(crate) struct ApplyOptions {
 
 pub(crate) struct Cluster {
     pub(crate) name: String,
-    /// Where it is, which is one place for all names that it has.
+    /// The address, which identifies the server under all of its names.
     pub(crate) url: String,
-    /// What lets calls go ahead. Watches take no turn: they last, and cost a cluster little.
+    /// The call limits. Watches are exempt: they last long, and cost a cluster little.
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
     connection: Connection,
@@ -77,18 +77,18 @@ pub(crate) struct Cluster {
     webhooks: Webhooks,
     /// Lets one workload be explained at a time.
     pub(crate) diagnoses: Semaphore,
-    under_way: UnderWay,
-    /// Objects that are waited for until they are gone.
-    pub(crate) going: UnderWay,
+    pending: PendingCalls,
+    /// Pending deletions.
+    pub(crate) going: PendingCalls,
 }
 
 /// A server that does not answer.
 #[derive(Debug)]
 struct Away {
     since: Instant,
-    /// When it was last asked.
+    /// The time of the last probe.
     asked: Instant,
-    /// What came of that.
+    /// Its result.
     message: String,
 }
 
@@ -104,9 +104,9 @@ impl Cluster {
         let catalog = Catalog::new(Arc::clone(&connection.discovery), Arc::clone(&connection.changed));
         let (unready, away) = (Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
-        let (webhooks, under_way, going) = Default::default();
+        let (webhooks, pending, going) = Default::default();
         let diagnoses = Semaphore::new(1);
-        Self { name, url, turns, watches, connection, catalog, unready, away, webhooks, diagnoses, under_way, going }
+        Self { name, url, turns, watches, connection, catalog, unready, away, webhooks, diagnoses, pending, going }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -114,11 +114,11 @@ impl Cluster {
     }
 
     /// Tells its server from others.
-    pub(crate) fn place(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.connection.place
     }
 
-    /// Where what names no namespace goes.
+    /// The default namespace.
     pub(crate) fn destination(&self) -> &str {
         &self.connection.destination
     }
@@ -208,8 +208,8 @@ impl Cluster {
         decode(&self.call(Method::PATCH, query, Some(("application/json-patch+json", body))).await?)
     }
 
-    /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing
-    /// else against the object (k8s.io/apiserver/pkg/registry/generic/registry/store.go).
+    /// Asks whether an object could be created if its name were free. A server checks the name last, after everything
+    /// else about the object (k8s.io/apiserver/pkg/registry/generic/registry/store.go).
     pub(crate) async fn check_creation(&self, collection: &str, object: &Map<String, Value>) -> Result<(), CallError> {
         let query = format!("{collection}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict&dryRun=All");
         let body = serde_json::to_vec(object).expect("a JSON map can be written");
@@ -240,44 +240,43 @@ impl Cluster {
         }
     }
 
-    /// What came of the last call, if the server did not answer.
+    /// The error of the last call, if the server did not answer.
     pub(crate) fn away(&self) -> Option<String> {
         self.away.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|away| away.message.clone())
     }
 
-    /// What whoever uses the cluster waits for, if it takes long: the answer to a request, that the server is there again, or
-    /// that an object is gone.
+    /// What users of the cluster wait for, if it takes long: an answer, the server, or a deletion.
     pub(crate) fn awaited(&self) -> Option<String> {
         let name = &self.name;
-        let request = self.under_way.for_longer_than(SLOW).map(|request| format!("{request} is waited for"));
+        let request = self.pending.longer_than(SLOW).map(|request| format!("waiting for {request}"));
         match request.or_else(|| self.away()) {
             Some(answer) => Some(format!("cluster {name} does not answer: {answer}")),
-            None => self.going.for_longer_than(LINGERS).map(|object| format!("cluster {name}: {object}")),
+            None => self.going.longer_than(LINGERS).map(|object| format!("cluster {name}: {object}")),
         }
     }
 
-    /// Whether the server answers, whatever it says.
+    /// Whether the server answers at all.
     pub(crate) async fn answers(&self) -> bool {
         !matches!(self.call_once(&Method::GET, "/readyz", JSON, None).await, Err(CallError::Unreachable(_)))
     }
 
     /// Asks whether the server answers, for the sake of what is waited for meanwhile.
     pub(crate) async fn ask_for(&self, awaited: String) {
-        // Whether it does is noted, and what does not is told.
+        // The call records the outage or its end.
         let _ = self.call_awaited(awaited, &Method::GET, "/readyz", JSON, None).await;
     }
 
     /// Notes that something else than a call is waited for, until what this returns is dropped.
-    pub(crate) fn awaits(&self, what: String) -> Asked {
-        self.under_way.begin(what)
+    pub(crate) fn awaits(&self, what: String) -> PendingCall {
+        self.pending.begin(what)
     }
 
-    /// Refuses calls to a server that has not answered for long, but for one now and then. Else whatever goes there would take
-    /// its time one after the other, and others would wait for it.
-    fn unless_given_up(&self) -> Result<(), CallError> {
+    /// Rejects calls to a suspended server, except for regular probes. Otherwise each call would take its whole
+    /// timeout, and delay others.
+    fn unless_suspended(&self) -> Result<(), CallError> {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         match away.as_mut().filter(|away| away.since.elapsed() >= GIVE_UP) {
-            Some(away) if away.asked.elapsed() < PROBE => Err(CallError::GivenUp(away.message.clone())),
+            Some(away) if away.asked.elapsed() < PROBE => Err(CallError::Suspended(away.message.clone())),
             Some(away) => {
                 away.asked = Instant::now();
                 Ok(())
@@ -294,12 +293,11 @@ impl Cluster {
                 let since = away.as_ref().map_or(now, |away| away.since);
                 Some(Away { since, asked: now, message: message.clone() })
             }
-            Ok(_) | Err(CallError::Status(_) | CallError::TooLarge | CallError::GivenUp(_)) => None,
+            Ok(_) | Err(CallError::Status(_) | CallError::TooLarge | CallError::Suspended(_)) => None,
         };
     }
 
-    /// One call. A server that says when to come again is listened to, for a while, and a webhook that fails has a while to
-    /// recover.
+    /// One call. It respects `Retry-After` for a while, and gives a failing webhook time to recover.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -309,7 +307,7 @@ impl Cluster {
         self.repeated(&method, path, JSON, body.as_ref()).await
     }
 
-    /// What is at a path, as `accept` says that it is to be sent.
+    /// The content at a path, in the media types of `accept`.
     pub(crate) async fn get_as(&self, accept: &str, path: &str) -> Result<Vec<u8>, CallError> {
         self.repeated(&Method::GET, path, accept, None).await
     }
@@ -327,7 +325,7 @@ impl Cluster {
         // Webhooks that failed an earlier attempt of this call.
         let mut failed: Vec<String> = Vec::new();
         let began = Instant::now();
-        self.unless_given_up()?;
+        self.unless_suspended()?;
         loop {
             let err = match self.call_once(method, path, accept, body).await {
                 Ok(body) => {
@@ -346,7 +344,7 @@ impl Cluster {
                     // It may have become so after the refusal: the next one counts.
                     Readiness::Ready => was_ready = true,
                     Readiness::Starting => tokio::time::sleep(ASK).await,
-                    Readiness::Untold => return Err(err),
+                    Readiness::Unknown => return Err(err),
                 }
                 continue;
             }
@@ -357,7 +355,9 @@ impl Cluster {
                     self.webhooks.pause(webhook, began)
                 }
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
-                CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => None,
+                CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::Suspended(_) => {
+                    None
+                }
             };
             let Some(pause) = pause else { return Err(err) };
             tracing::debug!(cluster = self.name, %method, path, ?pause, "repeating a call");
@@ -366,8 +366,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a refusal is to be believed. A kube-apiserver that has just started answers before it knows any roles, and
-    /// refuses everybody everything, `/readyz` too.
+    /// Whether a rejection is valid. A kube-apiserver that has just started has not read any roles yet, and rejects
+    /// every request, `/readyz` too.
     pub(crate) async fn readiness(&self) -> Readiness {
         let is_ready = self.call_once(&Method::GET, "/readyz", JSON, None).await.is_ok();
         let mut unready = self.unready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -376,7 +376,7 @@ impl Cluster {
             return Readiness::Ready;
         }
         let since = *unready.get_or_insert_with(Instant::now);
-        if since.elapsed() < STARTING { Readiness::Starting } else { Readiness::Untold }
+        if since.elapsed() < STARTING { Readiness::Starting } else { Readiness::Unknown }
     }
 
     async fn call_once(
@@ -421,7 +421,7 @@ impl Cluster {
             }
         };
         let _turn = self.turns.next().await;
-        let _asked = self.under_way.begin(awaited);
+        let _asked = self.pending.begin(awaited);
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err(transport::late(&self.url, REQUEST_TIMEOUT)));
@@ -430,18 +430,18 @@ impl Cluster {
     }
 }
 
-/// What a server that refuses a call says of itself.
+/// The readiness of a server that rejects a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     /// It has everything that it decides by.
     Ready,
     /// It may not have it yet.
     Starting,
-    /// It never says that it is ready, to us.
-    Untold,
+    /// Its readiness cannot be read.
+    Unknown,
 }
 
-/// How long to wait before a call is repeated, if the server invites to repeat it.
+/// The pause before a call is repeated, if the server asks for it.
 fn pause(failure: &Failure, attempt: u32) -> Option<Duration> {
     let asked = failure.retry_after.or_else(|| {
         failure
@@ -461,7 +461,7 @@ fn pause(failure: &Failure, attempt: u32) -> Option<Duration> {
 }
 
 pub(crate) fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
-    // The text is not repeated: it may hold a Secret.
+    // The text is not quoted: it may hold a Secret.
     serde_json::from_slice(body).map_err(|err| {
         CallError::Unreachable(format!(
             "the answer does not decode: {:?} error at column {}",
@@ -500,7 +500,7 @@ mod tests {
 
     /// kube-apiserver 1.36 writes an object with `items` at its top and then fails to answer with it.
     #[tokio::test]
-    async fn an_object_that_a_server_takes_for_a_list_is_read_from_its_collection() {
+    async fn list_like_object_is_read_from_collection() {
         let object = r#"{"kind":"AllowList","metadata":{"name":"users"},"items":[{"cidr":"198.51.100.0/24"}]}"#;
         let server = tower::service_fn(move |request: Request<Body>| {
             let uri = request.uri().to_string();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_counts_when_the_server_is_ready() {
+    async fn rejection_during_startup_is_retried() {
         let (code, calls, took) = refused(0, usize::MAX).await;
         assert_eq!((code, calls), (403, 2));
         assert!(took < ASK, "{took:?}");
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn webhook_that_answers_the_repeated_call_has_its_time_again() {
+    async fn repeated_webhook_call_has_full_timeout() {
         use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
         let calls = AtomicUsize::new(0);
         // The webhook fails the first try of each call.
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_of_all_runs_to_a_cluster_are_bound() {
+    async fn requests_of_all_runs_are_limited() {
         use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
         use stoa_runtime::{CallLimits, Caller, Most};
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_when_is_listened_to() {
+    fn retry_after_header_is_respected() {
         let failure = |code, seconds: Option<u64>| Failure::new(code, seconds.map(Duration::from_secs), b"");
         assert_eq!(pause(&failure(429, Some(2)), 1), Some(Duration::from_secs(2)));
         assert_eq!(pause(&failure(503, Some(1)), 1), Some(Duration::from_secs(1)));

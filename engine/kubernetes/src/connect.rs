@@ -1,4 +1,4 @@
-//! Makes clients from kubeconfigs.
+//! Clients from kubeconfigs.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use crate::connections::{Connection, Connections};
 pub struct ClusterConfig {
     /// Its name in the workspace.
     pub name: String,
-    /// Where the credentials come from.
+    /// The source of the credentials.
     pub access: Access,
 }
 
-/// Where the credentials of a cluster come from.
+/// The source of a cluster's credentials.
 #[derive(Clone)]
 pub enum Access {
     /// The process's own cluster: a kubeconfig file when there is one, else the service account
@@ -30,8 +30,8 @@ pub enum Access {
         /// The context in the file; its current one when absent.
         context: Option<String>,
     },
-    /// A kubeconfig that somebody handed in. It may hold only what is inline: commands to run and
-    /// files to read are refused, since they would be this process's.
+    /// A kubeconfig of a user. Everything in it has to be inline: exec plugins and file paths are rejected, since they
+    /// would be those of this process.
     Kubeconfig {
         /// The YAML.
         bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl ClusterConfig {
         Ok(Cluster::new(self.name.clone(), connection))
     }
 
-    /// Of the place and of what opens it; nothing where that cannot be read.
+    /// The digest of address and credentials; `None` when these cannot be read.
     fn digest(&self) -> Option<String> {
         let read;
         let (own, bytes, context) = match &self.access {
@@ -87,8 +87,8 @@ impl ClusterConfig {
                 let kubeconfig = std::str::from_utf8(bytes)
                     .ok()
                     .and_then(|text| Kubeconfig::from_yaml(text).ok())
-                    .ok_or_else(|| self.invalid("the kubeconfig is not valid YAML of a kubeconfig"))?;
-                self.refuse_what_is_not_inline(&kubeconfig)?;
+                    .ok_or_else(|| self.invalid("the kubeconfig is not valid YAML"))?;
+                self.check_inline(&kubeconfig)?;
                 self.config(kubeconfig, context.as_deref()).await?
             }
         };
@@ -98,17 +98,17 @@ impl ClusterConfig {
         // Repeating is done in `Cluster::call`, which knows when to stop.
         config.default_retry = false;
         let url = config.cluster_url.to_string();
-        let (place, destination) = (place(&config), format!("{} in {}", server(&config), config.default_namespace));
+        let (address, destination) = (address(&config), format!("{} in {}", server(&config), config.default_namespace));
         // Why is not shown: it may be about what is secret in the configuration.
         let client = Client::try_from(config)
-            .map_err(|_| self.invalid("no client can be made of the kubeconfig's certificates and keys"))?;
-        Ok(Connection::new(url, client).at(place).leading_to(destination))
+            .map_err(|_| self.invalid("the kubeconfig's certificates and keys cannot be used"))?;
+        Ok(Connection::new(url, client).at(address).leading_to(destination))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
         // Its user's password may be in there, so that it is not shown.
         if kubeconfig.clusters.iter().any(|c| c.cluster.as_ref().is_some_and(|c| c.proxy_url.is_some())) {
-            return Err(self.invalid("the kubeconfig has a proxy-url; clusters are reached without a proxy"));
+            return Err(self.invalid("the kubeconfig has a proxy-url, which is not supported"));
         }
         let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|err| {
@@ -122,10 +122,13 @@ impl ClusterConfig {
         })
     }
 
-    fn refuse_what_is_not_inline(&self, kubeconfig: &Kubeconfig) -> Result<(), RuntimeError> {
+    fn check_inline(&self, kubeconfig: &Kubeconfig) -> Result<(), RuntimeError> {
         for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
             if user.exec.is_some() || user.auth_provider.is_some() {
-                return Err(self.invalid("the kubeconfig runs a command for credentials, which is not allowed"));
+                return Err(self.invalid(
+                    "the kubeconfig uses an exec plugin, which is not allowed; create a \
+                                         kubeconfig for a ServiceAccount",
+                ));
             }
             if user.token_file.is_some() || user.client_certificate.is_some() || user.client_key.is_some() {
                 return Err(self.invalid("the kubeconfig names files; use the fields that end in -data"));
@@ -158,8 +161,8 @@ fn server(config: &Config) -> String {
     )
 }
 
-/// The same for who gets in: some proxies in front of servers choose one by the certificate that they are shown.
-fn place(config: &Config) -> String {
+/// The address with the client certificate: some proxies choose the server by it.
+fn address(config: &Config) -> String {
     let certificate = config.auth_info.client_certificate_data.as_deref().unwrap_or_default();
     format!("{} for {}", server(config), digest_bytes(&[certificate.as_bytes()]))
 }
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_runs_or_reads_something_here_is_refused() {
+    async fn kubeconfig_with_exec_or_files_is_rejected() {
         assert_eq!(check("{token: abc}").await, "ok");
         for user in ["{exec: {apiVersion: v1, command: id}}", "{tokenFile: /etc/passwd}", "{client-key: /etc/passwd}"] {
             assert!(check(user).await.starts_with("cluster edge: the kubeconfig "), "{user}");
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_with_a_proxy_is_refused_without_telling_its_password() {
+    async fn kubeconfig_proxy_is_rejected_without_its_password() {
         let access = Access::Kubeconfig {
             bytes: b"apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', proxy-url: 'http://u:hunter2@proxy:3128'}}]\n\
@@ -201,11 +204,11 @@ mod tests {
         };
         let refused = ClusterConfig { name: "edge".to_owned(), access }.connect(&Connections::default()).await;
         let told = refused.map(drop).unwrap_err().to_string();
-        assert_eq!(told, "cluster edge: the kubeconfig has a proxy-url; clusters are reached without a proxy");
+        assert_eq!(told, "cluster edge: the kubeconfig has a proxy-url, which is not supported");
     }
 
     #[tokio::test]
-    async fn contexts_of_one_kubeconfig_are_clusters_of_their_own() {
+    async fn kubeconfig_contexts_are_separate_clusters() {
         let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
              clusters: [{name: a, cluster: {server: 'https://10.0.0.1'}}, {name: b, cluster: {server: 'https://10.0.0.2'}}]\n\
              users: [{name: u, user: {token: hunter2}}]\n\
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn contexts_that_lead_to_one_server_are_at_one_place() {
+    async fn contexts_of_one_server_share_address() {
         let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
              clusters: [{name: a, cluster: {server: 'https://10.0.0.1'}}, {name: b, cluster: {server: 'https://10.0.0.1', tls-server-name: other}}, \
              {name: c, cluster: {server: 'https://10.0.0.2'}}]\n\
@@ -242,20 +245,20 @@ mod tests {
             ClusterConfig { name: "edge".to_owned(), access }.connect(&connections).await.unwrap()
         };
         let (first, second) = (cluster("one").await, cluster("two").await);
-        let one = first.place();
-        assert_eq!(second.place(), one);
+        let one = first.address();
+        assert_eq!(second.address(), one);
         let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
         first.note_defined(widgets.clone());
         assert!(second.is_new(&widgets) && cluster("one").await.is_new(&widgets), "who comes later hears of it, too");
         for other in ["renamed", "elsewhere"] {
             let other = cluster(other).await;
-            assert!(other.place() != one && !other.is_new(&widgets), "{}", other.place());
+            assert!(other.address() != one && !other.is_new(&widgets), "{}", other.address());
         }
         assert!(!one.contains("hunter2"), "{one}");
     }
 
     #[tokio::test]
-    async fn a_broken_kubeconfig_is_not_quoted() {
+    async fn broken_kubeconfig_is_not_quoted() {
         let said = check("{token: 'hunter2-is-not-shown").await;
         assert!(said.contains("not valid") && !said.contains("hunter2"), "{said}");
         let said = check("{client-certificate-data: hunter2, client-key-data: hunter2}").await;

@@ -1,9 +1,9 @@
-//! What runs that go to one cluster share: its client, with the connections that it has open, and what it serves.
+//! The connection pool: Runs to one cluster share its client and its discovery.
 //!
-//! Start at [`Connections`]. A connection belongs to the credentials that it was made with, of which only a digest is kept
-//! beside it: other credentials are another entry. It is made anew when the cluster did not let it in, and after
-//! [`OLDEST`] in any case, since a kubeconfig may name files that change. What nobody used for [`IDLE`] goes, so that
-//! credentials stay in the process for little longer than the runs that brought them.
+//! Start at [`Connections`]. A connection belongs to its credentials, of which the pool keeps only a digest: other
+//! credentials have another connection. It is replaced after an authentication failure, and after [`OLDEST`] in any
+//! case, since a kubeconfig may name files that change. Connections that are idle for [`IDLE`] are dropped, so that
+//! credentials do not stay much longer than their Runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,26 +16,26 @@ use tokio::time::Instant;
 
 use crate::discovery::{Changed, Discovery};
 
-/// The most connections that are kept.
+/// The maximum number of pooled connections.
 const MOST: usize = 64;
-/// How long one is kept that nobody uses.
+/// How long an idle connection is pooled.
 const IDLE: Duration = Duration::from_secs(120);
-/// How long one is used at most.
+/// How long a connection is used at most.
 const OLDEST: Duration = Duration::from_secs(600);
-/// How often it is looked which are to go.
+/// The interval of removals.
 const SWEEP: Duration = Duration::from_secs(15);
 
 /// A way into a cluster.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) url: String,
-    /// What is at one place is one server, whoever gets in.
+    /// Equal addresses are one server, whatever the credentials.
     pub(crate) place: String,
-    /// Where what names no namespace goes, however one gets in: credentials are renewed now and then.
+    /// The identity of the destination, apart from credentials, which are renewed.
     pub(crate) destination: String,
     pub(crate) client: Client,
     pub(crate) discovery: Arc<Discovery>,
-    /// All connections to a place have this in common.
+    /// Shared by all connections to an address.
     pub(crate) changed: Arc<Changed>,
     /// Set where the cluster did not let a call in.
     refused: Arc<AtomicBool>,
@@ -50,24 +50,24 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A way to a place that its URL tells.
+    /// A connection to the address in its URL.
     pub(crate) fn new(url: String, client: Client) -> Self {
         let (place, destination) = (url.clone(), url.clone());
         let (discovery, changed, refused) = Default::default();
         Self { url, place, destination, client, discovery, changed, refused, made: Instant::now() }
     }
 
-    /// The same where the URL alone does not tell the place.
+    /// The same with another address than the URL.
     pub(crate) fn at(self, place: String) -> Self {
         Self { destination: place.clone(), place, ..self }
     }
 
-    /// The same where the place does not tell where what names no namespace goes.
+    /// The same with another destination than the address.
     pub(crate) fn leading_to(self, destination: String) -> Self {
         Self { destination, ..self }
     }
 
-    /// Notes that the cluster did not let a call in: whoever comes next makes another connection.
+    /// Marks the connection as unauthorized, so that the next user replaces it.
     pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
@@ -79,24 +79,24 @@ impl Connection {
 
 /// The connections of a process to clusters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Connections(Arc<Mutex<Kept>>);
+pub struct Connections(Arc<Mutex<Pool>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Pool {
     /// By the digest of where they lead and what opens it.
     by_access: HashMap<String, (Connection, Instant)>,
-    /// What is known of each place for as long as somebody goes there.
+    /// Definition changes by address, while it has connections.
     by_place: HashMap<String, Weak<Changed>>,
     is_swept: bool,
 }
 
-impl Kept {
+impl Pool {
     fn sweep(&mut self) {
         self.by_access.retain(|_, (connection, used)| connection.is_good() && used.elapsed() < IDLE);
         self.by_place.retain(|_, changed| changed.strong_count() > 0);
     }
 
-    /// The connection with what others to its place have in common.
+    /// The connection with the shared state of its address.
     fn joined(&mut self, connection: Connection) -> Connection {
         let known = self.by_place.get(&connection.place).and_then(Weak::upgrade);
         let changed = known.unwrap_or_else(|| Arc::clone(&connection.changed));
@@ -118,8 +118,8 @@ impl Connections {
         Some(connection.clone())
     }
 
-    /// Keeps a connection, and returns it as one to a place that others may lead to. Where there are too many, the one goes
-    /// that was not used for longest.
+    /// Adds a connection, with the shared state of its address. Over the limit, the one that was idle longest is
+    /// removed.
     pub(crate) fn put(&self, access: String, connection: Connection) -> Connection {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = kept.joined(connection);
@@ -136,7 +136,7 @@ impl Connections {
 }
 
 /// Lets go what is not used, until nothing is left.
-async fn sweep(kept: Weak<Mutex<Kept>>) {
+async fn sweep(kept: Weak<Mutex<Pool>>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let Some(kept) = kept.upgrade() else { return };

@@ -1,30 +1,30 @@
-//! Deletes objects, and waits until they are gone.
+//! Deletion of objects, and the wait until they are deleted.
 //!
-//! As in `write`, an object is looked at right before it is deleted, and only what was seen is.
+//! As in `write`, an object is read first, and its uid and version are preconditions of its deletion.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::owner::{LeftAlone, MARK};
-use stoa_engine::{Contents, Sensitive, StateResource};
-use stoa_runtime::{Deleted, HeldReport, KubernetesObject, RuntimeError};
+use stoa_engine::{Cascade, Sensitive, StateResource};
+use stoa_runtime::{Deleted, DeletionReport, KubernetesObject, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
 use crate::error::CallError;
-use crate::held;
-use crate::kinds::{Known, forget_defined, look_in_any_version};
+use crate::foreign_contents;
+use crate::kinds::{Known, find_in_any_version, forget_defined};
+use crate::pending_calls::PendingCall;
 use crate::target::{Api, Gvk, Target};
-use crate::under_way::Asked;
 use crate::watch::Followed;
-use crate::write::{LOOKS, called};
+use crate::write::{READS, called};
 
-/// How often it is looked again how a kind is served that turned out to be served otherwise.
+/// The maximum number of discoveries for a kind that is not served as discovered.
 const TURNS: u32 = 3;
-/// The pause before a cluster is asked once more that says to serve a kind in a version in which it does not any more.
+/// The pause before the discovery of a kind is repeated that is not served as discovered.
 const OUTDATED: Duration = Duration::from_secs(1);
 
 pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
@@ -45,24 +45,24 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
     Ok(deleted)
 }
 
-/// Waits until the object of this uid is gone, and says meanwhile what for.
-pub(crate) async fn wait_gone(
+/// Waits until the object of this uid is deleted, and reports what the deletion waits for.
+pub(crate) async fn wait_deleted(
     runtime: &KubernetesRuntime,
     object: &KubernetesObject,
-    report: &HeldReport<'_>,
+    report: &DeletionReport<'_>,
 ) -> Result<(), RuntimeError> {
     let (index, target) = runtime.target_called(object)?;
     let cluster = runtime.cluster(index);
     let mut versions = Versions::of(cluster, &target, Sensitive::default(), true);
     while let Some(served) = versions.next().await? {
-        match until_gone(&served, &object.uid, report).await {
+        match until_deleted(&served, &object.uid, report).await {
             Ok(()) => break,
             // It may be there in another version.
             Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
             Err(err) => return Err(versions.explain(err)),
         }
     }
-    // It is called `<plural>.<group>`, and may be gone before it was seen.
+    // A definition is named `<plural>.<group>`, and may be deleted before it was read.
     if let Some((_, group)) = target.name.split_once('.').filter(|_| is_definition(&target.gvk)) {
         cluster.forget_group(group);
     }
@@ -73,21 +73,21 @@ fn is_definition(gvk: &Gvk) -> bool {
     gvk.is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// How an object is reached.
+/// How an object is addressed.
 struct Served<'a> {
     cluster: &'a Arc<Cluster>,
     target: Target,
     api: Api,
 }
 
-/// The versions in which a cluster serves an object, as far as it turns out not to be served in the one before: what was
-/// known of its kind is outdated, or that went with the object.
+/// The versions that a cluster may serve an object in, one after the other: the discovery may be outdated, or the
+/// definition may be deleted with the object.
 struct Versions<'a> {
     cluster: &'a Arc<Cluster>,
     target: &'a Target,
-    /// What is said to nobody.
+    /// No text is redacted.
     sensitive: Sensitive,
-    /// Whether something was asked for already.
+    /// Whether a request was sent already.
     has_called: bool,
     last: Option<Gvk>,
     turns: u32,
@@ -98,7 +98,7 @@ impl<'a> Versions<'a> {
         Self { cluster, target, sensitive, has_called, last: None, turns: 0 }
     }
 
-    /// The next one. None where there is none, and so no object either: what an earlier run saw may be gone by now.
+    /// The next version; `None` without one, so that the object is deleted.
     async fn next(&mut self) -> Result<Option<Served<'a>>, RuntimeError> {
         let Self { cluster, target, .. } = *self;
         if let Some(outdated) = self.last.take() {
@@ -106,16 +106,17 @@ impl<'a> Versions<'a> {
             if self.turns > TURNS {
                 let Gvk { kind, .. } = &outdated;
                 let version = outdated.api_version();
-                let message = format!("cluster {} says that it serves {version} {kind}, and does not", cluster.name);
+                let message =
+                    format!("cluster {} lists {version} {kind} in discovery but does not serve it", cluster.name);
                 return Err(RuntimeError::Unavailable { message });
             }
             if self.turns > 1 {
-                // It was just asked, and says what is outdated.
+                // The discovery is recent and still outdated.
                 tokio::time::sleep(OUTDATED).await;
             }
             cluster.forget(&outdated);
         }
-        let known = look_in_any_version(cluster, &target.gvk).await.map_err(|err| self.unread(self.explain(err)))?;
+        let known = find_in_any_version(cluster, &target.gvk).await.map_err(|err| self.unread(self.explain(err)))?;
         self.turns += 1;
         let Known::Served(gvk, api) = known else { return Ok(None) };
         self.last = Some(gvk.clone());
@@ -127,14 +128,14 @@ impl<'a> Versions<'a> {
         err.into_runtime(&self.cluster.name, &self.sensitive)
     }
 
-    /// What is said of a look that failed.
+    /// The error of a failed read.
     fn unread(&self, error: RuntimeError) -> RuntimeError {
         if self.has_called { error } else { error.before_a_change() }
     }
 }
 
-/// Deletes an object as it is served. `None` where it turns out not to be served so, or is no more once it is asked for.
-/// `ours` is the uid of the object, once it was seen.
+/// Deletes an object in one version. `None` when it is not served so, or is deleted. `ours` is its uid after the first
+/// read.
 async fn delete_served(
     runtime: &KubernetesRuntime,
     prior: &StateResource,
@@ -152,7 +153,7 @@ async fn delete_served(
             Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(versions.unread(versions.explain(err))),
         };
-        // It went since it was seen, and somebody took its name.
+        // The object was deleted since the read, and another one has its name.
         if ours.as_deref().is_some_and(|ours| uid_of(&object) != Some(ours)) {
             return Ok(Some(Deleted::Gone));
         }
@@ -164,21 +165,21 @@ async fn delete_served(
         }
         refuse_another(runtime, cluster, prior, &object)?;
         *ours = uid_of(&object).map(str::to_owned);
-        let going = || Deleted::Going(Box::new(called(cluster, target.clone(), api, &object)));
-        if is_going(&object) {
+        let going = || Deleted::Terminating(Box::new(called(cluster, target.clone(), api, &object)));
+        if is_terminating(&object) {
             return Ok(Some(going()));
         }
-        refuse_held(runtime, cluster, prior, &object).await.map_err(|error| versions.unread(error))?;
+        reject_foreign_contents(runtime, cluster, prior, &object).await.map_err(|error| versions.unread(error))?;
         match cluster.delete(&path, propagation(&target.gvk), &object).await {
             Ok(()) => {}
-            Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => {
+            Err(CallError::Status(failure)) if failure.is_stale() && looks < READS => {
                 looks += 1;
                 continue;
             }
             Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(versions.explain(err)),
         }
-        // Most are gone at once.
+        // Most objects are deleted at once.
         return match cluster.get(&path).await {
             Ok(left) if left.as_ref().and_then(uid_of) == uid_of(&object) => Ok(Some(going())),
             Ok(_) => Ok(Some(Deleted::Gone)),
@@ -188,22 +189,23 @@ async fn delete_served(
     }
 }
 
-/// Refuses to delete what others own something in by now. What is made in there between this look and the deletion is not seen.
-async fn refuse_held(
+/// Rejects a deletion with foreign contents. Objects that are created between this check and the deletion are not
+/// found.
+async fn reject_foreign_contents(
     runtime: &KubernetesRuntime,
     cluster: &Cluster,
     prior: &StateResource,
     object: &Map<String, Value>,
 ) -> Result<(), RuntimeError> {
-    let Some(contents) = Contents::at_stake(prior, Some(object)) else { return Ok(()) };
-    let held = held::look(runtime, cluster, &contents).await?;
+    let Some(contents) = Cascade::of(prior, Some(object)) else { return Ok(()) };
+    let held = foreign_contents::find_in(runtime, cluster, &contents).await?;
     for warning in held.warnings(&prior.id) {
         tracing::warn!("{warning}");
     }
-    held.refusal(prior).map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
+    held.refusal(prior).map_or(Ok(()), |refusal| Err(RuntimeError::ForeignContents(refusal)))
 }
 
-/// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
+/// Rejects the deletion of an object that is not the recorded one.
 fn refuse_another(
     runtime: &KubernetesRuntime,
     cluster: &Cluster,
@@ -212,14 +214,15 @@ fn refuse_another(
 ) -> Result<(), RuntimeError> {
     match prior.uid() {
         Some(recorded) if uid_of(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
-            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}), and bears this deployment's \
-             mark; delete it by hand, or take its annotation {MARK} away to have it left alone",
+            "the object in cluster {} has uid {}, not the recorded {recorded}, but this deployment owns it; delete \
+             it by hand, or remove its annotation {MARK} to keep it",
             cluster.name,
             uid_of(object).unwrap_or_default(),
         ))),
-        // Of what went to a repository no uid is known.
+        // An object that was deployed through Git has no recorded uid.
         None if !runtime.owner.has(object) => Err(RuntimeError::Conflict(format!(
-            "the object in cluster {} has no mark of this deployment, and no uid of it is recorded; delete it by hand, or apply to take it over",
+            "the object in cluster {} has no owner annotation and no recorded uid; delete it by hand, or apply to \
+             take it over",
             cluster.name,
         ))),
         Some(_) | None => Ok(()),
@@ -227,38 +230,38 @@ fn refuse_another(
 }
 
 /// Follows an object until it is not there any more, or another has its name.
-async fn until_gone(served: &Served<'_>, deleted: &str, report: &HeldReport<'_>) -> Result<(), CallError> {
+async fn until_deleted(served: &Served<'_>, deleted: &str, report: &DeletionReport<'_>) -> Result<(), CallError> {
     let Served { cluster, target, api } = served;
     let first = cluster.get(&cluster.path(target, api)).await?;
     let mut followed = Followed::new(cluster, target, api, first);
     let is_it = |object: &Map<String, Value>| uid_of(object).unwrap_or_default() == deleted;
-    let mut waited_for: Option<Asked> = None;
+    let mut waited_for: Option<PendingCall> = None;
     while let Some(object) = followed.next().await?.filter(|object| is_it(object)) {
-        let says = held(target, &object);
-        report(&format!("cluster {}: {says}", cluster.name));
+        let message = pending_message(target, &object);
+        report(&format!("cluster {}: {message}", cluster.name));
         match &waited_for {
-            None => waited_for = Some(cluster.going.begin(says)),
-            Some(asked) => asked.say(says),
+            None => waited_for = Some(cluster.going.begin(message)),
+            Some(asked) => asked.update(message),
         }
     }
     Ok(())
 }
 
-/// What is said of an object that is being deleted.
-fn held(target: &Target, object: &Map<String, Value>) -> String {
+/// The message about a terminating object.
+fn pending_message(target: &Target, object: &Map<String, Value>) -> String {
     let Target { gvk: Gvk { kind, .. }, namespace, name, .. } = target;
     let place = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let finalizers = object.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
     let finalizers: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
     match finalizers.as_slice() {
         [] => format!("{kind} {place}{name} is being deleted"),
-        [one] => format!("{kind} {place}{name} is being deleted, and the finalizer {one} holds it"),
-        several => format!("{kind} {place}{name} is being deleted, and finalizers hold it: {}", several.join(", ")),
+        [one] => format!("{kind} {place}{name} is being deleted and waits for finalizer {one}"),
+        several => format!("{kind} {place}{name} is being deleted and waits for finalizers {}", several.join(", ")),
     }
 }
 
-/// Owners of pods go after their pods, so that what the pods use can be deleted next; the rest
-/// goes at once.
+/// Owners of Pods are deleted after their Pods, so that the Pods' dependencies can be deleted next; other objects are
+/// deleted at once.
 fn propagation(gvk: &Gvk) -> &'static str {
     match gvk.group.as_str() {
         "apps" | "batch" => "Foreground",

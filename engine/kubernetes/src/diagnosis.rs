@@ -1,10 +1,11 @@
-//! Explains why a workload is not ready: the states of its containers, and the Warning Events of it and of its Pods.
+//! Diagnosis of a workload that is not ready: the states of its containers, and the Warning Events of it and of its
+//! Pods.
 //!
-//! Start at [`Diagnosis::read`]. It changes nothing, and what it cannot read is no failure of the run. One explanation of a
-//! cluster is read at a time, so that many workloads that wait cost the API server little. Text that a container
-//! can write is left out. The rest comes from live objects and may hold secrets: the caller redacts it.
+//! Start at [`Diagnosis::read`]. It changes nothing, and a failed read does not fail the Run. One diagnosis of a
+//! cluster is read at a time, so that many waiting workloads cost the API server little. Text that a container can
+//! write is left out. The rest comes from live objects and may hold secrets: the caller redacts it.
 //!
-//! Elsewhere: `pods` puts the state of a Pod into words, and `health` decides when to read.
+//! Elsewhere: `pods` describes the state of a Pod, and `health` decides when to read.
 
 mod pods;
 
@@ -20,13 +21,13 @@ use crate::error::CallError;
 use crate::target::{Gvk, Target};
 use pods::Pod;
 
-/// How long a workload may be on its way before it is explained first.
+/// The time before the first diagnosis of a workload.
 pub(crate) const FIRST: Duration = Duration::from_secs(5);
 /// The pause before the same workload is explained again.
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);
 /// The most sentences of one explanation.
 const SENTENCES: usize = 4;
-/// The most objects whose Events are read: the workload and some of its Pods.
+/// The maximum number of objects whose Events are read: the workload and some of its Pods.
 const WITH_EVENTS: usize = 3;
 /// The most Events of one object that are shown.
 const EVENTS: usize = 2;
@@ -100,7 +101,7 @@ impl<'a> Diagnosis<'a> {
         if !refused.is_empty() {
             let (kinds, namespace) = (refused.join(" and "), &self.namespace);
             all.push(format!(
-                "the workspace's credentials may not list {kinds} in namespace {namespace}, which would say why"
+                "the cause is unknown: the workspace's credentials may not list {kinds} in namespace {namespace}"
             ));
         }
         Some(all.join("; "))
@@ -153,7 +154,7 @@ struct Series {
 }
 
 impl Event {
-    /// When it happened last, as RFC 3339 in UTC, which sorts as text.
+    /// The time of its last occurrence, as RFC 3339 in UTC, which sorts as text.
     fn time(&self) -> &str {
         let series = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
         series.or(self.last_timestamp.as_deref()).or(self.event_time.as_deref()).unwrap_or_default()
@@ -183,7 +184,7 @@ fn newest(mut events: Vec<Event>, known: &str, is_of_pod: bool) -> impl Iterator
     newest.into_iter()
 }
 
-/// The message of an Event without the output of the container: a probe or a hook may be a command in it, and an HTTP probe
+/// The message of an Event without output of the container: a probe or hook may be a command in it, and an HTTP probe
 /// quotes the answer. The status code of an HTTP probe stays.
 ///
 /// Follows k8s.io/kubernetes/pkg/kubelet/prober/prober.go and pkg/probe/http/http.go.
@@ -200,7 +201,7 @@ fn without_output<'m>(reason: &str, message: &'m str) -> &'m str {
     }
 }
 
-/// What a Deployment says of Pods that cannot be made: the Events about that are of its ReplicaSet.
+/// The condition of a Deployment about Pods that cannot be created: the Events about that are of its ReplicaSet.
 fn condition(object: &Map<String, Value>) -> Option<String> {
     let conditions = object.get("status")?.get("conditions")?.as_array()?;
     let failure = conditions.iter().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;

@@ -1,9 +1,9 @@
-//! What a cluster serves: its kinds, what it says of them, and which definitions of kinds were changed lately.
+//! Discovery: the kinds that a cluster serves, their schemas, and recent changes of their definitions.
 //!
-//! Runs share which kinds there are ([`Discovery`]), and which definitions changed at a place ([`Changed`]), by whichever name
-//! and credentials they get there. What a cluster says of its kinds is known for one run.
+//! Runs share the served kinds ([`Discovery`]), and the changes of definitions on a server ([`Changed`]), whatever its
+//! name and credentials. Schemas are cached for one Run.
 //!
-//! Elsewhere: kinds that are not served, and may be soon, are in `kinds`.
+//! Elsewhere: `kinds` has kinds that are not served yet.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,26 +19,26 @@ use crate::cluster::{Cluster, decode};
 use crate::error::CallError;
 use crate::target::{Api, Gvk};
 
-/// How long a server may take to hear of a definition that was changed.
+/// How long a server may take to observe a changed definition.
 const HEARD: Duration = Duration::from_secs(5);
 
-/// What a cluster says about a kind.
+/// The discovery of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Discovered {
     Served(Api),
-    /// The group and version are there, without this kind.
+    /// The group and version exist without this kind.
     NoKind,
     /// The group and version are not there.
     NoVersion,
 }
 
-/// What one run knows of what a cluster serves.
+/// The discovery of one run.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// When the run began.
+    /// When the run started.
     began: Instant,
     kinds: Arc<Discovery>,
-    /// What the cluster says of its kinds, by group and version.
+    /// The OpenAPI documents, by group and version.
     described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
     changed: Arc<Changed>,
 }
@@ -50,7 +50,7 @@ impl Catalog {
 }
 
 impl Cluster {
-    /// How this cluster serves a kind. Asks once per group and version, or not at all where an earlier run did.
+    /// How this cluster serves a kind. Requests each group and version once, or not at all after an earlier run.
     pub(crate) async fn discover(&self, gvk: &Gvk) -> Result<Discovered, CallError> {
         let path = gvk.base_path();
         let cell = self.catalog.kinds.of(&path, &gvk.kind, self.catalog.began);
@@ -72,18 +72,17 @@ impl Cluster {
         self.catalog.changed.note(gvk);
     }
 
-    /// Whether the definition of a kind was changed so short a time ago that the server, or one beside it, may not have
-    /// heard of that.
+    /// Whether the definition of a kind has changed so recently that a server may not have observed it yet.
     pub(crate) fn is_new(&self, gvk: &Gvk) -> bool {
         self.catalog.changed.is_new(gvk)
     }
 
-    /// Forgets what all versions of a group serve.
+    /// Drops the discovery of all versions of a group.
     pub(crate) fn forget_group(&self, group: &str) {
         self.catalog.kinds.forget_group(group);
     }
 
-    /// What this cluster says of a kind in its OpenAPI v3. Asks once per group and version; `None` where it does not tell.
+    /// The merge schema of a kind, from OpenAPI v3. Requests each group and version once; `None` without a document.
     pub(crate) async fn schema(&self, gvk: &Gvk) -> Result<Option<Schema>, CallError> {
         let path = gvk.base_path();
         let cell = {
@@ -101,8 +100,7 @@ impl Cluster {
         Ok(document.and_then(|document| Schema::of_kind(document, &gvk.group, &gvk.version, &gvk.kind)))
     }
 
-    /// Forgets it where an earlier run asked for it, and something that follows from it is not there; whether it may be known
-    /// better now.
+    /// Drops a discovery from before this run whose result turned out to be wrong. Returns whether a new one may help.
     pub(crate) fn forget_older(&self, gvk: &Gvk) -> bool {
         self.catalog.kinds.forget_older(&gvk.base_path(), self.catalog.began)
     }
@@ -138,41 +136,41 @@ impl Cluster {
     }
 }
 
-/// What is said where nobody answers for a group and version that somebody has, and what was answered instead.
+/// The error about a group and version of another server that does not answer.
 pub(crate) fn unanswered(gvk: &Gvk, answer: Option<&str>) -> CallError {
     let because = answer.map(|answer| format!(": {answer}")).unwrap_or_default();
     let api = gvk.api_version();
-    CallError::Unreachable(format!("nobody answers for {api}, and so nobody knows what there is of it{because}"))
+    CallError::Unreachable(format!("no server answers for API {api}{because}"))
 }
 
-/// What a group and version serves: by kind, or nothing when it is not served at all.
+/// The kinds of a group and version; `None` when it is not served.
 type Served = Option<HashMap<String, Api>>;
 
-/// What a cluster serves, as it was last asked.
+/// The cached discovery of a cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Discovery(Mutex<HashMap<String, Asked>>);
+pub(crate) struct Discovery(Mutex<HashMap<String, CachedGroup>>);
 
 #[derive(Debug)]
-struct Asked {
+struct CachedGroup {
     at: Instant,
     served: Arc<OnceCell<Served>>,
 }
 
-impl Asked {
+impl CachedGroup {
     fn now() -> Self {
         Self { at: Instant::now(), served: Arc::default() }
     }
 }
 
 impl Discovery {
-    /// Where it is kept what a group and version serves. What was asked for before `began` counts only where it has the kind:
-    /// one that was not there then may be by now.
+    /// The entry of a group and version. An entry from before `began` counts only if it has the kind, which may have
+    /// been added since.
     fn of(&self, path: &str, kind: &str, began: Instant) -> Arc<OnceCell<Served>> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = groups.entry(path.to_owned()).or_insert_with(Asked::now);
+        let asked = groups.entry(path.to_owned()).or_insert_with(CachedGroup::now);
         let has_kind = || asked.served.get().and_then(Option::as_ref).is_some_and(|kinds| kinds.contains_key(kind));
         if asked.at < began && !has_kind() {
-            *asked = Asked::now();
+            *asked = CachedGroup::now();
         }
         Arc::clone(&asked.served)
     }
@@ -181,7 +179,7 @@ impl Discovery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    /// Forgets what all versions of a group serve.
+    /// Drops the discovery of all versions of a group.
     fn forget_group(&self, group: &str) {
         let is_of = |path: &String| {
             path.strip_prefix("/apis/")
@@ -191,7 +189,7 @@ impl Discovery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|path, _| !is_of(path));
     }
 
-    /// Forgets what was asked for before `began`; whether there was something to forget.
+    /// Drops an entry from before `began`. Returns whether there was one.
     fn forget_older(&self, path: &str, began: Instant) -> bool {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_older = groups.get(path).is_some_and(|asked| asked.at < began);
@@ -202,7 +200,7 @@ impl Discovery {
     }
 }
 
-/// When the definitions of kinds were changed at a place.
+/// When definitions were changed on a server.
 #[derive(Debug, Default)]
 pub(crate) struct Changed(Mutex<HashMap<Gvk, Instant>>);
 

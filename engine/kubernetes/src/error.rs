@@ -1,4 +1,4 @@
-//! Turns what a kube-apiserver answers into [`RuntimeError`], and keeps secrets out of it.
+//! Errors of a kube-apiserver as [`RuntimeError`], without secrets.
 //!
 //! Elsewhere: `verdict` says which answers are final, and `transport` describes a server that does not answer.
 
@@ -23,8 +23,8 @@ pub(crate) enum CallError {
     Unreachable(String),
     /// It answered with more than there is room for.
     TooLarge,
-    /// It was not asked, because it has not answered for long: what came of the last call.
-    GivenUp(String),
+    /// The call was not made, because the server has not answered for long: the last error.
+    Suspended(String),
 }
 
 /// A failure that a kube-apiserver answered with.
@@ -32,7 +32,7 @@ pub(crate) enum CallError {
 pub(crate) struct Failure {
     pub(crate) code: u16,
     pub(crate) status: Box<Status>,
-    /// What the `Retry-After` header asks for.
+    /// The pause of the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -66,12 +66,12 @@ impl Failure {
         self.code == 403 && self.causes().iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// The server does not serve the path at all.
+    /// The server does not serve the path.
     pub(crate) fn is_missing_kind(&self) -> bool {
         self.code == 404 && self.status.details.as_ref().is_none_or(|d| d.name.is_empty())
     }
 
-    /// The object is not what it was said to be: somebody wrote it since it was looked at.
+    /// The object has changed since it was read.
     pub(crate) fn is_stale(&self) -> bool {
         self.code == 409 && !self.is_ownership_conflict() && !self.is_unknown_uid()
     }
@@ -103,8 +103,8 @@ impl Failure {
         self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
     }
 
-    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field. What
-    /// is wrong with the status is none of the manifest's, and a new object does not mend it.
+    /// All causes may be changes of immutable fields. Validation reports these, and admission policies do not, since
+    /// they name no field. Causes in the status are not about the manifest, and a new object does not fix them.
     pub(crate) fn may_be_immutable(&self) -> bool {
         if self.causes().iter().any(is_of_status) {
             return false;
@@ -116,8 +116,8 @@ impl Failure {
         is_of_fields || self.is_immutable()
     }
 
-    /// All that is wrong is that fields change in an object that is there, by the words of the API server's validation, those of
-    /// built-in kinds among them (k8s.io/apimachinery/pkg/api, k8s.io/kubernetes/pkg/apis).
+    /// All causes are changes of immutable fields, by the messages of the API server's validation and that of built-in
+    /// kinds (k8s.io/apimachinery/pkg/api, k8s.io/kubernetes/pkg/apis).
     pub(crate) fn is_immutable(&self) -> bool {
         const SAID: [&str; 10] = [
             "immutable",
@@ -135,12 +135,12 @@ impl Failure {
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
     }
 
-    /// The server, or its admission, takes the object as it would be for wrong: another object may be right.
+    /// The server or its admission rejects this object; another object may be accepted.
     pub(crate) fn is_about_the_object(&self) -> bool {
         matches!(self.code, 400 | 403 | 422)
     }
 
-    /// An object of that name is there already.
+    /// An object of that name exists already.
     pub(crate) fn is_there_already(&self) -> bool {
         self.code == 409 && self.status.reason == "AlreadyExists"
     }
@@ -156,14 +156,14 @@ impl Failure {
         (self.code == 400 && self.status.message.contains("does not support dry run")) || self.is_taken_for_list()
     }
 
-    /// The server did what it was asked, and takes the object for a list when it answers: the object has `items` at its top
-    /// (`transformResponseObject` of k8s.io/apiserver/pkg/endpoints/handlers/response.go).
+    /// The request succeeded, but the server answers with an error because the object has `items` at its top, like a
+    /// list (`transformResponseObject` of k8s.io/apiserver/pkg/endpoints/handlers/response.go).
     pub(crate) fn is_taken_for_list(&self) -> bool {
         self.code == 500 && self.status.message.ends_with("is not a list: no Items field in this object")
     }
 
-    /// All that is wrong is what the definition of its kind says. Webhooks name fields, too, and so does what holds for all
-    /// kinds, which is about `metadata` (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+    /// All causes are about the definition of its kind. Webhooks name fields too, and so do rules for all kinds, which
+    /// are about `metadata` (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
     pub(crate) fn is_by_definition(&self) -> bool {
         let is_of_schema =
             |cause: &StatusCause| cause.reason.starts_with("FieldValue") && !cause.field.starts_with("metadata");
@@ -186,19 +186,20 @@ impl Failure {
         self.status.message.contains("typed patch object") || self.status.message.contains("typed live object")
     }
 
-    /// What is applied is none of its kind, such as a Secret whose data is no base64. That is 500, too, and for the same reason.
+    /// The applied object cannot be converted to its kind, such as a Secret without base64. The code is 500 for this
+    /// too.
     pub(crate) fn is_unconvertible(&self) -> bool {
         self.status.message.starts_with("failed to convert new object")
     }
 }
 
-/// Whether a field of the status is wrong.
+/// Whether a cause is about the status.
 fn is_of_status(cause: &StatusCause) -> bool {
     cause.field == "status" || cause.field.starts_with("status.")
 }
 
-/// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
-/// of the version (k8s.io/apimachinery/pkg/util/managedfields/internal/conflict.go).
+/// The manager of a field, and whether it applies the field, from `conflict with "kubectl-edit" using v1`: an apply has
+/// no version (k8s.io/apimachinery/pkg/util/managedfields/internal/conflict.go).
 fn manager_of(message: &str) -> (String, bool) {
     let quoted = message.strip_prefix("conflict with ").unwrap_or(message);
     let mut texts = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
@@ -227,16 +228,16 @@ impl CallError {
         matches!(self, Self::Status(failure) if failure.code == 403)
     }
 
-    /// The same after something was asked for: what became of that is not known, though nobody is asked any more.
+    /// The same after a request was sent: its result is unknown, even if further calls are suspended.
     pub(crate) fn after_a_call(self) -> Self {
         match self {
-            Self::GivenUp(message) => Self::Unreachable(message),
+            Self::Suspended(message) => Self::Unreachable(message),
             Self::Status(_) | Self::Unreachable(_) | Self::TooLarge => self,
         }
     }
 
-    /// The engine's error, its message free of the `sensitive` values. [`Cluster`](crate::cluster::Cluster) has repeated the call
-    /// by then as long as a webhook may fail.
+    /// The engine's error, without `sensitive` texts. [`Cluster`](crate::cluster::Cluster) has repeated the call by
+    /// then as long as a webhook may fail.
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
         let verdict = Verdict::of(&self);
         match self {
@@ -246,8 +247,8 @@ impl CallError {
             Self::TooLarge => RuntimeError::Unavailable {
                 message: format!("cluster {cluster}: the answer is larger than {} MiB and was not read", LARGEST >> 20),
             },
-            Self::GivenUp(message) => RuntimeError::GivenUp {
-                message: format!("cluster {cluster} has not answered for long: {}", sensitive.redact(&message)),
+            Self::Suspended(message) => RuntimeError::Suspended {
+                message: format!("cluster {cluster} has not answered for a long time: {}", sensitive.redact(&message)),
             },
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
@@ -268,13 +269,14 @@ impl CallError {
 }
 
 impl Failure {
-    /// What people can do about an answer whose words do not say it.
+    /// Advice about an answer that does not say what to do.
     fn advice(&self) -> Option<String> {
-        const STORED: &str = "objects may be stored in the version that is left out: keep it in spec.versions, have every object of the kind \
-             stored anew (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`), remove the version from \
-             status.storedVersions (`kubectl edit crd <plural>.<group> --subresource=status`), and then leave it out";
+        const STORED: &str = "objects may be stored in the removed version; keep it in spec.versions and store every \
+                              object again (`kubectl get <plural>.<group> -A -o json | kubectl replace -f -`); then \
+                              remove it from status.storedVersions (`kubectl edit crd <plural>.<group> \
+                              --subresource=status`) and from spec.versions";
         const TOO_LARGE: &str =
-            "the cluster stores no object of this size (etcd's limit is 1.5 MiB): make it smaller or split it";
+            "the object is too large for the cluster (etcd's limit is 1.5 MiB); make it smaller or split it";
         if self.causes().iter().any(|cause| cause.field.starts_with("status.storedVersions")) {
             Some(STORED.to_owned())
         } else if self.is_ownership_conflict() {
@@ -283,25 +285,25 @@ impl Failure {
             Some(TOO_LARGE.to_owned())
         } else if self.is_unfit_patch() {
             Some(
-                "the patch is of a mutating webhook: mend the webhook, or change or remove its configuration"
+                "a mutating webhook returned this patch; fix the webhook, or change or remove its configuration"
                     .to_owned(),
             )
         } else if self.is_unknown_uid() {
             Some("remove metadata.uid from the manifest".to_owned())
         } else if Verdict::of_answer(self) == Verdict::RetryBriefly {
             let time = PATIENCE.as_secs();
-            Some(format!("the webhook has failed for {time} s: mend its server, or change or remove its configuration"))
+            Some(format!("the webhook has failed for {time} s; fix its server, or change or remove its configuration"))
         } else {
             None
         }
     }
 }
 
-/// How Go prints a value that server-side apply did not expect, up to the value itself.
+/// The prefixes of a value as Go prints it in errors of server-side apply.
 const GO_VALUES: [&str; 2] = ["&value.valueUnstructured{Value:", "&{"];
 
-/// A message of server-side apply with the kind of a value in place of the value as Go prints it, which says
-/// little to people and may be long or secret.
+/// A message of server-side apply with the type of a value in place of the value as Go prints it, which may be long or
+/// secret.
 fn readable(message: &str) -> String {
     let mut rest = message;
     let mut text = String::new();
@@ -314,7 +316,7 @@ fn readable(message: &str) -> String {
             continue;
         };
         text.push_str(go_kind(inner));
-        // Several errors are one to a line; what a text within the value holds does not matter then.
+        // Errors are separated by lines; the text of the value does not matter.
         rest = inner.find("}\n").map_or("", |end| &inner[end + 1..]);
     }
     text + rest
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_first_field() {
+    fn rejection_names_first_field() {
         let err = check(
             422,
             &json!({"kind": "Status", "message": "Service \"x\" is invalid", "reason": "Invalid", "details": {"causes": [
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_version_is_refused_with_what_to_do_and_nothing_is_replaced() {
+    fn stored_version_error_has_advice() {
         let message = "CustomResourceDefinition \"wells.stored.example.com\" is invalid: status.storedVersions[0]: Invalid \
                        value: \"v1alpha1\": missing from spec.versions";
         let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "Invalid value", "field": field});
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_definition_refuses_is_told_from_what_others_do() {
+    fn definition_errors_differ_from_other_rejections() {
         let refused = |message: &str, reason: &str, field: &str| {
             let causes = json!([{"reason": reason, "message": "m", "field": field}]);
             let status = json!({"kind": "Status", "message": message, "details": {"causes": causes}}).to_string();
@@ -393,21 +395,21 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_a_refusal_though_the_server_says_500() {
+    fn unknown_field_with_code_500_is_rejection() {
         let message = "failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.replica: field not declared in schema";
         let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
     }
 
     #[test]
-    fn what_is_none_of_its_kind_is_refused_though_the_server_says_500() {
+    fn wrong_type_with_code_500_is_rejection() {
         let message = "failed to convert new object (n/s; /v1, Kind=Secret) to proposed version: illegal base64 data at input byte 3";
         let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { by_definition: false, .. }), "{err:?}");
     }
 
     #[test]
-    fn values_that_were_not_expected_are_told_by_their_kind() {
+    fn unexpected_values_are_named_by_type() {
         for (printed, told) in [
             ("expected string, got &value.valueUnstructured{Value:5}", "expected string, got a number"),
             (
@@ -430,14 +432,14 @@ mod tests {
     }
 
     #[test]
-    fn strict_decoding_names_the_field() {
+    fn strict_decoding_names_field() {
         let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\"";
         let err = check(400, &json!({"kind": "Status", "message": message, "code": 400}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
     }
 
     #[test]
-    fn ownership_is_a_conflict_and_a_race_is_worth_a_retry() {
+    fn ownership_conflict_differs_from_write_race() {
         let owned = json!({"message": "Apply failed with 1 conflict", "reason": "Conflict", "details": {"causes": [
             {"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}});
         assert!(matches!(check(409, &owned.to_string()), RuntimeError::Conflict(_)));
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_names_who_has_which_fields_and_how() {
+    fn conflict_names_managers_and_fields() {
         let cause =
             |message: &str, field: &str| json!({"reason": "FieldManagerConflict", "message": message, "field": field});
         let status = json!({"message": "Apply failed with 4 conflicts", "details": {"causes": [
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_in_place_is_told_from_what_is_wrong() {
+    fn immutable_field_differs_from_invalid_one() {
         let refused = |code: u16, messages: &[&str]| {
             let causes: Vec<_> =
                 messages.iter().map(|message| json!({"message": message, "field": "spec.a"})).collect();
@@ -498,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_validation_says_of_fields_may_be_about_a_change() {
+    fn only_field_validation_may_concern_change() {
         let cause = |reason: &str, field: &str| json!({"reason": reason, "message": "no", "field": field});
         let refused = |code: u16, causes: &[Value]| {
             let status = json!({"kind": "Status", "message": "it is invalid", "details": {"causes": causes}});
@@ -513,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_or_broken_server_is_worth_a_retry() {
+    fn overloaded_server_is_retryable() {
         for code in [408, 429, 500, 502, 503, 504] {
             assert!(check(code, "Too many requests, please try again later.").is_retryable(), "{code}");
         }
@@ -523,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_apart() {
+    fn missing_resources_are_distinguished() {
         let failure = |kind: &str, name: &str| {
             Failure::new(
                 404,

@@ -9,14 +9,14 @@ use stoa_engine::path::{FieldPath, Segment, scalar_text};
 pub(crate) enum Step<'k> {
     /// A member of a map.
     Field(&'k str),
-    /// The item of a list whose fields have these values.
+    /// The list item whose fields have these values.
     Item(Map<String, Value>),
-    /// This item of a list of values, each of which is there once.
+    /// The item of a set with this value.
     Value(Value),
 }
 
 impl<'k> Step<'k> {
-    /// Items by their number are none: nothing says of them what they were.
+    /// Parses a step. Items by index are `None`, since `managedFields` do not say which item that was.
     pub(crate) fn parse(key: &'k str) -> Option<Self> {
         match key.split_once(':')? {
             ("f", name) => Some(Self::Field(name)),
@@ -26,8 +26,8 @@ impl<'k> Step<'k> {
         }
     }
 
-    /// The path that it leads to, as a resource names fields. An item of several keys is told by its first, which may be
-    /// another item's, too, and a value by its list, since its place there is not the same everywhere.
+    /// The path of the step, as a resource names fields. An item is identified by its first key, which may be
+    /// ambiguous. A set value is identified by its list, since its index may differ.
     pub(crate) fn after(&self, path: &FieldPath) -> Option<FieldPath> {
         Some(match self {
             Self::Field(name) => path.key(name),
@@ -50,7 +50,7 @@ impl<'k> Step<'k> {
             Self::Value(value) => item == value,
         };
         let mut found = (0..items.len()).filter(|at| agrees(&items[*at]));
-        // Of two nobody knows which is meant.
+        // Two matches are ambiguous.
         found.next().filter(|_| found.next().is_none())
     }
 

@@ -1,7 +1,7 @@
-//! Waits for the health of an object, by following it. `diagnosis` explains meanwhile why a workload is not ready.
+//! Waits for the health of an object by a watch. `diagnosis` explains meanwhile why a workload is not ready.
 //!
-//! A Job that Kubernetes deletes after it has finished is followed to its end, because its end cannot be seen later: for
-//! a minute ([`TO_THE_END`]), or for as long as its resource says that it may take.
+//! A Job that Kubernetes deletes after it has finished is watched to its end, because its end cannot be read later: for
+//! a minute ([`TO_THE_END`]), or for the timeout of its resource.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -25,16 +25,16 @@ use crate::policy::HealthPolicy;
 use crate::target::Target;
 use crate::watch::{Followed, State};
 
-/// How far a Job that runs, and that Kubernetes deletes after it has finished, is followed.
+/// How long a running Job is watched that Kubernetes deletes after it has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jobs {
     /// To its end: a Job that runs is `InProgress` until then.
     ToTheEnd,
-    /// Not at all: a Job that runs is `Current`, as any other.
+    /// Not at all: a running Job is `Current`, as any other.
     AsTheyAre,
 }
 
-/// How long a Job that runs is followed to its end, where its resource does not say how long it may take.
+/// How long a running Job is watched to its end, without a timeout of its resource.
 const TO_THE_END: Duration = Duration::from_secs(60);
 
 pub(crate) async fn wait_healthy(
@@ -45,11 +45,11 @@ pub(crate) async fn wait_healthy(
 ) -> Result<Health, RuntimeError> {
     let (index, target) = runtime.desired_target(desired)?;
     let cluster = runtime.cluster(index);
-    let applied = runtime.take_remembered(&desired.id);
+    let applied = runtime.take_applied(&desired.id);
     let own = HealthPolicy::of(desired).map_err(refused)?;
     let policy = own.as_ref().or_else(|| runtime.policies.of(&target.gvk));
     if policy.is_none() && is_current_at_once(&target, applied.as_ref()) {
-        report(Health::Current, "it is there");
+        report(Health::Current, "it exists");
         return Ok(Health::Current);
     }
     let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
@@ -85,7 +85,7 @@ pub(crate) async fn wait_healthy(
                 Some(until) => match tokio::time::timeout_at(until, followed.next()).await {
                     Ok(next) => next,
                     Err(_) => {
-                        report(Health::Current, "it runs, and was not seen to finish");
+                        report(Health::Current, "it was running and did not report its end");
                         return Ok(Health::Current);
                     }
                 },
@@ -95,10 +95,10 @@ pub(crate) async fn wait_healthy(
             let (mut health, mut message) = match (&state, policy) {
                 (Some(object), Some(policy)) => policy.health(&target.gvk, object).await,
                 (Some(object), None) => kstatus::health(&target.gvk, object),
-                (None, _) => (Health::Failed, "it was deleted meanwhile".to_owned()),
+                (None, _) => (Health::Failed, "it was deleted before it finished".to_owned()),
             };
             match &state {
-                Some(job) if kstatus::ends_by_itself(&target.gvk, job) && kstatus::has_finished(job) => {
+                Some(job) if kstatus::is_deleted_when_finished(&target.gvk, job) && kstatus::has_finished(job) => {
                     runtime.note_finished(&desired.id);
                 }
                 Some(job)
@@ -107,7 +107,7 @@ pub(crate) async fn wait_healthy(
                         && health == Health::Current
                         && kstatus::runs_to_its_end(&target.gvk, job) =>
                 {
-                    (health, message) = (Health::InProgress, format!("it runs, and its end is waited for: {message}"));
+                    (health, message) = (Health::InProgress, format!("waiting for it to finish: {message}"));
                     let is_said = timeout(&desired.extensions, &desired.attributes).ok().flatten().is_some();
                     until = until.or((!is_said).then(|| Instant::now() + TO_THE_END));
                 }
@@ -131,16 +131,16 @@ pub(crate) async fn wait_healthy(
     match &diagnosis {
         Some(diagnosis) => tokio::select! {
             ended = settled => ended,
-            never = said.keep_explaining(diagnosis) => match never {},
+            never = said.diagnose_repeatedly(diagnosis) => match never {},
         },
         None => settled.await,
     }
 }
 
-/// How long the explanation of a failure may take.
+/// The timeout of the diagnosis of a failure.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// What was reported of an object, so that nothing is reported twice.
+/// The last report of an object, so that none is repeated.
 struct Said<'a> {
     report: &'a HealthReport<'a>,
     last: Mutex<Last>,
@@ -150,7 +150,7 @@ struct Said<'a> {
 struct Last {
     health: Option<Health>,
     message: String,
-    /// Why it is not ready; empty when nobody says.
+    /// The diagnosis; empty without one.
     why: String,
     object: State,
     reported: Option<(Health, String)>,
@@ -173,8 +173,8 @@ impl Said<'_> {
         }
     }
 
-    /// Reads again and again why the object is not ready.
-    async fn keep_explaining(&self, diagnosis: &Diagnosis<'_>) -> Infallible {
+    /// Repeats the diagnosis.
+    async fn diagnose_repeatedly(&self, diagnosis: &Diagnosis<'_>) -> Infallible {
         tokio::time::sleep(diagnosis::FIRST).await;
         loop {
             let object = self.last.lock().unwrap_or_else(PoisonError::into_inner).object.clone();
@@ -195,14 +195,14 @@ fn refused(problems: Vec<Problem>) -> RuntimeError {
     RuntimeError::Invalid { message, field: Some(field) }
 }
 
-/// Whether there is nothing to look at, as far as what was just applied says: an object that is being deleted still takes
-/// what is applied, and is gone a moment later.
+/// Whether the applied object is Current without a read. A terminating object still accepts an apply, and is deleted a
+/// moment later.
 fn is_current_at_once(target: &Target, applied: Option<&Map<String, Value>>) -> bool {
     kstatus::is_current_at_once(&target.gvk) && applied.is_none_or(|object| kstatus::unobserved(object).is_none())
 }
 
-/// A claim of a class that binds on first use stays pending until something uses it. Waiting for
-/// it before its users start would be waiting for ever.
+/// Whether a claim waits for its first consumer: it stays pending until something uses it, so that a wait for it would
+/// never end.
 async fn waits_for_consumer(
     cluster: &Arc<Cluster>,
     target: &Target,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn claim_that_is_bound_on_first_use_is_not_waited_for_while_it_is_pending() {
+    async fn pending_claim_with_late_binding_is_current() {
         let pending = claim(json!({"phase": "Pending"}));
         let target = target(&Value::Object(pending.clone()));
         let class = |mode: &str| cluster(200, &json!({"volumeBindingMode": mode}));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn object_that_is_being_deleted_is_not_current_though_its_kind_has_nothing_to_become() {
+    fn terminating_object_is_not_current() {
         let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
         let target = target(&object);
         assert!(is_current_at_once(&target, None) && is_current_at_once(&target, object.as_object()));
@@ -297,7 +297,7 @@ mod tests {
         assert!(!is_current_at_once(&target, object.as_object()));
     }
     #[tokio::test]
-    async fn job_that_was_deleted_because_it_finished_is_current() {
+    async fn job_deleted_after_finish_is_current() {
         let job = |version: &str, conditions: Value, rest: Value| {
             let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
                 "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": version},
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(check(json!([])).await, (Health::Failed, false), "somebody deleted it");
     }
     #[tokio::test(start_paused = true)]
-    async fn job_that_runs_is_followed_to_its_end_for_a_minute() {
+    async fn running_job_is_watched_for_one_minute() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job",
             "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
             "spec": {"ttlSecondsAfterFinished": 600}, "status": {"startTime": "x", "active": 1}});
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn check_of_a_complete_job_notes_that_it_has_finished() {
+    async fn check_records_finished_job() {
         let resources = json!({"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]});
         for (kind, ttl, noted) in
             [("Complete", json!(600), true), ("Failed", json!(600), false), ("Complete", json!(null), false)]
@@ -389,7 +389,7 @@ mod tests {
             let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
             runtime.remember(&desired.id, &desired.attributes);
             runtime.check_health(&desired, &|_, _| {}).await.unwrap();
-            let found = (runtime.ends_by_itself(&desired), runtime.has_finished(&desired.id));
+            let found = (runtime.is_deleted_when_finished(&desired), runtime.has_finished(&desired.id));
             assert_eq!(found, (ttl.is_number(), noted), "{job}");
         }
     }

@@ -1,6 +1,6 @@
-//! Kinds that a cluster does not serve: whether it is about to, or does in another version.
+//! Kinds that a cluster does not serve: whether it will serve them soon, or serves them in another version.
 //!
-//! Elsewhere: what a plan brings itself, `stoa_engine::definitions` knows.
+//! Elsewhere: `stoa_engine::definitions` has the kinds that a plan creates.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::discovery::{self, Discovered};
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target};
 
-/// How long a kind may take from its definition being there to being served.
+/// How long a kind may take from its definition to being served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const SERVED_POLL: Duration = Duration::from_millis(200);
 
-/// What is known of a kind.
+/// How a kind is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// It is served so, in this version.
@@ -30,7 +30,7 @@ pub(crate) enum Known {
 }
 
 /// Looks for the kind of something that is wanted, and for a definition of it.
-pub(crate) async fn look(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
+pub(crate) async fn find(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
     let missing = match cluster.discover(gvk).await? {
         Discovered::Served(api) => return Ok(Known::Served(gvk.clone(), api)),
         missing => missing,
@@ -38,13 +38,13 @@ pub(crate) async fn look(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallErro
     Ok(if is_defined(cluster, gvk, &missing).await? { Known::Coming } else { Known::Unknown })
 }
 
-/// Looks for the kind of something that is on record. An object is there in every version of its group that has the kind, and
-/// stays when the one that it was applied in is served no more.
+/// Finds the kind of a recorded object. An object is readable in every version of its group that has the kind, even
+/// after its applied version was removed.
 ///
 /// # Errors
 ///
-/// Also where another server has the API that the kind may be of, and does not answer for it: nobody knows then what is there.
-pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
+/// Also when another server may have the kind and does not answer, so that its objects are unknown.
+pub(crate) async fn find_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
     let recorded = match cluster.discover(gvk).await? {
         Discovered::Served(api) => return Ok(Known::Served(gvk.clone(), api)),
         missing => missing,
@@ -55,7 +55,7 @@ pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
         let gvk = Gvk { version, ..gvk.clone() };
         let mut found = cluster.discover(&gvk).await?;
         if !matches!(found, Discovered::Served(_)) {
-            // It may have come since that was asked.
+            // The kind may be served since the request.
             cluster.forget(&gvk);
             found = cluster.discover(&gvk).await?;
         }
@@ -66,7 +66,7 @@ pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
         }
     }
     for gvk in unanswered {
-        // Where nobody may see who has it, that it is listed is all that is known.
+        // Without a readable registration, only the list of versions is known.
         if is_anothers(cluster, &gvk).await?.unwrap_or(true) {
             return Err(discovery::unanswered(&gvk, None));
         }
@@ -78,11 +78,11 @@ pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
     Ok(Known::Unknown)
 }
 
-/// How a cluster serves a kind that is about to be applied. A kind whose definition is there already is waited for.
+/// How a cluster serves a kind that is about to be applied. Waits for a kind whose definition exists.
 ///
 /// # Errors
 ///
-/// The same as its answer where there is none.
+/// The error of a missing kind.
 pub(crate) async fn served(
     cluster: &Cluster,
     target: &Target,
@@ -94,7 +94,7 @@ pub(crate) async fn served(
     let deadline = Instant::now() + SERVED_WITHIN;
     loop {
         cluster.forget(&target.gvk);
-        match look(cluster, &target.gvk).await.map_err(explain)? {
+        match find(cluster, &target.gvk).await.map_err(explain)? {
             Known::Served(_, api) => return Ok(api),
             Known::Coming if Instant::now() <= deadline => tokio::time::sleep(SERVED_POLL).await,
             Known::Coming | Known::Unknown => return Err(unknown(target, &cluster.name)),
@@ -102,13 +102,13 @@ pub(crate) async fn served(
     }
 }
 
-/// Where it is registered who serves a group and version.
+/// The path of the APIService of a group and version.
 fn service_path(gvk: &Gvk) -> String {
     format!("/apis/apiregistration.k8s.io/v1/apiservices/{}.{}", gvk.version, gvk.group)
 }
 
-/// Whether a group and version is registered as the API of another server, which may be away. What the cluster serves itself is
-/// registered, too, and is gone once it does not. `None` where nobody may see that.
+/// Whether another server is registered for a group and version, and may be unavailable. Local APIs are registered too,
+/// until they are removed. `None` when the registration cannot be read.
 async fn is_anothers(cluster: &Cluster, gvk: &Gvk) -> Result<Option<bool>, CallError> {
     match cluster.get(&service_path(gvk)).await {
         Ok(service) => {
@@ -121,9 +121,9 @@ async fn is_anothers(cluster: &Cluster, gvk: &Gvk) -> Result<Option<bool>, CallE
     }
 }
 
-/// Whether a definition of a kind that is not served is in the cluster.
+/// Whether the cluster has a definition of a kind that is not served.
 async fn is_defined(cluster: &Cluster, gvk: &Gvk, missing: &Discovered) -> Result<bool, CallError> {
-    // What is served already without the kind does not get it by being registered.
+    // A version that is served without the kind does not get it from a registration.
     if *missing == Discovered::NoVersion && or_nothing(cluster.get(&service_path(gvk)).await)?.is_some() {
         return Ok(true);
     }
@@ -141,7 +141,7 @@ async fn is_defined(cluster: &Cluster, gvk: &Gvk, missing: &Discovered) -> Resul
     Ok(or_nothing(found.map(Some))?.is_some_and(|found| found.objects.values().any(is_of)))
 }
 
-/// Who may not read definitions, or has none, hears at once that the kind is not there.
+/// Without a readable definition, the kind counts as missing at once.
 fn or_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::Status(failure)) if matches!(failure.code, 403 | 404) => Ok(None),
@@ -154,7 +154,7 @@ pub(crate) fn forget_defined(cluster: &Cluster, crd: &Map<String, Value>) {
     defined(crd).for_each(|gvk| cluster.forget(&gvk));
 }
 
-/// The same, once the definition is another.
+/// Records a changed definition.
 pub(crate) fn note_defined(cluster: &Cluster, crd: &Map<String, Value>) {
     forget_defined(cluster, crd);
     defined(crd).for_each(|gvk| cluster.note_defined(gvk));
@@ -177,7 +177,7 @@ pub(crate) fn unknown(target: &Target, cluster: &str) -> RuntimeError {
     ))
 }
 
-/// What is said of a kind that may be served later.
+/// The message about a kind that may be served later.
 pub(crate) fn not_yet(target: &Target, cluster: &str) -> String {
     format!("cluster {cluster} does not serve {} {} yet", target.gvk.api_version(), target.gvk.kind)
 }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     async fn check(answers: &[(&str, u16, Value)]) -> Result<Known, CallError> {
-        look(&cluster(answers), &widget("v1")).await
+        find(&cluster(answers), &widget("v1")).await
     }
 
     const GROUP: &str = "/apis/example.com/v1";
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kind_is_coming_that_the_cluster_has_a_definition_of() {
+    async fn kind_with_definition_is_expected() {
         let served = [(GROUP, 200, of_group("Widget"))];
         let api = Api { plural: "things".to_owned(), namespaced: true };
         assert_eq!(check(&served).await.unwrap(), Known::Served(widget("v1"), api));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_api_that_is_away_is_not_unknown() {
+    async fn unavailable_api_is_not_unknown() {
         for answers in [vec![(GROUP, 503, Value::Null)], vec![(DEFINITIONS, 503, Value::Null)]] {
             let error = check(&answers).await.unwrap_err().into_runtime("main", &Sensitive::default());
             assert!(error.is_retryable(), "{error:?}");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kind_of_what_is_recorded_is_looked_for_in_every_version_of_its_group() {
+    async fn recorded_kind_is_searched_in_all_versions() {
         let versions = json!({"versions": [{"version": "v2"}, {"version": "v1"}]});
         let group = ("/apis/example.com", 200, versions);
         let (second, first) = (("/apis/example.com/v2", 200, of_group("Widget")), (GROUP, 200, of_group("Widget")));
@@ -275,18 +275,18 @@ mod tests {
         ] {
             let api = Api { plural: "things".to_owned(), namespaced: true };
             let known = found.map_or(Known::Unknown, |version| Known::Served(widget(version), api));
-            assert_eq!(look_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap(), known, "{answers:?}");
+            assert_eq!(find_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap(), known, "{answers:?}");
         }
         // Where one cannot be asked, nobody knows.
         for answers in
             [vec![("/apis/example.com", 503, Value::Null)], vec![group, ("/apis/example.com/v2", 503, Value::Null)]]
         {
-            look_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap_err();
+            find_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap_err();
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_another_server_has_is_gone_only_once_that_is_not_registered_any_more() {
+    async fn unregistered_api_counts_as_deleted() {
         let registered =
             |server: Value| (SERVICE, 200, json!({"metadata": {"name": "v1.example.com"}, "spec": server}));
         let theirs = registered(json!({"service": {"name": "widgets", "namespace": "shop"}}));
@@ -310,12 +310,12 @@ mod tests {
             (vec![unseen], true),
             (vec![other, second], true),
         ] {
-            match look_in_any_version(&cluster(&answers), &widget("v1")).await {
+            match find_in_any_version(&cluster(&answers), &widget("v1")).await {
                 Ok(known) => assert_eq!((known, is_known), (Known::Unknown, true), "{answers:?}"),
                 Err(error) => {
                     let error = error.into_runtime("main", &Sensitive::default());
                     assert!(!is_known && error.is_retryable(), "{answers:?}: {error:?}");
-                    assert!(error.to_string().contains("nobody answers for example.com/v1"), "{error}");
+                    assert!(error.to_string().contains("no server answers for API example.com/v1"), "{error}");
                 }
             }
         }

@@ -1,22 +1,23 @@
-//! What an object's own fields say about its health.
+//! Health of an object by its own fields (kstatus).
 //!
-//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with six
-//! differences: a pod that cannot be scheduled stays InProgress, since a cluster may grow and no
-//! clock is read here; an APIService follows its `Available` condition; a Service of type
-//! LoadBalancer has to have an address, to which references of others lead; a pod that has
-//! failed is Failed, since nothing will come of it; a condition that says which generation it
-//! is of says nothing of a later one; and a Job with `ttlSecondsAfterFinished` that has finished is not Terminating, since Kubernetes
-//! deletes it for that.
+//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with six differences:
+//!
+//! * A Pod that cannot be scheduled stays InProgress, since a cluster may grow and no clock is read here.
+//! * An APIService follows its `Available` condition.
+//! * A Service of type LoadBalancer needs an address, since references may name it.
+//! * A failed Pod is Failed.
+//! * A condition with an `observedGeneration` does not count for a later generation.
+//! * A finished Job with `ttlSecondsAfterFinished` is not Terminating, since Kubernetes deletes it for that.
 
 use serde_json::{Map, Value};
 use stoa_runtime::Health;
 
 use crate::target::Gvk;
 
-/// A health with its reason, for people.
+/// A health with its reason.
 pub(crate) type Verdict = (Health, String);
 
-/// Kinds that have nothing to become: they are what they should be as soon as they are there.
+/// Kinds without a status: their objects are Current as soon as they exist.
 pub(crate) fn is_current_at_once(gvk: &Gvk) -> bool {
     match gvk.group.as_str() {
         "" => matches!(
@@ -43,7 +44,7 @@ pub(crate) fn is_current_at_once(gvk: &Gvk) -> bool {
 /// The health of an object as a server reported it.
 pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
     let o = View(object);
-    if ends_by_itself(gvk, object) && has_ended(object) {
+    if is_deleted_when_finished(gvk, object) && has_ended(object) {
         // Kubernetes may be deleting it for that.
         return job(&o);
     }
@@ -51,7 +52,7 @@ pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
         return verdict;
     }
     match (gvk.group.as_str(), gvk.kind.as_str()) {
-        _ if is_current_at_once(gvk) => current("it is there"),
+        _ if is_current_at_once(gvk) => current("it exists"),
         ("", "Service") => service(&o),
         ("", "Pod") => pod(&o),
         ("", "PersistentVolumeClaim") => volume_claim(&o),
@@ -64,12 +65,12 @@ pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
         ("apiregistration.k8s.io", "APIService") => {
             by_condition(&o, "Available").unwrap_or_else(|| in_progress("not yet available"))
         }
-        _ => by_condition(&o, "Ready").unwrap_or_else(|| current("it is there")),
+        _ => by_condition(&o, "Ready").unwrap_or_else(|| current("it exists")),
     }
 }
 
-/// The health of an object that is being deleted, or whose last change nobody has looked at yet. What else it says of
-/// itself is not about that then.
+/// The health of a terminating object, or of one whose last change was not observed yet. Its other fields do not count
+/// then.
 pub(crate) fn unobserved(object: &Map<String, Value>) -> Option<Verdict> {
     let o = View(object);
     if o.at(&["metadata", "deletionTimestamp"]).is_some() {
@@ -79,14 +80,14 @@ pub(crate) fn unobserved(object: &Map<String, Value>) -> Option<Verdict> {
         (o.int(&["status", "observedGeneration"]), o.int(&["metadata", "generation"]))
         && observed != generation
     {
-        return Some(in_progress(&format!("generation {generation} is not yet observed, {observed} is")));
+        return Some(in_progress(&format!("generation {generation} is not observed yet, only {observed}")));
     }
     outdated(&o)
 }
 
-/// The health of an object that says of an earlier generation what its health goes by: many kinds have no
-/// `observedGeneration` but in their conditions. Others of its conditions may stay as they were, since not every controller
-/// looks at every change, unless nobody says anything of this generation.
+/// The health of an object whose decisive condition is of an earlier generation: many kinds have `observedGeneration`
+/// in their conditions only. Other conditions may be older, since controllers do not observe every change, unless no
+/// condition is of this generation.
 fn outdated(o: &View<'_>) -> Option<Verdict> {
     let generation = o.int(&["metadata", "generation"])?;
     let conditions: Vec<Condition<'_>> = o.conditions().filter(|c| c.observed.is_some()).collect();
@@ -101,10 +102,13 @@ fn outdated(o: &View<'_>) -> Option<Verdict> {
     let is_of_nobody = !has_observed && conditions.iter().all(|c| is_outdated(&c));
     let of_it = conditions.iter().find(|c| is_outdated(c) && (decides(c) || is_of_nobody))?;
     let observed = of_it.observed.unwrap_or_default();
-    Some(in_progress(&format!("{} is of generation {observed}, and {generation} is not yet observed", of_it.name)))
+    Some(in_progress(&format!(
+        "condition {} is of generation {observed}, and {generation} is not observed yet",
+        of_it.name
+    )))
 }
 
-/// What the conventions of the API say for every kind.
+/// The health by the API conventions, for every kind.
 fn generic(o: &View<'_>) -> Option<Verdict> {
     if let Some(verdict) = unobserved(o.0) {
         return Some(verdict);
@@ -153,7 +157,7 @@ fn pod(o: &View<'_>) -> Verdict {
             if crashing.is_empty() {
                 in_progress("it is running and not ready")
             } else {
-                (Health::Failed, format!("containers crash again and again: {}", crashing.join(", ")))
+                (Health::Failed, format!("containers crash repeatedly: {}", crashing.join(", ")))
             }
         }
         _ => match o.condition("PodScheduled").filter(|c| c.is("False")) {
@@ -176,7 +180,7 @@ fn deployment(o: &View<'_>) -> Verdict {
         return (Health::Failed, c.text());
     }
     if o.int(&["status", "observedGeneration"]).is_none() {
-        return in_progress("the controller has not seen it yet");
+        return in_progress("the controller has not observed it yet");
     }
     let wanted = o.int(&["spec", "replicas"]).unwrap_or(1);
     let replicas = o.count("replicas");
@@ -186,7 +190,7 @@ fn deployment(o: &View<'_>) -> Verdict {
     if let Some(verdict) = [
         (replicas < wanted, format!("{replicas} of {wanted} replicas exist")),
         (updated < wanted, format!("{updated} of {wanted} replicas are updated")),
-        (replicas > wanted, format!("{} replicas have yet to end", replicas - wanted)),
+        (replicas > wanted, format!("{} replicas are still terminating", replicas - wanted)),
         (available < updated, format!("{available} of {updated} updated replicas are available")),
         (ready < wanted, format!("{ready} of {wanted} replicas are ready")),
     ]
@@ -212,7 +216,7 @@ fn stateful_set(o: &View<'_>) -> Verdict {
         return current("its pods are updated when they are deleted");
     }
     if o.int(&["status", "observedGeneration"]).is_none() {
-        return in_progress("the controller has not seen it yet");
+        return in_progress("the controller has not observed it yet");
     }
     let wanted = o.int(&["spec", "replicas"]).unwrap_or(1);
     let replicas = o.count("replicas");
@@ -226,7 +230,7 @@ fn stateful_set(o: &View<'_>) -> Verdict {
         return in_progress(&format!("{ready} of {wanted} replicas are ready"));
     }
     if replicas > wanted {
-        return in_progress(&format!("{} replicas have yet to end", replicas - wanted));
+        return in_progress(&format!("{} replicas are still terminating", replicas - wanted));
     }
     if let Some(partition) = o.int(&["spec", "updateStrategy", "rollingUpdate", "partition"]).filter(|p| *p > 0) {
         let wanted = (wanted - partition).max(0);
@@ -247,10 +251,10 @@ fn stateful_set(o: &View<'_>) -> Verdict {
 
 fn daemon_set(o: &View<'_>) -> Verdict {
     if o.int(&["status", "observedGeneration"]).is_none() {
-        return in_progress("the controller has not seen it yet");
+        return in_progress("the controller has not observed it yet");
     }
     let Some(wanted) = o.int(&["status", "desiredNumberScheduled"]) else {
-        return in_progress("it is not known how many nodes it wants");
+        return in_progress("its desired number of nodes is unknown");
     };
     let mut counts = ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberReady"]
         .into_iter()
@@ -274,28 +278,28 @@ fn replica_set(o: &View<'_>) -> Verdict {
     }
     let replicas = o.count("replicas");
     if replicas > wanted {
-        return in_progress(&format!("{} replicas have yet to end", replicas - wanted));
+        return in_progress(&format!("{} replicas are still terminating", replicas - wanted));
     }
     current(&format!("{replicas} replicas are available"))
 }
 
-/// Whether an object is a Job that Kubernetes deletes after it has ended.
-pub(crate) fn ends_by_itself(gvk: &Gvk, object: &Map<String, Value>) -> bool {
+/// Whether an object is a Job that Kubernetes deletes after its end.
+pub(crate) fn is_deleted_when_finished(gvk: &Gvk, object: &Map<String, Value>) -> bool {
     gvk.is("batch", "Job") && View(object).int(&["spec", "ttlSecondsAfterFinished"]).is_some()
 }
 
-/// Whether an object is a Job that runs and is deleted once it has ended. One that is suspended does not run.
+/// Whether an object is a running Job that is deleted after its end. A suspended one does not run.
 pub(crate) fn runs_to_its_end(gvk: &Gvk, object: &Map<String, Value>) -> bool {
     let is_suspended = || View(object).condition("Suspended").is_some_and(|condition| condition.is("True"));
-    ends_by_itself(gvk, object) && !has_ended(object) && !is_suspended()
+    is_deleted_when_finished(gvk, object) && !has_ended(object) && !is_suspended()
 }
 
-/// Whether a Job has finished, or failed.
+/// Whether a Job has succeeded or failed.
 pub(crate) fn has_ended(job: &Map<String, Value>) -> bool {
     has_finished(job) || View(job).condition("Failed").is_some_and(|condition| condition.is("True"))
 }
 
-/// Whether a Job has finished without failing.
+/// Whether a Job has succeeded.
 pub(crate) fn has_finished(job: &Map<String, Value>) -> bool {
     View(job).condition("Complete").is_some_and(|condition| condition.is("True"))
 }
@@ -377,7 +381,7 @@ struct Condition<'a> {
     status: &'a str,
     reason: &'a str,
     message: &'a str,
-    /// The generation that it is of, where it says so.
+    /// Its generation, if it has one.
     observed: Option<i64>,
 }
 

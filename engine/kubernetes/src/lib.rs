@@ -1,10 +1,11 @@
-//! The Kubernetes runtime: brings objects into clusters by server-side apply.
+//! The Kubernetes runtime: applies objects to clusters by server-side apply.
 //!
-//! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are server-side applies under
-//! the field manager `stoa` with the owner's mark (`write`), or new objects in the place of old ones (`replace`), and health
-//! follows kstatus, or the resource's own policy, by watching (`health`, `watch`, `kstatus`, `policy`). What a cluster serves
-//! (`discovery`) may come and go meanwhile (`kinds`). What others keep in a namespace is looked for before it is deleted (`held`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that
-//! answers 429 with `Retry-After` is waited for.
+//! Start at [`KubernetesRuntime`]. Reads are one LIST for each kind and namespace (`read`). Changes are server-side
+//! applies under the field manager `stoa` with the owner annotation (`write`), or recreations (`replace`). Health
+//! follows kstatus, or the resource's own policy, by watches (`health`, `watch`, `kstatus`, `policy`). Served kinds
+//! (`discovery`) may change meanwhile (`kinds`). Objects of other owners are listed before a deletion
+//! (`foreign_contents`). Calls wait for [limits](KubernetesRuntime::limited), and for the `Retry-After` of a 429
+//! answer.
 //!
 //! **Invariant:** no message holds a value of a Secret, nor one of a kubeconfig but the address of its server.
 
@@ -12,31 +13,31 @@ mod body;
 mod cluster;
 mod connect;
 mod connections;
-mod coowned;
 mod deletion;
 mod diagnosis;
 mod discovery;
 mod error;
+mod field_ownership;
 mod field_step;
+mod foreign_contents;
 mod health;
-mod held;
 mod kinds;
 mod kstatus;
 mod lists;
 mod namespaces;
 mod object;
+mod pending_calls;
 mod policy;
 mod read;
-mod released;
+mod released_fields;
 mod replace;
 mod served;
-#[cfg(test)]
-mod several;
 mod target;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod transport;
-mod under_way;
 mod verdict;
 mod watch;
 mod webhooks;
@@ -47,11 +48,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::object::is_going;
-use stoa_engine::{Clusters, Contents, Held, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents};
+use stoa_engine::object::is_terminating;
+use stoa_engine::{
+    Cascade, Clusters, ForeignContents, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents,
+};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Caller, Deleted, Finished, Found, GOING, Grant, Health, HealthReport,
-    HeldReport, KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
+    KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
 };
 
 use crate::cluster::Cluster;
@@ -67,8 +70,8 @@ use crate::target::{Target, invalid};
 
 /// Drives the objects of one workspace's clusters.
 ///
-/// A resource says which cluster it goes to by its extension `cluster` (or Kusion's `kubeConfig`),
-/// the name of one of the workspace's clusters; without it, it goes to the first.
+/// The extension `cluster` of a resource (or Kusion's `kubeConfig`) names its target cluster. Without it, the resource
+/// goes to the first one.
 #[derive(Debug)]
 pub struct KubernetesRuntime {
     clusters: Vec<Arc<Cluster>>,
@@ -79,25 +82,24 @@ pub struct KubernetesRuntime {
     /// Jobs that were seen to finish, and that Kubernetes deletes then.
     finished: Mutex<HashSet<ResourceId>>,
     namespaces: Namespaces,
-    /// For objects whose resources do not say when they are healthy.
+    /// Health policies for objects whose resources have none.
     policies: KindPolicies,
-    /// What goes with what is deleted and cannot be seen.
+    /// The policy for foreign contents that cannot be listed.
     unlisted: UnlistedContents,
 }
 
 impl KubernetesRuntime {
-    /// Makes the clients of the clusters, the first of which is the default, for a run of the deployment `owner`. Connects
-    /// to none yet.
+    /// Creates the clients of the clusters for a run of the deployment `owner`, without a connection. The first cluster
+    /// is the default.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::Invalid`] when there is no cluster, two have one name, or a kubeconfig cannot
-    /// be used.
+    /// [`RuntimeError::Invalid`] when there is no cluster, two have one name, or a kubeconfig cannot be used.
     pub async fn new(configs: &[ClusterConfig], owner: Owner) -> Result<Self, RuntimeError> {
         Self::over(&Connections::default(), configs, owner).await
     }
 
-    /// The same over connections that runs share.
+    /// The same with pooled connections.
     ///
     /// # Errors
     ///
@@ -108,12 +110,15 @@ impl KubernetesRuntime {
         owner: Owner,
     ) -> Result<Self, RuntimeError> {
         if configs.is_empty() {
-            return Err(invalid("needs at least one cluster", "spec.kubernetes.clusters"));
+            return Err(invalid("must have at least one cluster", "spec.kubernetes.clusters"));
         }
         let mut clusters: Vec<Arc<Cluster>> = Vec::with_capacity(configs.len());
         for config in configs {
             if clusters.iter().any(|cluster| cluster.name == config.name) {
-                return Err(invalid(&format!("there are two clusters {:?}", config.name), "spec.kubernetes.clusters"));
+                return Err(invalid(
+                    &format!("two clusters have the name {:?}", config.name),
+                    "spec.kubernetes.clusters",
+                ));
             }
             clusters.push(Arc::new(config.connect(connections).await?));
         }
@@ -121,22 +126,22 @@ impl KubernetesRuntime {
     }
 
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
-        let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())))
+        let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.address().to_owned())))
             .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
         let (applied, finished, namespaces, policies, unlisted) = Default::default();
         Self { clusters, names, owner, applied, finished, namespaces, policies, unlisted }
     }
 
-    /// Goes by these health policies for objects whose resources have none of their own.
+    /// The same with health policies for objects whose resources have none.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::Invalid`] when an expression cannot be read.
+    /// [`RuntimeError::Invalid`] when an expression cannot be parsed.
     pub fn with_health_policies(self, policies: &[KindHealth]) -> Result<Self, RuntimeError> {
         Ok(Self { policies: KindPolicies::new(policies)?, ..self })
     }
 
-    /// Deletes namespaces and definitions also with what cannot be seen of what goes with them, if these say so.
+    /// The same with a policy for foreign contents that cannot be listed.
     #[must_use]
     pub fn with_unlisted_contents(self, unlisted: UnlistedContents) -> Self {
         Self { unlisted, ..self }
@@ -171,8 +176,8 @@ impl KubernetesRuntime {
     fn desired_target(&self, desired: &Resource) -> Result<(usize, Target), RuntimeError> {
         let target = Target::of_desired(desired)?;
         let index = self.find(&target).map_err(|error| {
-            let advice = "let the Spec name one of these, or none for the first; spec.forgetClusters of a Run forgets what \
-                          is on record there, and moves nothing";
+            let advice = "name one of these in the Spec, or none for the first; spec.forgetClusters of a Run forgets \
+                          records there without moving anything";
             advised(error, advice)
         })?;
         Ok((index, target))
@@ -181,8 +186,8 @@ impl KubernetesRuntime {
     fn prior_target(&self, prior: &StateResource) -> Result<(usize, Target), RuntimeError> {
         let target = Target::of_prior(prior)?;
         let index = self.find(&target).map_err(|error| {
-            let advice = "it is on record there; give the workspace that cluster again until it is removed or has moved, \
-                          or, if it is gone for good, name it in spec.forgetClusters of a Run";
+            let advice = "it is recorded there; add the cluster again until the resource is removed or moved; if the \
+                          cluster no longer exists, name it in spec.forgetClusters of a Run";
             advised(error, advice)
         })?;
         Ok((index, target))
@@ -209,7 +214,7 @@ impl KubernetesRuntime {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
     }
 
-    fn take_remembered(&self, id: &ResourceId) -> Option<Map<String, Value>> {
+    fn take_applied(&self, id: &ResourceId) -> Option<Map<String, Value>> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 }
@@ -234,7 +239,7 @@ impl Runtime for KubernetesRuntime {
         &self.names
     }
 
-    fn places(&self) -> BTreeMap<String, String> {
+    fn destinations(&self) -> BTreeMap<String, String> {
         self.clusters.iter().map(|cluster| (cluster.name.clone(), cluster.destination().to_owned())).collect()
     }
 
@@ -259,12 +264,16 @@ impl Runtime for KubernetesRuntime {
         read::cluster_scoped(self, desired).await
     }
 
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        read::look_for(self, calls).await
+    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        read::inspect(self, calls).await
     }
 
-    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
-        held::held(self, holder, contents).await
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        foreign_contents::find(self, holder, contents).await
     }
 
     async fn preview(
@@ -272,8 +281,8 @@ impl Runtime for KubernetesRuntime {
         request: &ApplyRequest<'_>,
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
-        if live.is_some_and(is_going) {
-            return Ok(Preview::Unverified(GOING.to_owned()));
+        if live.is_some_and(is_terminating) {
+            return Ok(Preview::Unverified(TERMINATING.to_owned()));
         }
         write::preview(self, request, live.is_none()).await
     }
@@ -286,8 +295,8 @@ impl Runtime for KubernetesRuntime {
         deletion::delete(self, prior).await
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError> {
-        deletion::wait_gone(self, object, report).await
+    async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError> {
+        deletion::wait_deleted(self, object, report).await
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
@@ -298,15 +307,16 @@ impl Runtime for KubernetesRuntime {
         health::wait_healthy(self, desired, health::Jobs::AsTheyAre, report).await
     }
 
-    fn ends_by_itself(&self, desired: &Resource) -> bool {
-        Target::of_desired(desired).is_ok_and(|target| kstatus::ends_by_itself(&target.gvk, &desired.attributes))
+    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
+        Target::of_desired(desired)
+            .is_ok_and(|target| kstatus::is_deleted_when_finished(&target.gvk, &desired.attributes))
     }
 
     fn has_finished(&self, id: &ResourceId) -> bool {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
-    /// Every change is made when it is asked for; nothing is left to write.
+    /// Changes are made at once, so that nothing is left to write.
     async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
         Ok(Finished::default())
     }

@@ -11,17 +11,17 @@ use crate::error::CallError;
 use crate::target::{Gvk, named_path};
 use crate::watch::version_of;
 
-/// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
+/// The maximum number of objects in a page, and the divisor of it for pages that are too large.
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
-/// How often a list is begun anew in pages whose token expired, before all of it is asked for at once.
+/// How often a paged list restarts after an expired token, before it is read as a whole.
 const RESTARTS: u32 = 2;
 
 #[derive(Deserialize)]
 struct Page<'a> {
     #[serde(default)]
     metadata: PageMeta,
-    /// `null` where there are none of which only the metadata is sent.
+    /// `null` for an empty list of metadata.
     #[serde(borrow, default)]
     items: Option<Vec<&'a serde_json::value::RawValue>>,
 }
@@ -65,7 +65,7 @@ impl Cluster {
                 return Ok(None);
             }
             let mut object: Map<String, Value> = decode(item.as_bytes())?;
-            // Items of built-in lists leave out what the list says.
+            // Items of built-in lists have no apiVersion and kind.
             object.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
             object.entry("kind").or_insert_with(|| gvk.kind.clone().into());
             Ok(Some((peek.metadata.name, object)))
@@ -74,8 +74,8 @@ impl Cluster {
         Ok(Listed { objects: found.into_iter().collect(), version })
     }
 
-    /// What `pick` makes of the objects of a collection, one after the other as JSON, and as of when that is. `accept` says as
-    /// what the server is to send them.
+    /// The results of `pick` for each object of a collection as JSON, and the version of the list. `accept` has the
+    /// media types.
     pub(crate) async fn pages<T: Send>(
         &self,
         collection: &str,
@@ -99,7 +99,8 @@ impl Cluster {
                     size = (size / FEWER).max(1);
                     continue;
                 }
-                // The token is older than the server's history. In pages it is begun anew, since all of it may be too large.
+                // The token is older than the server's history. The list restarts in pages, since a whole one may be
+                // too large.
                 Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() && restarts <= RESTARTS => {
                     found.clear();
                     next.clear();
@@ -123,7 +124,7 @@ impl Cluster {
     pub(crate) async fn list_one(&self, collection: &str, name: &str) -> Result<Listed, CallError> {
         let found = self.get(&named_path(collection, name)).await?;
         let version = found.as_ref().and_then(version_of);
-        // A watch from no version begins with what is there.
+        // A watch without a version starts with the present objects.
         let version = version.unwrap_or_default().to_owned();
         Ok(Listed { objects: found.map(|object| (name.to_owned(), object)).into_iter().collect(), version })
     }
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_read_as_far_as_there_is_room() {
+    async fn answers_are_read_up_to_limit() {
         let cluster = of_large_objects();
         let error = cluster.get("/api/v1/namespaces/shop").await.unwrap_err();
         assert!(matches!(error, CallError::TooLarge), "{error:?}");
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_goes_on_where_it_was_whatever_is_in_the_token() {
+    async fn list_continues_with_any_token() {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let (name, next) = match request.uri().query() {
                 Some("limit=500") => ("w0", "a&limit=1+/"),
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_whose_token_expires_is_begun_anew_in_pages_some_times_and_then_as_a_whole() {
+    async fn expired_list_restarts_and_then_reads_whole() {
         let (pages, token) = ("limit=500", "limit=500&continue=t");
         let (listed, asked) = listed_though_tokens_expire(1).await;
         assert_eq!((listed.unwrap(), asked), (2, [pages, token, pages, token].map(str::to_owned).to_vec()));

@@ -1,9 +1,9 @@
-//! What is known of the namespaces that objects go to: which are not there yet, and which are on their way out.
+//! Namespaces of a Run: those that do not exist, and those that are being deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stoa_engine::object::is_going;
+use stoa_engine::object::is_terminating;
 use tokio::sync::OnceCell;
 
 use crate::cluster::Cluster;
@@ -11,18 +11,17 @@ use crate::error::CallError;
 use crate::target::named_path;
 
 /// The position of a cluster, and the name of a namespace in it.
-pub(crate) type Place = (usize, String);
+pub(crate) type NamespaceKey = (usize, String);
 
-/// What a run has heard of namespaces.
+/// The namespaces that a run has read.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
-    /// Those that were asked for and are not there. A server looks twice before it says so, which for a stack of hundreds of
-    /// objects in a new namespace takes seconds.
-    missing: Mutex<HashSet<Place>>,
-    /// Those that are being deleted: nothing more is asked about in them.
-    going: Mutex<HashSet<Place>>,
-    /// Whether those that were looked at are being deleted.
-    looked: Mutex<HashMap<Place, Arc<OnceCell<bool>>>>,
+    /// Missing namespaces. A server looks twice before it reports one, which takes seconds for hundreds of objects.
+    missing: Mutex<HashSet<NamespaceKey>>,
+    /// Terminating namespaces, in which nothing more is dry-run.
+    terminating: Mutex<HashSet<NamespaceKey>>,
+    /// Whether the namespaces that were read are terminating.
+    looked: Mutex<HashMap<NamespaceKey, Arc<OnceCell<bool>>>>,
 }
 
 impl Namespaces {
@@ -31,9 +30,9 @@ impl Namespaces {
         missing.contains(&(cluster, namespace.to_owned()))
     }
 
-    /// All of them, by their names.
-    pub(crate) fn missing(&self) -> Vec<Place> {
-        let mut missing: Vec<Place> =
+    /// All missing namespaces, by name.
+    pub(crate) fn missing(&self) -> Vec<NamespaceKey> {
+        let mut missing: Vec<NamespaceKey> =
             self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
         missing.sort();
         missing
@@ -43,36 +42,41 @@ impl Namespaces {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
     }
 
-    pub(crate) fn is_going(&self, cluster: usize, namespace: &str) -> bool {
-        let going = self.going.lock().unwrap_or_else(PoisonError::into_inner);
-        going.contains(&(cluster, namespace.to_owned()))
+    pub(crate) fn is_terminating(&self, cluster: usize, namespace: &str) -> bool {
+        let terminating = self.terminating.lock().unwrap_or_else(PoisonError::into_inner);
+        terminating.contains(&(cluster, namespace.to_owned()))
     }
 
-    pub(crate) fn set_going(&self, cluster: usize, namespace: &str) {
-        self.going.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
+    pub(crate) fn set_terminating(&self, cluster: usize, namespace: &str) {
+        self.terminating.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
     }
 
-    /// It is there, whatever was heard of it before.
-    pub(crate) fn set_there(&self, cluster: usize, namespace: &str) {
+    /// Marks a namespace as existing.
+    pub(crate) fn set_existing(&self, cluster: usize, namespace: &str) {
         let place = (cluster, namespace.to_owned());
-        for gone in [&self.missing, &self.going] {
+        for gone in [&self.missing, &self.terminating] {
             gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
         }
         self.looked.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
     }
 
-    /// Looks once whether it is being deleted, which nothing says to who changes what is in it. Where it may not be looked at,
-    /// or is not there, it is not.
+    /// Reads once whether a namespace is terminating, which changes in it do not report. An unreadable or missing
+    /// namespace is not.
     ///
     /// # Errors
     ///
-    /// When the cluster does not answer, or fails to. The next look asks it again.
-    pub(crate) async fn look(&self, cluster: usize, of: &Cluster, namespace: &str) -> Result<bool, CallError> {
+    /// The cluster does not answer, or fails. The next call reads it again.
+    pub(crate) async fn read_terminating(
+        &self,
+        cluster: usize,
+        of: &Cluster,
+        namespace: &str,
+    ) -> Result<bool, CallError> {
         let place = (cluster, namespace.to_owned());
         let looked = Arc::clone(self.looked.lock().unwrap_or_else(PoisonError::into_inner).entry(place).or_default());
         let look = || async {
             match of.get(&named_path("/api/v1/namespaces", namespace)).await {
-                Ok(found) => Ok(found.as_ref().is_some_and(is_going)),
+                Ok(found) => Ok(found.as_ref().is_some_and(is_terminating)),
                 Err(CallError::Status(failure)) if matches!(failure.code, 401 | 403 | 404) => Ok(false),
                 Err(error) => Err(error),
             }

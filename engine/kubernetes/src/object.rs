@@ -1,4 +1,4 @@
-//! Reads one object of a cluster that no run applies, such as what a GitOps tool says of itself.
+//! Read of one object that no Run applies, such as the status of a GitOps tool.
 
 use serde_json::{Map, Value};
 use stoa_engine::Sensitive;

@@ -1,4 +1,4 @@
-//! What an object's health is where its resource says so itself, by expressions in CEL.
+//! Health policies: the health of an object by CEL expressions of its resource or workspace.
 //!
 //! A resource has its policy in the extension `healthPolicy`, a manifest in annotations:
 //!
@@ -11,10 +11,10 @@
 //!       inProgress: status.phase == 'Starting' # annotation stoa.dev/health-in-progress; may be left out
 //! ```
 //!
-//! Those of a workspace ([`KindHealth`]) are for all objects of a kind whose resources say nothing of it.
+//! Policies of a workspace ([`KindHealth`]) are for all objects of a kind whose resources have none.
 //!
-//! Names and order are those of Flux's `healthCheckExprs`, whose expressions can be taken as they are: the fields of the
-//! object are variables. The whole is `object`, as in admission policies, for fields that other kinds do not have.
+//! Names and order are those of Flux's `healthCheckExprs`, whose expressions work unchanged: the fields of the object
+//! are variables. The whole object is `object`, as in admission policies, for fields that other kinds do not have.
 
 use std::sync::Arc;
 
@@ -30,19 +30,18 @@ use stoa_runtime::{Health, RuntimeError};
 use crate::kstatus::{self, Verdict};
 use crate::target::Gvk;
 
-/// How many steps the expressions of a policy may take together each time; upstream's `PerCallLimit`.
+/// The maximum steps of all expressions of a policy for one object; upstream's `PerCallLimit`.
 const BUDGET: u64 = 1_000_000;
-/// The longest part of an error of an expression that is told, in bytes; it may quote what the object holds.
+/// The maximum length of a quoted expression error, in bytes; it may quote the object.
 const LONGEST_ERROR: usize = 256;
 
-/// What may be in the extension, which is Kusion's form of policies, in KCL.
+/// The extension with Kusion's policies in KCL.
 const KCL: &str = "health.kcl";
 
 /// The fields of an object that are variables, and the whole object.
 const DECLARED: Declarations = Declarations { variables: VARIABLES, constructs: false };
 
-/// An expression of a policy: its name, the annotation that it may be in, and what it means that it holds. In the order in
-/// which they are asked.
+/// An expression of a policy: its name, its annotation, and its meaning. In the order of evaluation.
 struct Expression {
     name: &'static str,
     annotation: &'static str,
@@ -57,7 +56,7 @@ const EXPRESSIONS: [Expression; 3] = [
 /// The expression that every policy has.
 const CURRENT: &str = "current";
 
-/// What says of an object how it fares.
+/// A health policy.
 #[derive(Debug)]
 pub(crate) struct HealthPolicy {
     /// As they are written, in the order of [`EXPRESSIONS`].
@@ -65,7 +64,7 @@ pub(crate) struct HealthPolicy {
     batch: Batch,
 }
 
-/// What is wrong with the health policies of a Spec, in the order of the resources.
+/// Problems of the health policies in a Spec, in the order of the resources.
 pub fn check_health_policies(spec: &Spec) -> Vec<Problem> {
     spec.resources.iter().filter_map(|resource| HealthPolicy::of(resource).err()).flatten().collect()
 }
@@ -119,14 +118,14 @@ impl HealthPolicy {
         if let Some(verdict) = kstatus::unobserved(object) {
             return verdict;
         }
-        let seen = Arc::new(Seen(Value::Object(object.clone())));
+        let seen = Arc::new(ObjectInputs(Value::Object(object.clone())));
         let outcomes = match stoa_cel::evaluate(&self.batch, &seen, &Answers::new(), BUDGET).await {
             Ok(outcomes) => outcomes,
             Err(interrupted) => {
                 let why = match interrupted {
-                    Interrupted::OutOfBudget => "takes more steps than it may",
+                    Interrupted::OutOfBudget => "takes too many steps",
                     Interrupted::TooDeep => "is nested too deeply",
-                    // There is no authorizer to be asked.
+                    // There is no authorizer here.
                     Interrupted::Unanswered(_) | Interrupted::Unexpected => "cannot be evaluated",
                 };
                 return (Health::InProgress, format!("its health policy {why}"));
@@ -140,13 +139,13 @@ impl HealthPolicy {
                     return (expression.health, format!("`{name}` of its health policy holds"));
                 }
                 Ok(other) => {
-                    let message = format!("`{name}` of its health policy is no bool but {}", other.type_name());
+                    let message = format!("`{name}` of its health policy is {}, not a bool", other.type_name());
                     return (Health::InProgress, message);
                 }
                 Err(error) => {
                     let source = source.as_deref().unwrap_or_default();
                     let message = format!("`{name}` of its health policy cannot be evaluated");
-                    // What it quotes may be a value.
+                    // A quoted text may be a value.
                     let told =
                         if gvk.is("", "Secret") { message } else { format!("{message}: {}", cause(&error, source)) };
                     return (Health::InProgress, told);
@@ -157,20 +156,20 @@ impl HealthPolicy {
     }
 }
 
-/// When the objects of a kind are healthy whose resources do not say so themselves, as a workspace has it.
+/// The health policy of a workspace for objects of a kind whose resources have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KindHealth {
-    /// The group of the objects, and a version that says nothing.
+    /// The apiVersion of the objects; only its group counts.
     pub api_version: String,
     /// Their kind.
     pub kind: String,
-    /// What holds for an object that is healthy.
+    /// The expression that holds for a healthy object.
     pub current: String,
-    /// What holds for one that will not become healthy by itself.
+    /// The expression that holds for a failed object.
     #[serde(default)]
     pub failed: Option<String>,
-    /// What holds for one that is on its way, whatever else does.
+    /// The expression that holds for an object in progress, whatever else does.
     #[serde(default)]
     pub in_progress: Option<String>,
 }
@@ -200,7 +199,7 @@ impl KindPolicies {
         policies.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The policy of a kind, in whatever version.
+    /// The policy of a kind, in any version.
     pub(crate) fn of(&self, gvk: &Gvk) -> Option<&HealthPolicy> {
         self.0.iter().find(|((group, kind), _)| *group == gvk.group && *kind == gvk.kind).map(|(_, policy)| policy)
     }
@@ -214,20 +213,21 @@ type Wrong = Vec<(String, String)>;
 fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
     let field = |name: &str| format!("extensions.{POLICY}{name}");
     let advice = format!(
-        "has to be a map with `cel`, such as {{cel: {{{CURRENT}: \"status.phase == 'Running'\", failed: \"status.phase == 'Broken'\"}}}}"
+        "must be a map with `cel`, such as {{cel: {{{CURRENT}: \"status.phase == 'Running'\", failed: \"status.phase \
+         == 'Broken'\"}}}}"
     );
     let Some(fields) = policy.as_object() else { return Err(vec![(field(""), advice)]) };
     let mut problems = Vec::new();
     for name in fields.keys().filter(|name| *name != "cel") {
         problems.push(if name == KCL {
             let message = format!(
-                "health policies in KCL are not evaluated; write in CEL what has to hold, in {}: {{cel: {{{CURRENT}: \
+                "health policies in KCL are not supported; write them in CEL, in {}: {{cel: {{{CURRENT}: \
                  \"status.phase == 'Running'\", failed: \"status.phase == 'Broken'\"}}}}",
                 field("")
             );
             (field(&format!("[{KCL}]")), message)
         } else {
-            (field(&format!(".{name}")), "unknown field; a health policy has cel".to_owned())
+            (field(&format!(".{name}")), "unknown field; a health policy has the field cel".to_owned())
         });
     }
     let mut written: Written = [const { None }; 3];
@@ -235,7 +235,7 @@ fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
         Some(Value::Object(expressions)) => {
             let is_known = |name: &&String| EXPRESSIONS.iter().any(|known| known.name == **name);
             for name in expressions.keys().filter(|name| !is_known(name)) {
-                let message = "unknown field; there are current, failed and inProgress".to_owned();
+                let message = "unknown field; use current, failed or inProgress".to_owned();
                 problems.push((field(&format!(".cel.{name}")), message));
             }
             for (position, Expression { name, .. }) in EXPRESSIONS.iter().enumerate() {
@@ -246,11 +246,11 @@ fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
                     }
                     None | Some(Value::Null) if *name != CURRENT => {}
                     None | Some(Value::Null) => problems.push((field, "is required".to_owned())),
-                    Some(_) => problems.push((field, "has to be an expression in CEL".to_owned())),
+                    Some(_) => problems.push((field, "must be an expression in CEL".to_owned())),
                 }
             }
         }
-        // What is to be written instead was told already.
+        // The problem of the KCL policy has the alternative.
         None if fields.contains_key(KCL) => {}
         _ => problems.push((field(""), advice)),
     }
@@ -268,13 +268,13 @@ fn in_annotations(attributes: &Map<String, Value>) -> Result<Option<Written>, Wr
         [None, None, None] => Ok(None),
         [_, _, Some(_)] => Ok(Some(written)),
         [_, _, None] => {
-            let message = "is required where another expression of a health policy is there";
+            let message = "is required beside other expressions of a health policy";
             Err(vec![(field(EXPRESSIONS[2].annotation), message.to_owned())])
         }
     }
 }
 
-/// What is wrong, without the expression, which people know, and no longer than is told.
+/// An evaluation error without its expression, cut to the maximum length.
 fn cause<'e>(error: &'e str, source: &str) -> &'e str {
     let cause = error.strip_prefix(&format!("expression '{source}' resulted in error: ")).unwrap_or(error);
     &cause[..cause.floor_char_boundary(LONGEST_ERROR)]
@@ -282,9 +282,9 @@ fn cause<'e>(error: &'e str, source: &str) -> &'e str {
 
 /// An object as expressions see it.
 #[derive(Debug)]
-struct Seen(Value);
+struct ObjectInputs(Value);
 
-impl Inputs for Seen {
+impl Inputs for ObjectInputs {
     fn variable(&self, name: &str) -> Option<&Value> {
         if name == OBJECT {
             return Some(&self.0);

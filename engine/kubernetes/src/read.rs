@@ -1,6 +1,6 @@
-//! Reads many objects with few calls.
+//! Reads of many objects with few calls.
 //!
-//! Start at [`group`]: it says which collections are asked, and how.
+//! Start at [`group`], which decides which collections are read, and how.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::kinds::{self, Known};
 use crate::target::{Api, Gvk, Target, collection_path, named_path};
 use crate::write::{applied, uid};
 
-/// Between two looks at a cluster that does not answer while another does.
+/// The pauses between reads of a cluster that does not answer while another one does.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 /// Calls in flight at once.
 const PARALLEL: usize = 16;
@@ -41,7 +41,7 @@ pub(crate) struct Group {
     pub(crate) wanted: Vec<(usize, String)>,
 }
 
-/// An object whose kind is known.
+/// An object with a known kind.
 pub(crate) struct Placed<'a> {
     pub(crate) position: usize,
     pub(crate) cluster: usize,
@@ -67,7 +67,7 @@ type Read = Result<Live, RuntimeError>;
 
 /// Reads everything. Of a cluster that does not answer while another does, nothing is known but that.
 pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
-    let mut answers = ask(runtime, requests).await?;
+    let mut answers = read_once(runtime, requests).await?;
     let mut pauses = PAUSES.iter();
     loop {
         let is_away = |answer: &Read| answer.as_ref().is_err_and(RuntimeError::is_retryable);
@@ -85,13 +85,13 @@ pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_
         };
         tokio::time::sleep(*pause).await;
         let again: Vec<ReadRequest<'_>> = away.iter().map(|position| requests[*position].clone()).collect();
-        for (position, answer) in away.into_iter().zip(ask(runtime, &again).await?) {
+        for (position, answer) in away.into_iter().zip(read_once(runtime, &again).await?) {
             answers[position] = answer;
         }
     }
 }
 
-/// What is said of objects in a cluster that does not answer, the same each time.
+/// The constant message about objects in an unreachable cluster.
 pub(crate) fn unreachable(cluster: &Cluster) -> String {
     format!("cluster {} does not answer", cluster.name)
 }
@@ -106,16 +106,16 @@ async fn is_any_there(runtime: &KubernetesRuntime) -> bool {
     false
 }
 
-/// Asks once. In place of the objects of a cluster that does not answer is that it is [unavailable](RuntimeError::Unavailable).
-async fn ask(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
+/// Reads once. Objects of a cluster that does not answer are [unavailable](RuntimeError::Unavailable).
+async fn read_once(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
     let renewed = AtomicBool::new(false);
-    let answers = ask_known(runtime, requests, &renewed).await?;
-    // What a kind is called was known from an earlier run, and is no longer so.
-    if renewed.into_inner() { ask_known(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
+    let answers = read_discovered(runtime, requests, &renewed).await?;
+    // The discovery of an earlier run is outdated.
+    if renewed.into_inner() { read_discovered(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
 }
 
-/// Asks by what is known of the kinds; tells by `renewed` that some of that was forgotten for being outdated.
-async fn ask_known(
+/// Reads with the known discovery. `renewed` reports that an outdated part of it was dropped.
+async fn read_discovered(
     runtime: &KubernetesRuntime,
     requests: &[ReadRequest<'_>],
     renewed: &AtomicBool,
@@ -129,7 +129,7 @@ async fn ask_known(
         }
     }
 
-    // Whether something is wanted of the kind, or only recorded.
+    // Whether the kind is wanted, or only recorded.
     let kind = |position: usize, cluster: usize, target: &Target| {
         (cluster, target.gvk.clone(), requests[position].desired.is_some())
     };
@@ -139,9 +139,9 @@ async fn ask_known(
         .map(async |(index, gvk, is_wanted)| {
             let cluster = runtime.cluster(index);
             let found = if is_wanted {
-                kinds::look(cluster, &gvk).await
+                kinds::find(cluster, &gvk).await
             } else {
-                kinds::look_in_any_version(cluster, &gvk).await
+                kinds::find_in_any_version(cluster, &gvk).await
             };
             match found {
                 Ok(found) => Ok(((index, gvk, is_wanted), Some(found))),
@@ -164,7 +164,7 @@ async fn ask_known(
                 target: Target { gvk: gvk.clone(), ..target },
                 api: api.clone(),
             }),
-            // What has its kind in no version cannot exist.
+            // A kind without any version has no objects.
             Some(Known::Coming | Known::Unknown) if requests[position].desired.is_none() => {
                 answers[position] = Some(Ok(Live::Absent));
             }
@@ -203,7 +203,7 @@ fn unavailable(cluster: &Cluster) -> RuntimeError {
     CallError::Unreachable(cluster.away().unwrap_or_default()).into_runtime(&cluster.name, &Sensitive::default())
 }
 
-/// What the clusters say of the kinds of these resources, each asked once.
+/// The merge schemas of these resources, each requested once.
 pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
     let mut kinds: BTreeMap<(usize, Gvk), Vec<ResourceId>> = BTreeMap::new();
     for resource in desired {
@@ -215,7 +215,7 @@ pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) 
             let cluster = runtime.cluster(index);
             let schema = match cluster.schema(&gvk).await {
                 Ok(schema) => schema.map(Arc::new),
-                // A cluster that does not answer says nothing of its kinds either.
+                // An unavailable cluster has no discovery.
                 Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => None,
                 Err(err) => return Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             };
@@ -227,7 +227,7 @@ pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) 
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The kinds of these resources that their clusters serve without namespaces, each asked once.
+/// The cluster-scoped kinds of these resources, each requested once.
 pub(crate) async fn cluster_scoped(
     runtime: &KubernetesRuntime,
     desired: &[&Resource],
@@ -243,7 +243,7 @@ pub(crate) async fn cluster_scoped(
             match cluster.discover(&gvk).await {
                 Ok(Discovered::Served(api)) => Ok((!api.namespaced).then_some((gvk.group, gvk.kind))),
                 Ok(Discovered::NoKind | Discovered::NoVersion) => Ok(None),
-                // A cluster that does not answer says nothing of its kinds either.
+                // An unavailable cluster has no discovery.
                 Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => Ok(None),
                 Err(err) => Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             }
@@ -255,30 +255,30 @@ pub(crate) async fn cluster_scoped(
 }
 
 /// Looks for what lost calls may have made, each by its name.
-pub(crate) async fn look_for(
+pub(crate) async fn inspect(
     runtime: &KubernetesRuntime,
     calls: &[LostCall<'_>],
 ) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
     let looks: Vec<BoxFuture<'_, Result<Found, RuntimeError>>> =
-        calls.iter().map(|call| look_for_one(runtime, call).boxed()).collect();
+        calls.iter().map(|call| inspect_one(runtime, call).boxed()).collect();
     Ok(stream::iter(looks).buffered(PARALLEL).collect().await)
 }
 
-async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result<Found, RuntimeError> {
+async fn inspect_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result<Found, RuntimeError> {
     let (index, target) = runtime.prior_target(call.resource)?;
     let cluster = runtime.cluster(index);
     let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
-    let known = kinds::look_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
+    let known = kinds::find_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
     let Known::Served(gvk, api) = known else { return Ok(Found::Absent) };
     let target = Target { gvk, ..target };
     let object = match cluster.get(&cluster.path(&target, &api)).await {
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
-            return Box::pin(look_for_one(runtime, call)).await;
+            return Box::pin(inspect_one(runtime, call)).await;
         }
         found => found.map_err(explain)?,
     };
     let Some(object) = object else { return Ok(Found::Absent) };
-    // What was applied before there were marks is known by its uid alone.
+    // An object without an owner annotation is identified by its uid.
     let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
     let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
     Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_one_kind_and_namespace_are_one_group() {
+    fn objects_are_grouped_by_kind_and_namespace() {
         let targets = [
             target("ConfigMap", Some("a"), "x"),
             target("ConfigMap", Some("b"), "x"),

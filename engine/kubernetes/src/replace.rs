@@ -1,8 +1,8 @@
-//! Tells what cannot be changed in place from what is wrong, and whether it may be made anew.
+//! Replacement: whether a rejected change is of an immutable field, and whether the object may be recreated.
 //!
-//! Start at [`decide`]. An error advises recreation only where it deletes the object and what its controller creates
-//! again. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
-//! object that is there, and would be taken if it were not, cannot be changed in place.
+//! Start at [`decide`]. A change that is rejected for an existing object, and accepted for a new one, needs a
+//! replacement. Messages alone do not decide, since each kind and definition has its own. An error advises recreation
+//! only if it deletes no more than the object and what its controller creates again.
 
 use stoa_engine::spec::RECREATE;
 use stoa_runtime::{Preview, RuntimeError};
@@ -13,14 +13,14 @@ use crate::target::Gvk;
 /// The objects that are deleted with an object of a kind and are not created again with it; `None` for all other kinds.
 pub(crate) fn deleted_with(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("every object of the kind that it defines"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("every object of its kind"),
         ("", "Namespace") => Some("everything in it"),
         _ => None,
     }
 }
 
-/// What is to be done where a server refuses a change and said, of the same object as a new one, that it would be `created`
-/// or why not. It is replaced where that `is_allowed`. `deleted_with` says what else its deletion deletes.
+/// Decides about a rejected change, after a dry run of the same object as a new one: it would be `created`, or not. A
+/// replacement has to be allowed (`is_allowed`). `deleted_with` are the other objects that its deletion deletes.
 pub(crate) fn decide(
     refused: Failure,
     created: Result<(), CallError>,
@@ -31,7 +31,7 @@ pub(crate) fn decide(
     let is_immutable = refused.is_immutable();
     let against = match created {
         Ok(()) => None,
-        // The object itself may be who has it, and nothing else was looked at: what it is refused for has to say enough.
+        // The object itself has the name, and nothing else was checked: the rejection alone has to decide.
         Err(CallError::Status(failure)) if failure.is_taken() || failure.is_dry_run_unsupported() => {
             if !is_immutable {
                 return Err(explain(CallError::Status(refused)));
@@ -54,15 +54,14 @@ pub(crate) fn decide(
     let message = match against {
         None => match deleted_with {
             Some(others) => format!(
-                "{message}; it would have to be deleted and created again, and its deletion deletes {others}: undo this \
-                 change, or make an object of another name"
+                "{message}; recreating it would delete {others}; undo this change, or create an object of another name"
             ),
             None => format!(
                 "{message}; to delete the object and create it again, set {RECREATE}: \"true\" in the resource's extensions \
                  or annotations"
             ),
         },
-        Some(err) if is_immutable => format!("{message}; it would not be made anew either: {err}"),
+        Some(err) if is_immutable => format!("{message}; recreating it would fail too: {err}"),
         Some(_) => message,
     };
     Err(RuntimeError::Rejected { message, field, by_definition })
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_made_anew_cannot_be_changed_in_place_whatever_it_is_refused_for() {
+    fn acceptable_new_object_means_immutable_field() {
         for said in ["field is immutable", "a disk does not shrink"] {
             let [refused, allowed] = check(said, None);
             assert!(refused.starts_with(&format!("it is refused: {said}; to delete ")), "{refused}");
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn recreation_is_not_advised_where_it_deletes_other_objects() {
+    fn recreation_advice_excludes_cascading_deletes() {
         let explain = |err: CallError| err.into_runtime("main", &Sensitive::default());
         for (group, kind, is_advised) in [
             ("apiextensions.k8s.io", "CustomResourceDefinition", false),
@@ -123,20 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_by_itself_is_not_replaced() {
+    fn invalid_object_is_not_replaced() {
         let wrong = "must be between 1 and 65535";
         for told in check(wrong, Some((422, wrong))) {
             assert_eq!(told, format!("it is refused: {wrong}"));
         }
         for (code, why) in [(422, wrong), (403, "pods are forbidden here"), (400, "a webhook denied the request")] {
-            let told =
-                format!("it is refused: field is immutable; it would not be made anew either: it is refused: {why}");
+            let told = format!("it is refused: field is immutable; recreating it would fail too: it is refused: {why}");
             assert_eq!(check("field is immutable", Some((code, why))), [told.clone(), told]);
         }
     }
 
     #[test]
-    fn what_nobody_can_be_asked_about_goes_by_its_words() {
+    fn unpreviewable_rejection_is_decided_by_message() {
         for (code, why) in [
             (422, "provided port is already allocated"),
             (403, "exceeded quota: pods"),
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_busy_is_asked_again() {
+    fn busy_server_is_asked_again() {
         for allowed in check("field is immutable", Some((503, "come again"))) {
             assert_eq!(allowed, "cluster main: it is refused: come again");
         }

@@ -1,10 +1,10 @@
-//! All kinds that a cluster serves, each in the version that its group prefers.
+//! All kinds that a cluster serves, each in the preferred version of its group.
 //!
-//! Start at [`all`]. Since Kubernetes 1.27 one document for `/api` and one for `/apis` say it. A server from before, or one
-//! that has this turned off, answers both with what it always did there, and is asked for each group and version by itself.
-//! That is how kube's `discovery` does it, too, but past the turns and pauses of [`Cluster`].
+//! Start at [`all`]. Since Kubernetes 1.27 one document for `/api` and one for `/apis` list them (aggregated
+//! discovery). An older server, or one without that feature, answers both with the former documents, and is asked for
+//! each group and version. kube's `discovery` does the same, but without the limits and retries of [`Cluster`].
 //!
-//! Elsewhere: how one kind is served, `discovery` knows.
+//! Elsewhere: `discovery` has the details of one kind.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Whether all of these can be done with it.
+    /// Whether the kind supports all of these verbs.
     pub(crate) fn has(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.contains(*verb))
     }
@@ -42,7 +42,7 @@ impl Served {
 ///
 /// # Errors
 ///
-/// Also where nobody answers for one version of one group, and so nobody knows what there is of it.
+/// Also when one version of a group does not answer, so that its kinds are unknown.
 pub(crate) async fn all(cluster: &Cluster) -> Result<Vec<Served>, CallError> {
     let mut kinds = Vec::new();
     for path in ["/api", "/apis"] {
@@ -56,7 +56,7 @@ pub(crate) async fn all(cluster: &Cluster) -> Result<Vec<Served>, CallError> {
                 each(cluster, groups.into_iter().flat_map(versions)).await?
             }
             _ => {
-                return Err(CallError::Unreachable(format!("the answer to GET {path} says nothing of what is served")));
+                return Err(CallError::Unreachable(format!("the answer to GET {path} is not a discovery document")));
             }
         });
     }
@@ -65,7 +65,7 @@ pub(crate) async fn all(cluster: &Cluster) -> Result<Vec<Served>, CallError> {
     Ok(kinds)
 }
 
-/// What one document says.
+/// The kinds of one aggregated document.
 fn together(groups: Vec<GroupDiscovery>) -> Result<Vec<Served>, CallError> {
     let mut kinds = Vec::new();
     for GroupDiscovery { metadata: Named { name: group }, versions } in groups {
@@ -83,19 +83,19 @@ fn together(groups: Vec<GroupDiscovery>) -> Result<Vec<Served>, CallError> {
     Ok(kinds)
 }
 
-/// What each of these groups and versions says of itself, in the same order.
+/// The kinds of each of these groups and versions, in the same order.
 async fn each(cluster: &Cluster, versions: impl Iterator<Item = (String, String)>) -> Result<Vec<Served>, CallError> {
     let asked = stream::iter(versions.collect::<Vec<_>>()).map(async |(group, version)| {
         let gvk = Gvk { group, version, kind: String::new() };
         let body = match cluster.call(Method::GET, &gvk.base_path(), None).await {
-            // A version that is listed and not there has been taken away by now, or is about to come.
+            // A listed version that is missing is being removed or added.
             Err(CallError::Status(failure)) if matches!(failure.code, 404 | 503) => {
                 return Err(unanswered(&gvk, None));
             }
             body => body?,
         };
         let list: ResourceList = decode(&body)?;
-        // Of a subresource, which goes with its object, the name has a slash.
+        // The names of subresources contain a slash.
         let kinds = list.resources.into_iter().filter(|it| !it.name.contains('/'));
         let served = kinds.map(|it| {
             let gvk = Gvk { kind: it.kind, ..gvk.clone() };
@@ -107,12 +107,13 @@ async fn each(cluster: &Cluster, versions: impl Iterator<Item = (String, String)
     Ok(all.into_iter().flatten().collect())
 }
 
-/// What Go leaves empty it writes as null, such as the verbs of an API that has subresources alone.
+/// Go writes empty lists as null, such as the verbs of an API with subresources only.
 fn or_null<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(value)?.unwrap_or_default())
 }
 
-/// What is at `/api` or `/apis`: `APIGroupDiscoveryList` has items, `APIVersions` versions, and `APIGroupList` groups.
+/// The document at `/api` or `/apis`: `APIGroupDiscoveryList` has items, `APIVersions` versions, and `APIGroupList`
+/// groups.
 #[derive(Deserialize)]
 struct Document {
     #[serde(default)]
@@ -179,7 +180,7 @@ struct GroupVersion {
     version: String,
 }
 
-/// What is at the path of a group and version.
+/// The document of a group and version.
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "or_null")]

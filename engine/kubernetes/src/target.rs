@@ -1,13 +1,13 @@
-//! Which object a resource means: its cluster, type, namespace and name.
+//! The target of a resource: cluster, kind, namespace and name.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, StateResource, cluster, unread::is_path_of_kubeconfig};
+use stoa_engine::{Resource, StateResource, cluster, unsupported::is_path_of_kubeconfig};
 use stoa_runtime::{KubernetesObject, RuntimeError};
 
-/// What a segment of a URL's path cannot have as it is (RFC 3986).
+/// Characters that need an escape in a segment of a URL's path (RFC 3986).
 const IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -81,10 +81,10 @@ impl Target {
     }
 
     pub(crate) fn of_prior(prior: &StateResource) -> Result<Self, RuntimeError> {
-        // What was never recorded as applied is where it was to be applied.
+        // A resource without an apply is at its wanted location.
         let cluster = if prior.cluster.is_empty() { named_cluster(&prior.extensions)? } else { &prior.cluster };
         let target = Self::of_object(&prior.attributes, cluster)?;
-        // What names no namespace is where it was applied, whatever the default is by now.
+        // An object without a namespace is where it was applied, whatever the default is now.
         let Some(namespace) = prior.default_namespace() else { return Ok(target) };
         check_segment(namespace, "live.metadata.namespace")?;
         Ok(Self { namespace: Some(namespace.to_owned()), ..target })
@@ -131,10 +131,11 @@ impl Target {
 /// The cluster that extensions name; empty when they name none.
 fn named_cluster(extensions: &Map<String, Value>) -> Result<&str, RuntimeError> {
     if is_path_of_kubeconfig(extensions) {
-        let message = "is the path of a file here, which nobody reads; name one of the workspace's clusters instead, or leave it out for the first";
+        let message = "must not be the path of a file; name one of the workspace's clusters, or leave it out for the \
+                       first";
         return Err(invalid(message, "extensions.kubeConfig"));
     }
-    cluster::named(extensions).map_err(|field| invalid("the cluster's name has to be a string", &field))
+    cluster::named(extensions).map_err(|field| invalid("the cluster's name must be a string", &field))
 }
 
 /// The path of a collection, in a namespace or of the whole cluster.
@@ -154,7 +155,7 @@ fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, RuntimeErr
     match value {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
         None | Some(Value::Null | Value::String(_)) => Err(invalid("is required", field)),
-        Some(_) => Err(invalid("has to be a string", field)),
+        Some(_) => Err(invalid("must be a string", field)),
     }
 }
 
@@ -176,7 +177,7 @@ fn check_name(name: &str) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// What is a segment of a URL as it is.
+/// Checks that a text needs no escape in a URL segment.
 fn check_segment(value: &str, field: &str) -> Result<(), RuntimeError> {
     if value == "." || value == ".." || name_segment(value) != value {
         return Err(invalid(&format!("{value:?} cannot be part of a URL"), field));
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_a_name_names_the_field() {
+    fn missing_name_is_reported_by_field() {
         let err = target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})).unwrap_err();
         assert!(
             matches!(&err, RuntimeError::Invalid { field: Some(f), .. } if f == "attributes.metadata.name"),
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_object_is_in_the_namespace_that_it_was_live_in() {
+    fn recorded_object_keeps_live_namespace() {
         let record = |id: &str, namespace: &str| {
             let live = json!({"metadata": {"namespace": namespace}});
             StateResource::named_by(&id.into()).unwrap().found(live.as_object().unwrap(), "main".to_owned())
@@ -221,15 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn a_path_to_a_kubeconfig_is_no_cluster() {
+    fn kubeconfig_path_is_not_cluster() {
         let extensions = json!({"kubeConfig": "/home/deployer/.kube/config"});
         let err = named_cluster(extensions.as_object().unwrap()).unwrap_err();
-        assert!(err.to_string().starts_with("extensions.kubeConfig: is the path of a file here"), "{err}");
+        assert!(err.to_string().starts_with("extensions.kubeConfig: must not be the path of a file"), "{err}");
         assert_eq!(named_cluster(json!({"kubeConfig": "edge"}).as_object().unwrap()).unwrap(), "edge");
     }
 
     #[test]
-    fn a_name_never_leaves_its_segment_of_the_url() {
+    fn name_stays_in_its_url_segment() {
         let named = |name: &str| target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
         for name in ["../x", "a/b", "..", "a%2fb"] {
             named(name).unwrap_err();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_of_the_api() {
+    fn paths_match_api() {
         let role = target(json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r", "namespace": "n"}
         }))

@@ -1,4 +1,4 @@
-//! A server of one kind for tests: it keeps what was asked of it, ends watches and forgets its history when it is told to.
+//! A fake API server of one kind for tests: it records requests, ends watches, and drops its history on demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,26 +22,26 @@ use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
 use crate::connections::{Connection, Connections};
 
-/// `Widget` in `example.com/v1`, namespaced, and in another version when it is told to.
+/// A fake server of `Widget` in `example.com/v1`, namespaced. It can serve another version.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Server(Arc<Mutex<Kept>>);
+pub(crate) struct Server(Arc<Mutex<ServerState>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ServerState {
     version: u64,
     /// By namespace and name.
     objects: BTreeMap<(String, String), Value>,
-    /// What happened, with its version.
+    /// Watch events, with their versions.
     events: Vec<(u64, Value)>,
-    /// Up to which version nobody knows any more what happened.
+    /// The last version without history.
     forgotten: u64,
     watches: Vec<Open>,
     asked: Vec<String>,
-    /// What is not answered.
+    /// Requests without an answer.
     held: Option<String>,
-    /// What is answered late: a part of its path and query, and how late.
+    /// Delayed requests: a part of path and query, and the delay.
     slow: Option<(String, Duration)>,
-    /// Where it is, if its name does not tell.
+    /// Its address, if not by its name.
     place: Option<String>,
     /// The namespace of objects that name none, if not `default`.
     namespace: Option<String>,
@@ -53,7 +53,7 @@ struct Kept {
     is_retired: bool,
     /// Another server has it, and is away: what is answered for it.
     without_server: Option<u16>,
-    /// A field at the top of objects that is left out of the next that are applied, so many times.
+    /// A top-level field to prune from the next applied objects, and how often.
     pruned: Option<(String, usize)>,
     /// Verbs and paths, or parts of them, that are answered with this code and message.
     refused: Vec<(String, u16, String)>,
@@ -96,7 +96,7 @@ pub(crate) fn widget(namespace: &str, name: &str) -> Resource {
 }
 
 impl Server {
-    /// A runtime whose only cluster is this.
+    /// A runtime with this single cluster.
     pub(crate) fn runtime(&self) -> KubernetesRuntime {
         runtime_of(&[("main", self)])
     }
@@ -124,12 +124,12 @@ impl Server {
         Cluster::new(name.to_owned(), connection)
     }
 
-    /// Is told by its place to be one server, whatever it is called.
+    /// Sets the address, which identifies the server under all names.
     pub(crate) fn be_at(&self, place: &str) {
         self.kept().place = Some(place.to_owned());
     }
 
-    /// Has objects that name no namespace go to this one, from the next run on.
+    /// Sets the default namespace from the next run on.
     pub(crate) fn default_to(&self, namespace: &str) {
         self.kept().namespace = Some(namespace.to_owned());
     }
@@ -153,11 +153,11 @@ impl Server {
         self.kept().held = part.map(str::to_owned);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ServerState> {
         self.0.lock().unwrap()
     }
 
-    /// Brings an object to a status, and tells those who watch it.
+    /// Sets the status of an object, and sends it to watches.
     pub(crate) fn set(&self, namespace: &str, name: &str, status: Value) {
         let mut object =
             self.object(namespace, name).unwrap_or_else(|| Value::Object(widget(namespace, name).attributes));
@@ -177,7 +177,7 @@ impl Server {
         self.set(namespace, name, json!({"conditions": [{"type": "Ready", "status": ready, "message": ready}]}));
     }
 
-    /// Begins to delete an object, which something holds.
+    /// Starts to delete an object with a finalizer.
     pub(crate) fn begin_to_remove(&self, namespace: &str, name: &str) {
         let mut object = self.object(namespace, name).unwrap();
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -199,8 +199,8 @@ impl Server {
         }
     }
 
-    /// Begins an event to all watches that is larger than anybody reads, and never ends it.
-    pub(crate) fn tell_too_much(&self) {
+    /// Starts an oversized event to all watches, without an end.
+    pub(crate) fn send_oversized_answers(&self) {
         let endless = Bytes::from(vec![b'x'; crate::body::LARGEST]);
         for open in &self.kept().watches {
             let _ = open.lines.send(endless.clone());
@@ -270,20 +270,20 @@ impl Server {
         self.kept().lacking = Some(namespace.to_owned());
     }
 
-    /// Leaves out a field at the top of the next objects that are applied, so many times.
+    /// Prunes a top-level field from the next applied objects, this often.
     pub(crate) fn prune(&self, field: &str, times: usize) {
         self.kept().pruned = Some((field.to_owned(), times));
     }
 
-    /// How many watches are open.
+    /// The number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
         let mut kept = self.kept();
         kept.watches.retain(|open| !open.lines.is_closed());
         kept.watches.len()
     }
 
-    /// What was asked since this was called last, without what is served at all: `GET`, `LIST` and `WATCH` with what is
-    /// after the group and version.
+    /// The requests since the last call, without discovery: `GET`, `LIST` and `WATCH` with the path after the group and
+    /// version.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.kept().asked)
     }
@@ -301,7 +301,7 @@ impl Server {
         Ok(Response::builder().status(code).body(body).unwrap())
     }
 
-    /// Whether it can be reached, from now on.
+    /// Makes the server unreachable, or reachable again.
     pub(crate) fn be_away(&self, is_away: bool) {
         self.kept().is_away = is_away;
     }
@@ -334,7 +334,7 @@ pub(crate) fn owner() -> Owner {
     }
 }
 
-/// The name that a field selector selects as it is in a query: one requirement, of which what ends values is escaped.
+/// The name in a field selector of a query: one requirement with escaped terminators.
 fn selected_name(selector: &str) -> Option<String> {
     let selector = percent_decode_str(selector).decode_utf8().ok()?;
     let mut value = selector.strip_prefix("metadata.name=")?.chars();
@@ -366,7 +366,7 @@ fn refusal(code: u16, message: &str, details: Value) -> Answer {
     )
 }
 
-impl Kept {
+impl ServerState {
     fn put(&mut self, namespace: &str, name: &str, mut object: Value) -> Value {
         static UIDS: AtomicUsize = AtomicUsize::new(0);
         self.version += 1;
@@ -490,7 +490,7 @@ impl Kept {
         }
     }
 
-    /// A namespace: each is there, and may be on its way out.
+    /// A namespace, which exists and may be terminating.
     fn namespace(&mut self, name: &str) -> Answer {
         self.asked.push(format!("GET namespace {name}"));
         if let Some((_, code, message)) =
@@ -498,8 +498,8 @@ impl Kept {
         {
             return refusal(*code, message, json!({}));
         }
-        let is_going = self.terminating.as_deref() == Some(name);
-        let time = is_going.then_some("2026-01-01T00:00:00Z");
+        let is_terminating = self.terminating.as_deref() == Some(name);
+        let time = is_terminating.then_some("2026-01-01T00:00:00Z");
         let metadata = json!({"name": name, "deletionTimestamp": time});
         document(200, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     }

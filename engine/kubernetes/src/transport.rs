@@ -1,11 +1,11 @@
-//! What is told of calls that got no answer: which server they went to, and what is in the way.
+//! Messages about calls without an answer: the server's address, and the cause.
 
 use std::error::Error;
 use std::time::Duration;
 
 use crate::error::{CallError, Failure};
 
-/// What hyper says around the cause, which says no more than that something failed.
+/// hyper's wrapper around the cause, without information.
 const AROUND: &str = "client error (";
 
 /// Why a call to the server at a URL failed.
@@ -21,7 +21,7 @@ pub(crate) fn failed(url: &str, err: kube::Error) -> CallError {
 
 /// The server at a URL did not answer in time.
 pub(crate) fn late(url: &str, after: Duration) -> CallError {
-    CallError::Unreachable(format!("{} gives no answer within {after:?}", address(url)))
+    CallError::Unreachable(format!("{} did not answer within {after:?}", address(url)))
 }
 
 /// A URL as it may be shown: without whom it names before its host. `stoa_git::without_userinfo` does the same for repositories,
@@ -52,7 +52,7 @@ impl From<kube::Error> for CallError {
     fn from(err: kube::Error) -> Self {
         match err {
             kube::Error::Api(status) => Self::Status(Failure { code: status.code, status, retry_after: None }),
-            // An authentication plugin's output may hold what it was given.
+            // The output of an authentication plugin may hold credentials.
             kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
             // Its own text is that of its cause.
             kube::Error::Service(err) => Self::Unreachable(causes(&*err)),
@@ -61,7 +61,7 @@ impl From<kube::Error> for CallError {
     }
 }
 
-/// An error with its causes, each said once, without the numbers that systems have for them.
+/// An error with its causes, each once, without system error numbers.
 fn causes(err: &(dyn Error + 'static)) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut next = Some(err);
@@ -86,12 +86,12 @@ mod tests {
     fn told(err: CallError) -> String {
         match err {
             CallError::Unreachable(message) => message,
-            CallError::Status(_) | CallError::TooLarge | CallError::GivenUp(_) => panic!("{err:?}"),
+            CallError::Status(_) | CallError::TooLarge | CallError::Suspended(_) => panic!("{err:?}"),
         }
     }
 
     #[tokio::test]
-    async fn a_server_that_cannot_be_reached_is_told_with_its_address_and_why() {
+    async fn unreachable_server_is_reported_with_address_and_cause() {
         // Nobody listens there, since nobody may.
         let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let request = http::Request::get("/api").body(kube::client::Body::empty()).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_in_a_url_is_not_told() {
+    fn secrets_in_url_are_redacted() {
         let err = || kube::Error::Service(std::io::Error::other("no").into());
         assert_eq!(
             told(failed("https://u:hunter2@a.example.com/", err())),
@@ -123,6 +123,6 @@ mod tests {
             assert_eq!(address(url), url);
         }
         let late = late("https://a.example.com/", Duration::from_secs(5));
-        assert_eq!(told(late), "https://a.example.com gives no answer within 5s");
+        assert_eq!(told(late), "https://a.example.com did not answer within 5s");
     }
 }

@@ -1,10 +1,11 @@
-//! Decides what the failure of a call means: whether to repeat the call, and whether the server wrote anything.
+//! Verdicts about failed calls: whether to repeat the call, and whether the server wrote anything.
 //!
 //! [`Verdict::of_answer`] is the only table of the answers of a kube-apiserver.
 //!
 //! Follows, as of Kubernetes 1.34:
 //!
-//! * `failed calling webhook` and `admission webhook … denied the request`: k8s.io/apiserver/pkg/admission/plugin/webhook
+//! * `failed calling webhook` and `admission webhook … denied the request`:
+//!   k8s.io/apiserver/pkg/admission/plugin/webhook
 //!   (`mutating/dispatcher.go`, `validating/dispatcher.go`, `errors/statuserror.go`).
 //! * `conversion webhook for … failed`: k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go.
 //! * `uid mismatch`: k8s.io/apiserver/pkg/endpoints/handlers/patch.go.
@@ -13,7 +14,7 @@
 
 use crate::error::{CallError, Failure};
 
-/// What the failure of a call means.
+/// The meaning of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The server wrote nothing, and the same call may succeed soon.
@@ -32,7 +33,7 @@ impl Verdict {
     pub(crate) fn of(error: &CallError) -> Self {
         match error {
             // The call was not sent.
-            CallError::GivenUp(_) => Self::Retry,
+            CallError::Suspended(_) => Self::Retry,
             // The answer is lost.
             CallError::Unreachable(_) | CallError::TooLarge => Self::Unknown,
             CallError::Status(failure) => Self::of_answer(failure),
@@ -52,7 +53,7 @@ impl Verdict {
             500 if failure.is_unfit_patch() => Self::Refuse,
             // No write of that size ever fits into etcd.
             500 if failure.is_too_large() => Self::Refuse,
-            // The manifest takes fields of other managers, or names a uid that no object has.
+            // The manifest conflicts with other managers, or has an unknown uid.
             409 if failure.is_ownership_conflict() || failure.is_unknown_uid() => Self::Refuse,
             // Another client wrote the object, or a quota that counts it, at the same moment.
             409 => Self::Retry,
@@ -85,7 +86,7 @@ impl Failure {
         message.starts_with("Internal error occurred: ") && message.contains("operation does not apply: doc is missing")
     }
 
-    /// The write is larger than etcd takes.
+    /// The write is larger than etcd accepts.
     pub(crate) fn is_too_large(&self) -> bool {
         const SAID: [&str; 2] = ["etcdserver: request is too large", "trying to send message larger than max"];
         SAID.iter().any(|said| self.status.message.contains(said))
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_of_a_server_has_a_verdict() {
+    fn every_server_answer_has_verdict() {
         use Verdict::{Refuse, Retry, RetryBriefly, Unknown};
         for (code, message, expected) in [
             (400, "the body is invalid", Refuse),
@@ -180,13 +181,13 @@ mod tests {
             {"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}});
         let owned = CallError::Status(Failure::new(409, None, owned.to_string().as_bytes()));
         assert_eq!(Verdict::of(&owned), Refuse);
-        assert_eq!(Verdict::of(&CallError::GivenUp("refused".to_owned())), Retry);
+        assert_eq!(Verdict::of(&CallError::Suspended("refused".to_owned())), Retry);
         assert_eq!(Verdict::of(&CallError::Unreachable("refused".to_owned())), Unknown);
         assert_eq!(Verdict::of(&CallError::TooLarge), Unknown);
     }
 
     #[test]
-    fn answer_names_the_webhook_that_failed() {
+    fn answer_names_failed_webhook() {
         for (message, webhook) in [
             (
                 "Internal error occurred: failed calling webhook \"a.example.com\": failed to call webhook: x",

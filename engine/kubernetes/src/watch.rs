@@ -1,10 +1,10 @@
-//! Follows objects: one watch for all objects of a kind in one place that are waited for.
+//! Watches of objects: one watch for all awaited objects of a kind in one namespace.
 //!
-//! Start at [`Followed`]. The first that follows an object of a collection begins the watch, others join it, and it ends
-//! with the last of them. A watch that ends is taken up where it was; where the server has no history left, the
-//! collection is listed once. Whoever may not watch a collection watches each object by its name.
+//! Start at [`Followed`]. The first follower of an object in a collection starts the watch, others join it, and it ends
+//! with the last of them. A watch that ends is resumed at its version. When the server has no history left, the
+//! collection is listed once. Credentials that may not watch a collection watch each object by its name.
 //!
-//! Elsewhere: what the states of an object mean is decided in `health` and `write`.
+//! Elsewhere: `health` and `write` interpret the states of an object.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -30,17 +30,17 @@ use crate::target::{Api, Gvk, Target, collection_path};
 use crate::transport;
 use crate::verdict::Verdict;
 
-/// How long one watch lasts before it is renewed.
+/// The duration of one watch.
 const WATCH: Duration = Duration::from_secs(290);
-/// A connection that says nothing for this long past the end of its watch is dead.
+/// How long a silent connection may outlast its watch.
 const GRACE: Duration = Duration::from_secs(15);
-/// A watch that says nothing for this long may be one that nothing comes through any more.
+/// How long a watch may be silent before its server is probed.
 const QUIET: Duration = Duration::from_secs(10);
 /// The shortest and longest pause before a watch is begun again that did not last.
 const AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
 /// A watch that lasted this long is begun again at once.
 const LASTED: Duration = Duration::from_secs(5);
-/// How long a server may be out of reach before those who wait hear of it.
+/// How long a server may be unreachable before its waiters are told.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An object as it is; `None` when it is not there.
@@ -50,15 +50,15 @@ pub(crate) type State = Option<Arc<Map<String, Value>>>;
 pub(crate) struct Followed<'a> {
     cluster: &'a Arc<Cluster>,
     scope: Scope,
-    /// Where the object is.
+    /// The path of the object.
     path: String,
     name: String,
-    /// What is known already, until it was told.
+    /// The first known state, until it is reported.
     first: Option<State>,
-    /// The version of what was told last.
+    /// The version of the last reported state.
     version: Option<String>,
-    place: Option<Place>,
-    /// It may have changed unseen, and was not asked for since.
+    place: Option<Subscription>,
+    /// It may have changed unobserved since the last read.
     is_unsure: bool,
 }
 
@@ -71,8 +71,9 @@ impl<'a> Followed<'a> {
         first: Option<Map<String, Value>>,
     ) -> Self {
         let collection = collection_path(&target.gvk, api, target.namespace_in(api, cluster.default_namespace()));
-        // What is deleted by itself is watched from its own version on: it may be gone before a watch of others is joined.
-        let ends = first.as_ref().is_some_and(|object| kstatus::ends_by_itself(&target.gvk, object));
+        // An object that is deleted when finished needs a watch from its own version on: it may be deleted before
+        // another watch is joined.
+        let ends = first.as_ref().is_some_and(|object| kstatus::is_deleted_when_finished(&target.gvk, object));
         let alone = (ends || cluster.watches.is_refused(&collection)).then(|| target.name.clone());
         Self {
             cluster,
@@ -98,7 +99,7 @@ impl<'a> Followed<'a> {
         }
         loop {
             if self.is_unsure {
-                return self.look().await;
+                return self.read().await;
             }
             let Some(place) = &mut self.place else {
                 let (place, is_late) = join(self.cluster, &self.scope, &self.name, self.version.as_deref());
@@ -106,32 +107,32 @@ impl<'a> Followed<'a> {
                 self.is_unsure = is_late;
                 continue;
             };
-            // A watch that ended without a word is joined anew.
+            // A watch that ended silently is joined again.
             let seen = match place.seen.changed().await {
                 Ok(()) => place.seen.borrow_and_update().clone(),
-                Err(_) => Seen::Unsure,
+                Err(_) => Observation::Unsure,
             };
             match seen {
-                Seen::Nothing => {}
-                Seen::Is(version, state) => {
+                Observation::Nothing => {}
+                Observation::Is(version, state) => {
                     if is_newer(version.as_deref(), self.version.as_deref()) {
                         self.version = version;
                         return Ok(state);
                     }
                 }
-                Seen::Unsure => self.is_unsure = true,
-                Seen::Refused => {
+                Observation::Unsure => self.is_unsure = true,
+                Observation::Refused => {
                     self.cluster.watches.refuse(&self.scope.collection);
                     self.scope.alone = Some(self.name.clone());
                     self.place = None;
                 }
-                Seen::Failed(error) => return Err(error),
+                Observation::Failed(error) => return Err(error),
             }
         }
     }
 
     /// Asks for the object itself, as what the watch has shown before may be missing.
-    async fn look(&mut self) -> Result<State, CallError> {
+    async fn read(&mut self) -> Result<State, CallError> {
         if self.place.as_ref().is_some_and(|place| place.seen.has_changed().is_err()) {
             self.place = None;
         }
@@ -144,26 +145,26 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// What one watch shows.
+/// The scope of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Scope {
     gvk: Gvk,
-    /// Where the objects are.
+    /// The path of the collection.
     collection: String,
     /// The only object of it that is watched.
     alone: Option<String>,
 }
 
 impl Scope {
-    /// What is said of it where it does not come.
+    /// The description of the pending watch.
     fn awaited(&self) -> String {
         format!("WATCH {}", self.collection)
     }
 }
 
-/// What a watch says of one object.
+/// The observation of one object.
 #[derive(Clone, Debug)]
-enum Seen {
+enum Observation {
     /// Nothing yet.
     Nothing,
     /// It is so since a version.
@@ -197,10 +198,10 @@ impl Watches {
     }
 }
 
-/// A watch, for as long as somebody has a place at it.
+/// A watch, as long as it has subscriptions.
 #[derive(Debug)]
 struct Watch {
-    waiting: Arc<Waiting>,
+    waiting: Arc<Waiters>,
     task: AbortHandle,
 }
 
@@ -210,148 +211,147 @@ impl Drop for Watch {
     }
 }
 
-/// A place at a watch.
-struct Place {
-    seen: Receiver<Seen>,
+/// A subscription to a watch.
+struct Subscription {
+    seen: Receiver<Observation>,
     _watch: Arc<Watch>,
 }
 
 /// Joins the watch of a scope, or begins it at the version that is known of the object. Whether the watch is past that.
-fn join(cluster: &Arc<Cluster>, scope: &Scope, name: &str, version: Option<&str>) -> (Place, bool) {
+fn join(cluster: &Arc<Cluster>, scope: &Scope, name: &str, version: Option<&str>) -> (Subscription, bool) {
     let mut known = cluster.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(watch) = known.open.get(scope).and_then(Weak::upgrade)
         && let Some((seen, is_late)) = watch.waiting.add(name, version)
     {
-        return (Place { seen, _watch: watch }, is_late);
+        return (Subscription { seen, _watch: watch }, is_late);
     }
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(Waiters::default());
     let since = version.map(str::to_owned);
     let seen = waiting.begin(name, since.clone());
     let task = tokio::spawn(run(Arc::clone(cluster), scope.clone(), Arc::clone(&waiting), since)).abort_handle();
     let watch = Arc::new(Watch { waiting, task });
     known.open.retain(|_, watch| watch.strong_count() > 0);
     known.open.insert(scope.clone(), Arc::downgrade(&watch));
-    (Place { seen, _watch: watch }, false)
+    (Subscription { seen, _watch: watch }, false)
 }
 
-/// Those who wait for objects of one watch.
+/// The subscribers of one watch.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<Places>);
+struct Waiters(Mutex<Subscribers>);
 
 #[derive(Debug, Default)]
-struct Places {
-    names: HashMap<String, Sender<Seen>>,
-    /// Everything up to this version was told.
+struct Subscribers {
+    names: HashMap<String, Sender<Observation>>,
+    /// All events up to this version are reported.
     version: Option<String>,
-    /// Who joined since a list was begun, which may be older than what they know.
+    /// Subscribers since the start of a list, which may be older than their known states.
     joined: Option<HashSet<String>>,
     has_ended: bool,
 }
 
-impl Places {
+impl Subscribers {
     fn wants(&self, name: &str) -> bool {
         self.names.get(name).is_some_and(|sender| !sender.is_closed())
     }
 
-    fn tell(&mut self, name: &str, seen: Seen) {
+    fn report(&mut self, name: &str, seen: Observation) {
         if let Some(sender) = self.names.get(name) {
             sender.send_replace(seen);
         }
     }
 }
 
-impl Waiting {
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+impl Waiters {
+    fn subscribers(&self) -> std::sync::MutexGuard<'_, Subscribers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first place, at a watch that begins at a version.
-    fn begin(&self, name: &str, version: Option<String>) -> Receiver<Seen> {
-        let mut places = self.places();
-        let (sender, seen) = tokio::sync::watch::channel(Seen::Nothing);
-        places.names.insert(name.to_owned(), sender);
-        places.version = version;
+    /// The first subscription, of a watch that starts at a version.
+    fn begin(&self, name: &str, version: Option<String>) -> Receiver<Observation> {
+        let mut subscribers = self.subscribers();
+        let (sender, seen) = tokio::sync::watch::channel(Observation::Nothing);
+        subscribers.names.insert(name.to_owned(), sender);
+        subscribers.version = version;
         seen
     }
 
-    /// Another place, and whether something may have been shown of the object that who takes it does not know. None when
-    /// the watch has ended.
-    fn add(&self, name: &str, version: Option<&str>) -> Option<(Receiver<Seen>, bool)> {
-        let mut places = self.places();
-        if places.has_ended {
+    /// Another subscription, and whether the watch may be past its known version. `None` when the watch has ended.
+    fn add(&self, name: &str, version: Option<&str>) -> Option<(Receiver<Observation>, bool)> {
+        let mut subscribers = self.subscribers();
+        if subscribers.has_ended {
             return None;
         }
-        let is_late = is_newer(places.version.as_deref(), version);
-        if let Some(joined) = &mut places.joined {
+        let is_late = is_newer(subscribers.version.as_deref(), version);
+        if let Some(joined) = &mut subscribers.joined {
             joined.insert(name.to_owned());
         }
-        let sender = places.names.entry(name.to_owned()).or_insert_with(|| Sender::new(Seen::Nothing));
+        let sender = subscribers.names.entry(name.to_owned()).or_insert_with(|| Sender::new(Observation::Nothing));
         Some((sender.subscribe(), is_late))
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.places().wants(name)
+        self.subscribers().wants(name)
     }
 
     /// Tells of an object, and that the watch has come so far.
-    fn tell(&self, name: &str, version: &str, state: State) {
-        let mut places = self.places();
-        places.tell(name, Seen::Is(Some(version.to_owned()), state));
-        places.version = Some(version.to_owned());
+    fn report(&self, name: &str, version: &str, state: State) {
+        let mut subscribers = self.subscribers();
+        subscribers.report(name, Observation::Is(Some(version.to_owned()), state));
+        subscribers.version = Some(version.to_owned());
     }
 
     /// The watch has come so far.
     fn reach(&self, version: &str) {
-        self.places().version = Some(version.to_owned());
+        self.subscribers().version = Some(version.to_owned());
     }
 
-    /// Goes past a change of an object that nobody waits for; whether that is so. All at once: who joins meanwhile is
-    /// either waited for here, or late.
+    /// Skips a change of an object without a subscriber; returns whether it has none. Under one lock: a later
+    /// subscriber is late.
     fn pass(&self, name: &str, version: &str) -> bool {
-        let mut places = self.places();
-        let is_passed = !places.wants(name);
+        let mut subscribers = self.subscribers();
+        let is_passed = !subscribers.wants(name);
         if is_passed {
-            places.version = Some(version.to_owned());
+            subscribers.version = Some(version.to_owned());
         }
         is_passed
     }
 
     /// A list is begun.
     fn begin_list(&self) {
-        self.places().joined = Some(HashSet::new());
+        self.subscribers().joined = Some(HashSet::new());
     }
 
-    /// What a list found, as of its version.
+    /// Reports the result of a list at its version.
     fn listed(&self, version: &str, mut found: HashMap<String, Map<String, Value>>) {
-        let mut places = self.places();
-        let joined = places.joined.take().unwrap_or_default();
-        places.names.retain(|_, sender| !sender.is_closed());
-        for (name, sender) in &places.names {
+        let mut subscribers = self.subscribers();
+        let joined = subscribers.joined.take().unwrap_or_default();
+        subscribers.names.retain(|_, sender| !sender.is_closed());
+        for (name, sender) in &subscribers.names {
             sender.send_replace(match found.remove(name) {
-                _ if joined.contains(name) => Seen::Unsure,
-                Some(object) => Seen::Is(version_of(&object).map(str::to_owned), Some(Arc::new(object))),
-                None => Seen::Is(Some(version.to_owned()), None),
+                _ if joined.contains(name) => Observation::Unsure,
+                Some(object) => Observation::Is(version_of(&object).map(str::to_owned), Some(Arc::new(object))),
+                None => Observation::Is(Some(version.to_owned()), None),
             });
         }
-        places.version = Some(version.to_owned());
+        subscribers.version = Some(version.to_owned());
     }
 
-    fn end(&self, seen: &Seen) {
-        let mut places = self.places();
-        places.has_ended = true;
-        for sender in places.names.values() {
+    fn end(&self, seen: &Observation) {
+        let mut subscribers = self.subscribers();
+        subscribers.has_ended = true;
+        for sender in subscribers.names.values() {
             sender.send_replace(seen.clone());
         }
     }
 }
 
-/// How a watch, or the list before it, came out.
+/// How a watch, or the list before it, ended.
 enum Ended {
-    /// Everything up to this version was told.
+    /// All events up to this version are reported.
     At(String),
     /// The server has no history left to go on from.
     Behind,
-    /// It did not answer, or said to come again.
+    /// The server did not answer, or asked for a retry.
     Away(CallError),
     /// It will not say more.
     Failed(CallError),
@@ -367,8 +367,8 @@ impl From<CallError> for Ended {
     }
 }
 
-/// Watches until everybody is gone, who then ends this task.
-async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut since: Option<String>) {
+/// Watches until the last subscription is dropped, which aborts this task.
+async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiters>, mut since: Option<String>) {
     let mut pause = *AGAIN.start();
     let mut away: Option<Instant> = None;
     let mut was_ready = false;
@@ -401,15 +401,17 @@ async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut sin
                     was_ready = true;
                     continue;
                 }
-                Readiness::Ready | Readiness::Untold if scope.alone.is_none() => return waiting.end(&Seen::Refused),
-                Readiness::Ready | Readiness::Untold => return waiting.end(&Seen::Failed(error)),
+                Readiness::Ready | Readiness::Unknown if scope.alone.is_none() => {
+                    return waiting.end(&Observation::Refused);
+                }
+                Readiness::Ready | Readiness::Unknown => return waiting.end(&Observation::Failed(error)),
             },
-            Ended::Failed(error) => return waiting.end(&Seen::Failed(error)),
+            Ended::Failed(error) => return waiting.end(&Observation::Failed(error)),
         };
         if let Some(error) = error
             && away.get_or_insert(began).elapsed() >= PATIENCE
         {
-            return waiting.end(&Seen::Failed(error));
+            return waiting.end(&Observation::Failed(error));
         }
         if began.elapsed() >= LASTED {
             pause = *AGAIN.start();
@@ -421,7 +423,7 @@ async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut sin
 }
 
 /// Looks how everything is that is waited for.
-async fn list(cluster: &Cluster, scope: &Scope, waiting: &Waiting) -> Ended {
+async fn list(cluster: &Cluster, scope: &Scope, waiting: &Waiters) -> Ended {
     waiting.begin_list();
     let listed = match &scope.alone {
         None => cluster.list(&scope.gvk, &scope.collection, &|name| waiting.wants(name)).await,
@@ -457,7 +459,7 @@ struct PeekMeta {
     resource_version: String,
 }
 
-/// Begins a watch; what it tells.
+/// Starts a watch.
 async fn begin(cluster: &Cluster, path: &str) -> Result<Body, CallError> {
     let request = Request::get(path).body(Body::empty());
     let request = request.map_err(|error| CallError::Unreachable(error.to_string()))?;
@@ -470,8 +472,8 @@ async fn begin(cluster: &Cluster, path: &str) -> Result<Body, CallError> {
     Err(CallError::Status(Failure::new(status.as_u16(), None, &said)))
 }
 
-/// One watch from a version on. Of the objects only those are decoded that somebody waits for.
-async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version: String) -> Ended {
+/// One watch from a version on. Only objects with subscribers are decoded.
+async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiters, mut version: String) -> Ended {
     let only = scope.alone.as_deref().map(selected).unwrap_or_default();
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true{only}&resourceVersion={version}&timeoutSeconds={}",
@@ -487,14 +489,14 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
     drop(asked);
     while let Ok(next) = tokio::select! {
         next = tokio::time::timeout(WATCH + GRACE, body::next_line(&mut lines)) => next,
-        never = ask_while_quiet(cluster, scope) => match never {},
+        never = probe_while_quiet(cluster, scope) => match never {},
     } {
         let line = match next {
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(error) => return Ended::from(error),
         };
-        // Whatever it is that cannot be read, it is asked for again.
+        // An unreadable event leads to a new read.
         let Ok(event) = serde_json::from_slice::<Event<'_>>(&line) else { break };
         if event.kind == "ERROR" {
             let status: Result<Status, _> = serde_json::from_str(event.object.get());
@@ -508,15 +510,16 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
             "ADDED" | "MODIFIED" => {
                 if !waiting.pass(&metadata.name, &metadata.resource_version) {
                     let Ok(object) = serde_json::from_str(event.object.get()) else { break };
-                    waiting.tell(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
+                    waiting.report(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
                 }
             }
             "DELETED" => {
                 let last = || serde_json::from_str::<Map<String, Value>>(event.object.get()).ok();
-                let is_end =
-                    |job: &Map<String, Value>| kstatus::ends_by_itself(&scope.gvk, job) && kstatus::has_ended(job);
+                let is_end = |job: &Map<String, Value>| {
+                    kstatus::is_deleted_when_finished(&scope.gvk, job) && kstatus::has_ended(job)
+                };
                 let last = scope.gvk.is("batch", "Job").then(last).flatten().filter(is_end);
-                waiting.tell(&metadata.name, &metadata.resource_version, last.map(Arc::new));
+                waiting.report(&metadata.name, &metadata.resource_version, last.map(Arc::new));
             }
             _ => waiting.reach(&metadata.resource_version),
         }
@@ -525,7 +528,7 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
     Ended::At(version)
 }
 
-/// Selects the object of a name, in a query: a name in RBAC may hold what ends a value there, or a requirement of a selector.
+/// Selects the object of a name in a query. Names of RBAC objects may contain separators of selectors.
 ///
 /// Follows `EscapeValue` of k8s.io/apimachinery/pkg/fields.
 fn selected(name: &str) -> String {
@@ -533,9 +536,8 @@ fn selected(name: &str) -> String {
     format!("&fieldSelector=metadata.name%3D{}", utf8_percent_encode(&escaped, NON_ALPHANUMERIC))
 }
 
-/// Asks now and then whether the server of a watch is there, for as long as the watch says nothing: its connection does not
-/// tell, and whoever waits is to hear of it.
-async fn ask_while_quiet(cluster: &Cluster, scope: &Scope) -> Infallible {
+/// Probes the server of a silent watch: the connection itself does not show an outage, which waiters should learn of.
+async fn probe_while_quiet(cluster: &Cluster, scope: &Scope) -> Infallible {
     loop {
         tokio::time::sleep(QUIET).await;
         cluster.ask_for(scope.awaited()).await;
@@ -546,8 +548,7 @@ pub(crate) fn version_of(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("resourceVersion")?.as_str()
 }
 
-/// Whether one version is after another. They are numbers, of which the later is the larger; where one is not, nobody
-/// can say that it is older.
+/// Whether one version is after another. They are numbers; with any other text, nothing is older.
 ///
 /// Follows "Resource versions" in the Kubernetes API concepts.
 fn is_newer(version: Option<&str>, than: Option<&str>) -> bool {

@@ -1,4 +1,4 @@
-//! Remembers since when webhooks of a cluster fail, so that all calls of a run wait for one webhook together.
+//! Failing webhooks of a cluster, so that all calls of a Run wait for one webhook together.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,8 +22,8 @@ struct Failing {
 }
 
 impl Webhooks {
-    /// Notes that a webhook failed a call, whose first try began at `began`. Returns the pause before the next try, or nothing
-    /// once the webhook has failed for [`PATIENCE`].
+    /// Records the failure of a call by a webhook, whose first try started at `began`. Returns the pause before the
+    /// next try, or `None` once the webhook has failed for [`PATIENCE`].
     pub(crate) fn pause(&self, webhook: &str, began: Instant) -> Option<Duration> {
         let now = Instant::now();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_webhook_has_no_more_time_than_one_that_fails_at_once() {
+    async fn slow_webhook_has_same_timeout() {
         let webhooks = Webhooks::default();
         let began = Instant::now();
         tokio::time::advance(PATIENCE).await;

@@ -1,16 +1,16 @@
-//! Changes objects: previews and applies by server-side apply.
+//! Changes of objects: dry runs and applies by server-side apply.
 //!
-//! An object is looked at right before it is changed, and only what was seen is: its version is a precondition. So nothing
-//! is taken from another deployment that came between plan and call.
+//! An object is read right before it is changed, and its version is a precondition. Thus nothing is taken from another
+//! deployment that came between plan and call.
 //!
-//! Elsewhere: `deletion` deletes, by the same rule.
+//! Elsewhere: `deletion` deletes by the same rule.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::{self, is_going, secret_as_stored, without_aggregated_rules, without_bookkeeping};
-use stoa_engine::owner::taken_from;
+use stoa_engine::object::{self, is_terminating, secret_as_stored, without_aggregated_rules, without_bookkeeping};
+use stoa_engine::owner::take_over_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Ignored, Owner, Schema, Sensitive};
@@ -18,30 +18,30 @@ use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeErro
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, FIELD_MANAGER};
-use crate::coowned::{self, Dropped, GivenUp};
 use crate::discovery::Discovered;
 use crate::error::{CallError, Failure};
+use crate::field_ownership::{self, DroppedFields, ReleasedFields};
 use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
-use crate::released;
+use crate::released_fields;
 use crate::replace;
 use crate::target::{Api, Target};
 
 /// A uid that no object has.
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
-/// How often an object is looked at again within one call because others keep writing it.
-pub(crate) const LOOKS: u32 = 5;
-/// How long to wait for a server to read a definition that was just changed.
+/// How often an object is read again within one call because others keep writing it.
+pub(crate) const READS: u32 = 5;
+/// The pause for a server to read a changed definition.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// What is sent of an object: with our mark, and the strings of a Secret where its server keeps them. Of `stringData` a server
-/// notes who applied it, and not who has what it puts into `data` by that (kubernetes/kubernetes#108008): nothing of it would go
-/// once it is dropped, and what others have there would be written over.
+/// The object to send: with our owner annotation, and the strings of a Secret as `data`. A server records the apply of
+/// `stringData`, and no manager of the resulting `data` (kubernetes/kubernetes#108008): dropped keys would stay, and
+/// keys of others would be overwritten.
 fn sent(owner: &Owner, attributes: &Map<String, Value>) -> Map<String, Value> {
     let marked = owner.marked(attributes);
     let is_text = |value: &Value| value.is_string() || value.is_null();
     let strings = marked.get("stringData").and_then(Value::as_object);
-    // What is no string is refused, under the name by which people wrote it.
+    // A value that is not text is rejected under the user's field.
     let are_texts = strings.is_some_and(|strings| strings.values().all(is_text));
     let stored = if are_texts { secret_as_stored(&marked) } else { None };
     stored.unwrap_or(marked)
@@ -75,20 +75,20 @@ async fn dry_run_released(
     ignored: &Ignored,
 ) -> Result<Option<Map<String, Value>>, CallError> {
     let Some(live) = cluster.get(path).await? else { return Ok(None) };
-    let Some(given_up) = of_others(&live, request, ignored) else { return Ok(None) };
+    let Some(released) = of_others(&live, request, ignored) else { return Ok(None) };
     let result = match Schema::built_in(wanted) {
-        Some(schema) => released::applied(schema, &given_up, wanted),
+        Some(schema) => released_fields::applied(schema, &released, wanted),
         None => {
             let schema = cluster.schema(&target.gvk).await?.unwrap_or_default();
-            released::applied(&schema, &given_up, wanted)
+            released_fields::applied(&schema, &released, wanted)
         }
     };
-    cluster.dry_run_patch(path, &released::patch(&live, &result)).await.map(Some)
+    cluster.dry_run_patch(path, &released_fields::patch(&live, &result)).await.map(Some)
 }
 
-/// Has an object looked at whose namespace is not there yet: whether its kind has such fields, and they are of their types.
-/// It is applied with a uid that none has, which is refused once its fields are read and before anything else is looked at
-/// (k8s.io/apiserver/pkg/endpoints/handlers/patch.go). Without it, admission waits for 50 ms whether the namespace comes.
+/// Validates the fields of an object whose namespace does not exist yet. It is applied with an unused uid, which a
+/// server rejects after it has read the fields and before anything else
+/// (k8s.io/apiserver/pkg/endpoints/handlers/patch.go). Without the uid, admission waits 50 ms for the namespace.
 async fn check_fields(cluster: &Cluster, path: &str, mut wanted: Map<String, Value>) -> Result<(), Failure> {
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("uid".to_owned(), NOBODY.into());
@@ -118,19 +118,19 @@ pub(crate) async fn preview(
     };
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
     let unplaced =
-        || Preview::MissingNamespace(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
+        || Preview::MissingNamespace(format!("namespace {namespace} does not exist in cluster {} yet", cluster.name));
     let path = cluster.path(&target, &api);
-    // What is there could be changed until it goes, too, so that nobody says so.
+    // Changes of existing objects in a terminating namespace are not reported by the server.
     let is_asked_for = !is_new && !namespace.is_empty();
-    let goes = runtime.namespaces.is_going(index, namespace)
+    let goes = runtime.namespaces.is_terminating(index, namespace)
         || (is_asked_for
             && runtime
                 .namespaces
-                .look(index, cluster, namespace)
+                .read_terminating(index, cluster, namespace)
                 .await
                 .map_err(|err| err.into_runtime(&cluster.name, &sensitive))?);
     if goes {
-        return Err(going(cluster, namespace));
+        return Err(terminating_namespace(cluster, namespace));
     }
     if runtime.namespaces.is_missing(index, namespace) {
         let wanted = sent(&runtime.owner, &request.desired.attributes);
@@ -142,7 +142,7 @@ pub(crate) async fn preview(
     let ignored = ignored(request)?;
     let mut attributes = request.desired.attributes.clone();
     if !ignored.is_empty() {
-        // What was read says nothing of who has which field.
+        // The read object has no managers.
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
         attributes = to_apply(attributes, live.as_ref(), &ignored);
     }
@@ -154,7 +154,7 @@ pub(crate) async fn preview(
         _ => false,
     };
     let (mut answer, mut conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
-    for _ in 1..LOOKS {
+    for _ in 1..READS {
         if !is_raced(&answer) {
             break;
         }
@@ -172,7 +172,7 @@ pub(crate) async fn preview(
     match answer {
         Ok(object) => {
             let object = match of_others(&object, request, &ignored) {
-                Some(given_up) => given_up.object,
+                Some(released) => released.object,
                 None => object,
             };
             let object = without_bookkeeping(object);
@@ -194,8 +194,8 @@ pub(crate) async fn preview(
             Ok(unplaced())
         }
         Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
-            runtime.namespaces.set_going(index, namespace);
-            Err(going(cluster, namespace))
+            runtime.namespaces.set_terminating(index, namespace);
+            Err(terminating_namespace(cluster, namespace))
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
@@ -213,23 +213,23 @@ pub(crate) async fn preview(
     }
 }
 
-/// Why an object that is not on record cannot be taken over. Fields that others only changed are taken once it is on record.
+/// Why an unrecorded object cannot be adopted. Fields that others only updated are taken once it is recorded.
 fn not_taken_over(err: CallError, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
     let is_claimed = match &err {
         CallError::Status(failure) => failure.field_conflicts().iter().any(|conflict| conflict.applies),
-        CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => false,
+        CallError::Unreachable(_) | CallError::TooLarge | CallError::Suspended(_) => false,
     };
     match err.into_runtime(cluster, sensitive) {
         RuntimeError::Conflict(message) if !is_claimed => RuntimeError::Conflict(format!(
-            "{message}; or record the object as it is by a Run with the operation Import, after which an Apply takes them"
+            "{message}; or import the object by a Run first, after which an Apply takes the fields"
         )),
         error => error,
     }
 }
 
 /// A namespace that is being deleted.
-fn going(cluster: &Cluster, namespace: &str) -> RuntimeError {
-    RuntimeError::Going(Box::new(KubernetesObject {
+fn terminating_namespace(cluster: &Cluster, namespace: &str) -> RuntimeError {
+    RuntimeError::Terminating(Box::new(KubernetesObject {
         cluster: cluster.name.clone(),
         version: "v1".to_owned(),
         kind: "Namespace".to_owned(),
@@ -242,12 +242,12 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
     let mut was_taken = false;
-    let (api, object) = match taken(runtime, cluster, &target, request, &mut was_taken).await {
+    let (api, object) = match take_over(runtime, cluster, &target, request, &mut was_taken).await {
         Ok(taken) => taken,
-        Err(error @ RuntimeError::Going(_)) => return Err(error),
-        // What was taken before is there: nobody may believe that nothing was done.
+        Err(error @ RuntimeError::Terminating(_)) => return Err(error),
+        // Some fields are applied: the error must not say that nothing was done.
         Err(error) if was_taken => {
-            let message = format!("cluster {}: it was applied but for some fields, and then: {error}", cluster.name);
+            let message = format!("cluster {}: only some fields were applied before this error: {error}", cluster.name);
             return Err(RuntimeError::Unavailable { message });
         }
         Err(error) => return Err(error),
@@ -256,16 +256,16 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
         note_defined(cluster, &object);
     }
     if target.gvk.is("", "Namespace") {
-        runtime.namespaces.set_there(index, &target.name);
+        runtime.namespaces.set_existing(index, &target.name);
     }
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);
     Ok(applied)
 }
 
-/// The object as the cluster took it, and how that serves it. What a server has not heard of yet is asked for again;
-/// `was_taken` says whether something was taken before that.
-async fn taken(
+/// The applied object, and how it is served. A field that a server has not observed in the definition yet is applied
+/// again; `was_taken` says whether something was applied before that.
+async fn take_over(
     runtime: &KubernetesRuntime,
     cluster: &Cluster,
     target: &Target,
@@ -277,7 +277,7 @@ async fn taken(
         true => err.after_a_call().into_runtime(&cluster.name, &sensitive),
         false => err.into_runtime(&cluster.name, &sensitive).before_a_change(),
     };
-    let (owner, from) = (&runtime.owner, taken_from(request.desired));
+    let (owner, from) = (&runtime.owner, take_over_from(request.desired));
     let ignored = ignored(request)?;
     let (mut waited, mut looks, mut may_have_changed) = (false, 1, false);
     loop {
@@ -286,13 +286,13 @@ async fn taken(
         let failed = match cluster.get(&path).await {
             Ok(live) => {
                 if let Some(live) = &live {
-                    RuntimeError::unless_owned(owner, from, live)?;
-                    if is_going(live) {
+                    RuntimeError::check_owner(owner, from, live)?;
+                    if is_terminating(live) {
                         // It would go with what is applied to it.
-                        return Err(RuntimeError::Going(Box::new(called(cluster, target.clone(), &api, live))));
+                        return Err(RuntimeError::Terminating(Box::new(called(cluster, target.clone(), &api, live))));
                     }
-                    if !is_applied(live) && !comes_by_itself(target) {
-                        request.unless_late(live)?;
+                    if !is_applied(live) && !is_auto_created(target) {
+                        request.check_unplanned(live)?;
                     }
                 }
                 may_have_changed = true;
@@ -301,7 +301,7 @@ async fn taken(
                     Ok(live) => {
                         let attributes = to_apply(request.desired.attributes.clone(), live.as_ref(), &ignored);
                         let mut wanted = sent(owner, &attributes);
-                        // Whoever takes it from here on changes its version, and is seen the next time.
+                        // A later change of the object changes its version, and is found by the next read.
                         expect(&mut wanted, live.as_ref());
                         match apply_taking(cluster, &path, &wanted, request, false).await {
                             // It may have left out what it does not know of yet.
@@ -310,8 +310,8 @@ async fn taken(
                                 tokio::time::sleep(SETTLE).await;
                                 continue;
                             }
-                            // Whose fields nobody knew are the first apply's by now, or somebody's who is called
-                            // before-first-apply, and who would keep what is to go.
+                            // Without managers before, the first apply or `before-first-apply` has all fields now, and
+                            // would keep dropped ones.
                             (Ok(object), _) if is_unmanaged && of_others(&object, request, &ignored).is_some() => {
                                 *was_taken = true;
                                 continue;
@@ -334,21 +334,21 @@ async fn taken(
                 waited = true;
                 cluster.forget(&target.gvk);
             }
-            CallError::Status(failure) if failure.is_stale() && looks < LOOKS => looks += 1,
-            // It may still look by the definition that was there before.
+            CallError::Status(failure) if failure.is_stale() && looks < READS => looks += 1,
+            // The server may still validate by the former definition.
             CallError::Status(failure) if failure.is_by_definition() && cluster.is_new(&target.gvk) => {
                 tokio::time::sleep(SETTLE).await;
             }
             CallError::Status(failure) if failure.is_terminating_namespace() => {
-                return Err(placed(runtime, cluster, explain(CallError::Status(failure), may_have_changed)));
+                return Err(with_cluster_name(runtime, cluster, explain(CallError::Status(failure), may_have_changed)));
             }
             err => return Err(explain(err, may_have_changed)),
         }
     }
 }
 
-/// What a cluster says of a namespace, with its own name where there are several: each may have one of that name.
-fn placed(runtime: &KubernetesRuntime, cluster: &Cluster, error: RuntimeError) -> RuntimeError {
+/// A namespace error with the name of its cluster, if there are several.
+fn with_cluster_name(runtime: &KubernetesRuntime, cluster: &Cluster, error: RuntimeError) -> RuntimeError {
     match error {
         RuntimeError::Rejected { message, field, by_definition } if runtime.clusters.len() > 1 => {
             RuntimeError::Rejected { message: format!("cluster {}: {message}", cluster.name), field, by_definition }
@@ -357,17 +357,17 @@ fn placed(runtime: &KubernetesRuntime, cluster: &Cluster, error: RuntimeError) -
     }
 }
 
-/// The fields of an object that are not wanted any more and that others hold, too.
-fn of_others(object: &Map<String, Value>, request: &ApplyRequest<'_>, ignored: &Ignored) -> Option<GivenUp> {
+/// Dropped fields of an object that other managers have too.
+fn of_others(object: &Map<String, Value>, request: &ApplyRequest<'_>, ignored: &Ignored) -> Option<ReleasedFields> {
     let (prior, wanted) = (request.prior?, &request.desired.attributes);
-    // Nothing was ever applied to what took the place of the recorded object.
+    // Nothing was applied to the object that replaced the recorded one.
     if matches!((prior.uid(), uid(object)), (Some(recorded), Some(uid)) if recorded != uid) {
         return None;
     }
-    coowned::given_up(object, &Dropped { prior, wanted, keys: request.keys, ignored })
+    field_ownership::released(object, &DroppedFields { prior, wanted, keys: request.keys, ignored })
 }
 
-/// Takes from others what is not wanted any more, so that it goes when the object is applied; the object as it is then.
+/// Releases dropped fields, so that the apply removes them. Returns the object after that.
 async fn released(
     cluster: &Cluster,
     path: &str,
@@ -376,27 +376,27 @@ async fn released(
     ignored: &Ignored,
 ) -> Result<Option<Map<String, Value>>, CallError> {
     match live.as_ref().and_then(|live| Some((live, of_others(live, request, ignored)?))) {
-        Some((live, given_up)) => cluster.patch(path, &coowned::patch(live, &given_up)).await.map(Some),
+        Some((live, released)) => cluster.patch(path, &field_ownership::patch(live, &released)).await.map(Some),
         None => Ok(live),
     }
 }
 
-/// Whether fields of the object were applied by Stoa, also where something keeps our mark from it.
+/// Whether Stoa applied fields of the object, even without the owner annotation.
 fn is_applied(object: &Map<String, Value>) -> bool {
     managers(object).any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
-/// Who has which of its fields.
+/// The managers of its fields.
 fn managers(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let entries = object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
     entries.into_iter().flatten()
 }
 
-fn comes_by_itself(target: &Target) -> bool {
-    object::comes_by_itself(&target.gvk.group, &target.gvk.kind, &target.name)
+fn is_auto_created(target: &Target) -> bool {
+    object::is_auto_created(&target.gvk.group, &target.gvk.kind, &target.name)
 }
 
-/// What is applied of the attributes over what is live: without the fields that others have.
+/// The object to apply over a live one, without ignored fields of others.
 fn to_apply(
     attributes: Map<String, Value>,
     live: Option<&Map<String, Value>>,
@@ -414,12 +414,12 @@ fn ignored(request: &ApplyRequest<'_>) -> Result<Ignored, RuntimeError> {
         .map_err(|problem| RuntimeError::Invalid { message: problem.to_string(), field: Some(problem.field) })
 }
 
-/// Whether the manifest itself names the version of the object that it changes.
+/// Whether the manifest has a resourceVersion of its own.
 fn names_version(wanted: &Map<String, Value>) -> bool {
     wanted.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).is_some()
 }
 
-/// Lets the server take an object only in place of what was seen.
+/// Makes the version of the read object a precondition.
 fn expect(wanted: &mut Map<String, Value>, seen: Option<&Map<String, Value>>) {
     let version = seen.and_then(|seen| seen.get("metadata")?.get("resourceVersion")).cloned();
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -434,7 +434,7 @@ pub(crate) fn applied(cluster: &Cluster, target: Target, api: &Api, object: Map<
     Applied { live: without_bookkeeping(object), kubernetes }
 }
 
-/// What Kubernetes calls an object.
+/// The identity of an object, as the engine records it.
 pub(crate) fn called(cluster: &Cluster, target: Target, api: &Api, object: &Map<String, Value>) -> KubernetesObject {
     let namespace = target.namespace_in(api, cluster.default_namespace()).unwrap_or_default().to_owned();
     KubernetesObject {
@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_of_a_secret_are_sent_as_the_data_that_they_become() {
+    fn secret_strings_are_sent_as_data() {
         let [organization, stack, workspace, stack_uid] = ["shop", "web", "dev", "uid"].map(str::to_owned);
         let owner = Owner { organization, stack, workspace, stack_uid };
         let sent = |kind: &str, rest: Value| {
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_only_edited_may_be_imported_first() {
+    fn edited_fields_suggest_import() {
         let refused = |managers: &[&str]| {
             let cause = |manager: &&str| {
                 let message = format!("conflict with {manager}");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_namespace_has_comes_by_itself() {
+    fn auto_created_objects_are_recognized() {
         for (kind, name, expected) in [
             ("ServiceAccount", "default", true),
             ("ServiceAccount", "web", false),
@@ -520,7 +520,7 @@ mod tests {
                 depends_on: Vec::new(),
                 extensions: Map::new(),
             };
-            assert_eq!(comes_by_itself(&Target::of_desired(&resource).unwrap()), expected, "{kind} {name}");
+            assert_eq!(is_auto_created(&Target::of_desired(&resource).unwrap()), expected, "{kind} {name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The suite that every runtime runs, against the cluster that `STOA_TEST_KUBECONFIG` names.
+//! The conformance suite of runtimes, against the cluster that `STOA_TEST_KUBECONFIG` names.
 
 use std::sync::Arc;
 

@@ -1,17 +1,17 @@
-//! What every [`Runtime`] does: one function for each sentence of the trait.
+//! The conformance suite of [`Runtime`]: one function for each sentence of the trait.
 //!
-//! Start at [`all`]. Each function uses ConfigMaps of its own in the namespace it is given, so that
-//! they may run at once against one piece of infrastructure.
+//! Start at [`all`]. Each function uses ConfigMaps of its own in the given namespace, so that they may run at once
+//! against one infrastructure.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use stoa_engine::held::DELETE_CONTENTS;
+use stoa_engine::cascade::DELETE_CONTENTS;
 use stoa_engine::owner::{LeftAlone, TAKE_OVER_FROM};
 use stoa_engine::resolve::Resolved;
-use stoa_engine::{Contents, DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
+use stoa_engine::{Cascade, DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
 
 use crate::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, LostCall, ReadRequest, Runtime, RuntimeError,
@@ -27,36 +27,36 @@ pub trait Subject: fmt::Debug + Send + Sync {
         self.runtime_of(deployment("one"))
     }
 
-    /// A namespace that is there, or needs not be.
+    /// A namespace, which need not exist.
     fn namespace(&self) -> &str;
 }
 
 /// Runs every check.
 pub async fn all(subject: &dyn Subject) {
-    absent_reads_as_absent(subject).await;
-    answers_come_in_the_order_of_the_requests(subject).await;
-    applied_is_live(subject).await;
-    applying_twice_changes_nothing(subject).await;
-    a_field_no_longer_wanted_goes(subject).await;
-    a_preview_tells_what_applying_makes(subject).await;
-    a_preview_changes_nothing(subject).await;
-    adopting_takes_over_what_is_there(subject).await;
-    deleted_is_gone(subject).await;
-    deleting_twice_succeeds(subject).await;
-    what_is_gone_is_not_waited_for(subject).await;
-    what_a_lost_call_made_is_found(subject).await;
-    what_is_applied_says_whose_it_is(subject).await;
-    what_another_deployment_has_is_not_applied_over(subject).await;
-    what_another_deployment_has_is_taken_over_on_purpose(subject).await;
-    what_another_deployment_has_is_not_deleted(subject).await;
-    what_another_deployment_has_was_made_by_no_lost_call(subject).await;
-    what_another_deployment_has_keeps_its_namespace(subject).await;
-    an_object_without_a_name_is_refused_for_good(subject).await;
-    health_is_told(subject).await;
-    many_at_once_are_all_applied(subject).await;
-    finishing_twice_is_finishing_once(subject).await;
-    a_run_that_changes_nothing_finishes(subject).await;
-    what_is_left_to_finish_is_not_changed_without_a_grant(subject).await;
+    missing_object_reads_as_absent(subject).await;
+    answers_keep_request_order(subject).await;
+    applied_object_is_live(subject).await;
+    second_apply_changes_nothing(subject).await;
+    dropped_field_is_removed(subject).await;
+    preview_shows_apply_result(subject).await;
+    preview_changes_nothing(subject).await;
+    existing_object_is_adopted(subject).await;
+    deleted_object_is_absent(subject).await;
+    second_deletion_succeeds(subject).await;
+    wait_for_deleted_object_ends(subject).await;
+    lost_creation_is_found(subject).await;
+    applied_object_has_owner_annotation(subject).await;
+    object_of_another_deployment_is_not_changed(subject).await;
+    object_of_another_deployment_is_taken_over_explicitly(subject).await;
+    object_of_another_deployment_is_not_deleted(subject).await;
+    object_of_another_deployment_is_not_recovered(subject).await;
+    foreign_contents_prevent_namespace_deletion(subject).await;
+    object_without_name_is_rejected(subject).await;
+    health_is_reported(subject).await;
+    parallel_applies_succeed(subject).await;
+    second_finish_changes_nothing(subject).await;
+    run_without_changes_finishes(subject).await;
+    deferred_changes_need_call_lease(subject).await;
 }
 
 /// The deployment of a stack.
@@ -94,7 +94,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// What would be recorded after this was applied.
+/// The record after an apply.
 pub fn recorded(desired: &Resource, applied: &Applied) -> StateResource {
     let resolved = Resolved::plain(&desired.attributes);
     let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
@@ -115,14 +115,14 @@ async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateRe
     recorded(desired, &applied)
 }
 
-/// Deletes, and waits until it is gone.
+/// Deletes, and waits until the object is deleted.
 ///
 /// # Errors
 ///
 /// Those of the runtime.
 pub async fn delete(runtime: &dyn Runtime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
     match runtime.delete(prior).await? {
-        Deleted::Going(object) => runtime.wait_gone(&object, &|_| {}).await.map(|()| Deleted::Gone),
+        Deleted::Terminating(object) => runtime.wait_deleted(&object, &|_| {}).await.map(|()| Deleted::Gone),
         ended => Ok(ended),
     }
 }
@@ -131,7 +131,7 @@ async fn remove(subject: &dyn Subject, prior: &StateResource) {
     assert_eq!(remove_of(subject, deployment("one"), prior).await, None);
 }
 
-/// Deletes in a run of its own, and returns whose it is when it stays.
+/// Deletes in a run of its own. Returns the owner of an object that stays.
 async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -> Option<String> {
     let runtime = subject.runtime_of(owner);
     let deleted = delete(&*runtime, prior).await.expect("what is recorded is deleted");
@@ -140,7 +140,7 @@ async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -
         Deleted::Gone => finished.left.remove(&prior.id),
         Deleted::Left(LeftAlone::Owned(other)) => Some(other),
         Deleted::Left(LeftAlone::Recreated) => panic!("nobody made {} anew", prior.id),
-        Deleted::Going(object) => panic!("{object:?} was waited for"),
+        Deleted::Terminating(object) => panic!("{object:?} was waited for"),
     }
 }
 
@@ -178,13 +178,13 @@ fn data(live: &Live) -> Value {
     }
 }
 
-/// What a call made is found by its id alone, and what is not there is not.
-pub async fn what_a_lost_call_made_is_found(subject: &dyn Subject) {
+/// A lost creation is found by its id alone, and an absent object is not.
+pub async fn lost_creation_is_found(subject: &dyn Subject) {
     let desired = config_map(subject, "lost", "a");
     let named = StateResource::named_by(&desired.id).expect("it is an object's id");
     let look = async || {
         let calls = [LostCall { resource: &named, run: "conformance" }];
-        let mut found = subject.runtime().look_for(&calls).await.expect("the infrastructure is there");
+        let mut found = subject.runtime().inspect(&calls).await.expect("the infrastructure is there");
         assert_eq!(found.len(), 1, "one answer for one call");
         found.remove(0).expect("a good id is looked for")
     };
@@ -199,9 +199,8 @@ pub async fn what_a_lost_call_made_is_found(subject: &dyn Subject) {
     assert_eq!(look().await, Found::Absent);
 }
 
-/// What was applied bears the mark of its owner, in the answer and when it is read; what the Spec says of one does not
-/// count.
-pub async fn what_is_applied_says_whose_it_is(subject: &dyn Subject) {
+/// An applied object has the owner annotation, in the answer and when it is read, whatever the Spec has.
+pub async fn applied_object_has_owner_annotation(subject: &dyn Subject) {
     let mut desired = config_map(subject, "owner", "a");
     desired.attributes = deployment("other").marked(&desired.attributes);
     let prior = bring(subject, &desired, None).await;
@@ -211,8 +210,8 @@ pub async fn what_is_applied_says_whose_it_is(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// What another deployment has stays as it is, whatever is recorded or planned.
-pub async fn what_another_deployment_has_is_not_applied_over(subject: &dyn Subject) {
+/// An object of another deployment is not changed, whatever is recorded or planned.
+pub async fn object_of_another_deployment_is_not_changed(subject: &dyn Subject) {
     let theirs = config_map(subject, "theirs", "a");
     let prior = bring(subject, &theirs, None).await;
     let before = live(subject, &theirs, Some(&prior)).await;
@@ -230,8 +229,8 @@ pub async fn what_another_deployment_has_is_not_applied_over(subject: &dyn Subje
     remove(subject, &prior).await;
 }
 
-/// What another deployment has is taken over by a resource that names that one, and is not the other's any more.
-pub async fn what_another_deployment_has_is_taken_over_on_purpose(subject: &dyn Subject) {
+/// An object of another deployment is taken over by a resource that names that owner.
+pub async fn object_of_another_deployment_is_taken_over_explicitly(subject: &dyn Subject) {
     let theirs = config_map(subject, "taken", "a");
     let old = bring(subject, &theirs, None).await;
     let mut wanted = config_map(subject, "taken", "b");
@@ -250,8 +249,8 @@ pub async fn what_another_deployment_has_is_taken_over_on_purpose(subject: &dyn 
     assert_eq!(live(subject, &wanted, None).await, Live::Absent);
 }
 
-/// What another deployment has is not deleted, and told.
-pub async fn what_another_deployment_has_is_not_deleted(subject: &dyn Subject) {
+/// An object of another deployment is not deleted, and its owner is reported.
+pub async fn object_of_another_deployment_is_not_deleted(subject: &dyn Subject) {
     let theirs = config_map(subject, "kept", "a");
     let prior = bring(subject, &theirs, None).await;
     let before = live(subject, &theirs, Some(&prior)).await;
@@ -261,18 +260,19 @@ pub async fn what_another_deployment_has_is_not_deleted(subject: &dyn Subject) {
 }
 
 /// A lost call of ours did not make what another deployment has, though its uid may be recorded.
-pub async fn what_another_deployment_has_was_made_by_no_lost_call(subject: &dyn Subject) {
+pub async fn object_of_another_deployment_is_not_recovered(subject: &dyn Subject) {
     let theirs = config_map(subject, "lost-theirs", "a");
     let prior = bring(subject, &theirs, None).await;
     let named = StateResource::named_by(&theirs.id).expect("it is an object's id");
     let calls = [&named, &prior].map(|resource| LostCall { resource, run: "conformance" });
-    let found = subject.runtime_of(deployment("two")).look_for(&calls).await.expect("the infrastructure is there");
+    let found = subject.runtime_of(deployment("two")).inspect(&calls).await.expect("the infrastructure is there");
     assert!(found.iter().all(|found| matches!(found, Ok(Found::Foreign))), "{found:?}");
     remove(subject, &prior).await;
 }
 
-/// A namespace is not deleted from around what another deployment has, unless its record says so. Whoever asks is told of it.
-pub async fn what_another_deployment_has_keeps_its_namespace(subject: &dyn Subject) {
+/// A namespace with objects of another deployment is not deleted, unless its record allows it. The objects are
+/// reported.
+pub async fn foreign_contents_prevent_namespace_deletion(subject: &dyn Subject) {
     let name = format!("{}-held", subject.namespace());
     let namespace = Resource {
         id: format!("v1:Namespace:{name}").as_str().into(),
@@ -287,7 +287,7 @@ pub async fn what_another_deployment_has_keeps_its_namespace(subject: &dyn Subje
     let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is nobody's");
 
     let refusal = async |owner: Owner| {
-        let held = subject.runtime_of(owner).held(&ours, &Contents::Namespace(name.clone())).await;
+        let held = subject.runtime_of(owner).foreign_contents(&ours, &Cascade::Namespace(name.clone())).await;
         held.expect("the infrastructure is there").refusal(&ours)
     };
     let told = refusal(deployment("one")).await.expect("another deployment has something in it");
@@ -298,28 +298,28 @@ pub async fn what_another_deployment_has_keeps_its_namespace(subject: &dyn Subje
         Ok(_) => runtime.finish(&Grant::unlimited()).await.map(drop),
         Err(error) => Err(error),
     };
-    assert!(matches!(&refused, Err(RuntimeError::HoldsOthers(message)) if *message == told), "{refused:?}");
+    assert!(matches!(&refused, Err(RuntimeError::ForeignContents(message)) if *message == told), "{refused:?}");
     let before = [live(subject, &namespace, None).await, live(subject, &theirs, None).await];
     assert!(before.iter().all(|live| matches!(live, Live::Present(_))), "{before:?}");
 
     let mut says_so = ours.clone();
     says_so.extensions.insert(DELETE_CONTENTS.to_owned(), "true".into());
     remove(subject, &says_so).await;
-    // What is gathered is no cluster, where it went with the namespace.
+    // A deferred change reaches no cluster, which deleted it with its namespace.
     assert_eq!(remove_of(subject, deployment("two"), &recorded(&theirs, &applied)).await, None);
     assert_eq!(live(subject, &theirs, None).await, Live::Absent);
     let again = bring(subject, &namespace, None).await;
     remove(subject, &again).await;
 }
 
-/// What does not exist reads as [`Live::Absent`].
-pub async fn absent_reads_as_absent(subject: &dyn Subject) {
+/// A missing object reads as [`Live::Absent`].
+pub async fn missing_object_reads_as_absent(subject: &dyn Subject) {
     assert_eq!(live(subject, &config_map(subject, "absent", "a"), None).await, Live::Absent);
 }
 
 /// Answers come in the order of the requests, for wanted and for recorded resources, and none for
 /// no request.
-pub async fn answers_come_in_the_order_of_the_requests(subject: &dyn Subject) {
+pub async fn answers_keep_request_order(subject: &dyn Subject) {
     let (there, not) = (config_map(subject, "order-there", "a"), config_map(subject, "order-not", "a"));
     let prior = bring(subject, &there, None).await;
     let requests = [
@@ -335,8 +335,8 @@ pub async fn answers_come_in_the_order_of_the_requests(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// What was applied is live, with the fields that were wanted, and says where it lives.
-pub async fn applied_is_live(subject: &dyn Subject) {
+/// An applied object is live with the wanted fields, and reports its location.
+pub async fn applied_object_is_live(subject: &dyn Subject) {
     let desired = config_map(subject, "applied", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
@@ -351,7 +351,7 @@ pub async fn applied_is_live(subject: &dyn Subject) {
 }
 
 /// A second call with the same request changes nothing.
-pub async fn applying_twice_changes_nothing(subject: &dyn Subject) {
+pub async fn second_apply_changes_nothing(subject: &dyn Subject) {
     let desired = config_map(subject, "twice", "a");
     let prior = bring(subject, &desired, None).await;
     let before = live(subject, &desired, Some(&prior)).await;
@@ -363,7 +363,7 @@ pub async fn applying_twice_changes_nothing(subject: &dyn Subject) {
 }
 
 /// Applying removes what was recorded and is no longer wanted.
-pub async fn a_field_no_longer_wanted_goes(subject: &dyn Subject) {
+pub async fn dropped_field_is_removed(subject: &dyn Subject) {
     let mut desired = config_map(subject, "field", "a");
     desired.attributes.insert("data".to_owned(), json!({"key": "a", "old": "b"}));
     let prior = bring(subject, &desired, None).await;
@@ -373,8 +373,8 @@ pub async fn a_field_no_longer_wanted_goes(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// A preview tells what applying makes of a resource.
-pub async fn a_preview_tells_what_applying_makes(subject: &dyn Subject) {
+/// A preview shows the result of an apply.
+pub async fn preview_shows_apply_result(subject: &dyn Subject) {
     let before = config_map(subject, "preview", "a");
     let prior = bring(subject, &before, None).await;
     let desired = config_map(subject, "preview", "b");
@@ -386,8 +386,8 @@ pub async fn a_preview_tells_what_applying_makes(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// A preview changes nothing, whether the resource is there or not.
-pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
+/// A preview changes nothing, whether the resource exists or not.
+pub async fn preview_changes_nothing(subject: &dyn Subject) {
     let desired = config_map(subject, "unchanged", "a");
     let runtime = subject.runtime();
     let request = ApplyRequest::new(&desired, None);
@@ -406,8 +406,8 @@ pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// What is there and not recorded is taken over.
-pub async fn adopting_takes_over_what_is_there(subject: &dyn Subject) {
+/// An existing object without a record is adopted.
+pub async fn existing_object_is_adopted(subject: &dyn Subject) {
     let desired = config_map(subject, "adopt", "a");
     bring(subject, &desired, None).await;
     let mut wanted = desired.clone();
@@ -421,38 +421,38 @@ pub async fn adopting_takes_over_what_is_there(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
-/// What was deleted is gone when the run is finished.
-pub async fn deleted_is_gone(subject: &dyn Subject) {
+/// A deleted object is gone when the run is finished.
+pub async fn deleted_object_is_absent(subject: &dyn Subject) {
     let desired = config_map(subject, "deleted", "a");
     let prior = bring(subject, &desired, None).await;
     remove(subject, &prior).await;
     assert_eq!(live(subject, &desired, Some(&prior)).await, Live::Absent);
 }
 
-/// What is already gone counts as deleted.
-pub async fn deleting_twice_succeeds(subject: &dyn Subject) {
+/// An absent object counts as deleted.
+pub async fn second_deletion_succeeds(subject: &dyn Subject) {
     let desired = config_map(subject, "deleted-twice", "a");
     let prior = bring(subject, &desired, None).await;
     remove(subject, &prior).await;
     remove(subject, &prior).await;
 }
 
-/// What is gone is not waited for, and what was made in its place is not it.
-pub async fn what_is_gone_is_not_waited_for(subject: &dyn Subject) {
+/// A wait for a deleted object ends at once, even if another one has its name.
+pub async fn wait_for_deleted_object_ends(subject: &dyn Subject) {
     let desired = config_map(subject, "gone", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     remove(subject, &recorded(&desired, &applied)).await;
     let gone = applied.kubernetes.expect("a ConfigMap is a Kubernetes object");
-    subject.runtime().wait_gone(&gone, &|_| {}).await.expect("it is gone");
+    subject.runtime().wait_deleted(&gone, &|_| {}).await.expect("it is gone");
     let prior = bring(subject, &desired, None).await;
-    subject.runtime().wait_gone(&gone, &|_| {}).await.expect("another has its name");
+    subject.runtime().wait_deleted(&gone, &|_| {}).await.expect("another has its name");
     remove(subject, &prior).await;
 }
 
-/// What can never be applied is refused by preview and apply, and trying again is not asked for.
-pub async fn an_object_without_a_name_is_refused_for_good(subject: &dyn Subject) {
+/// A permanently invalid object is rejected by preview and apply, without a retry.
+pub async fn object_without_name_is_rejected(subject: &dyn Subject) {
     let mut desired = config_map(subject, "unnamed", "a");
     desired.attributes.insert("metadata".to_owned(), json!({"namespace": subject.namespace()}));
     let runtime = subject.runtime();
@@ -466,7 +466,7 @@ pub async fn an_object_without_a_name_is_refused_for_good(subject: &dyn Subject)
 }
 
 /// Waiting for health ends, and its last report is what it returns.
-pub async fn health_is_told(subject: &dyn Subject) {
+pub async fn health_is_reported(subject: &dyn Subject) {
     let desired = config_map(subject, "health", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
@@ -480,7 +480,7 @@ pub async fn health_is_told(subject: &dyn Subject) {
 }
 
 /// Calls for different resources may run at once.
-pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
+pub async fn parallel_applies_succeed(subject: &dyn Subject) {
     let wanted: Vec<Resource> = (0..20).map(|n| config_map(subject, &format!("many-{n}"), &n.to_string())).collect();
     let runtime = subject.runtime();
     let applied = join_all(wanted.iter().map(|desired| apply(&*runtime, desired, None))).await;
@@ -506,7 +506,7 @@ pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
 }
 
 /// However often a run is finished, its changes are written once.
-pub async fn finishing_twice_is_finishing_once(subject: &dyn Subject) {
+pub async fn second_finish_changes_nothing(subject: &dyn Subject) {
     let desired = config_map(subject, "finish", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
@@ -517,13 +517,13 @@ pub async fn finishing_twice_is_finishing_once(subject: &dyn Subject) {
 }
 
 /// A run that made no change finishes, and wrote nothing.
-pub async fn a_run_that_changes_nothing_finishes(subject: &dyn Subject) {
+pub async fn run_without_changes_finishes(subject: &dyn Subject) {
     let finished: Finished = subject.runtime().finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(finished.commit, None);
 }
 
 /// Once its grant is over a run that gathered its changes writes none of them.
-pub async fn what_is_left_to_finish_is_not_changed_without_a_grant(subject: &dyn Subject) {
+pub async fn deferred_changes_need_call_lease(subject: &dyn Subject) {
     let desired = config_map(subject, "grant", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;

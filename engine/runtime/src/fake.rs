@@ -1,11 +1,8 @@
-//! A runtime that keeps its resources in memory, for tests.
+//! A fake runtime in memory, for tests.
 //!
-//! It counts and records its calls, sets a uid and a resourceVersion as a server does, knows an object by its group, kind,
-//! namespace and name as a cluster does, keeps fields that others set, removes those that it applied before and that are
-//! not wanted any more, keeps fields for those who manage them, keeps what is held when it is deleted until it is let go,
-//! and fails, hangs or waits as it is told.
-//!
-//! Start at [`FakeCloud`]; its runtimes are in `runtime`.
+//! Start at [`FakeCloud`]; its runtimes are in `runtime`. As a server does, it sets uid and resourceVersion, identifies
+//! an object by group, kind, namespace and name, keeps fields of other managers, and removes its own dropped fields. It
+//! records its calls, keeps objects with finalizers, and fails, hangs or waits on demand.
 
 mod runtime;
 
@@ -14,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::{FieldConflict, Ignored, ObjectRef, Owner, Resource, ResourceId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{Health, KubernetesObject, RuntimeError};
 pub use runtime::FakeRuntime;
 
-/// What [`Runtime::finish`](crate::Runtime::finish) of a deferred runtime is held back by.
+/// The name of [`Runtime::finish`](crate::Runtime::finish) in blocked calls of a deferred runtime.
 pub const FINISH: &str = "finish";
 
-/// What a preview shows where the server is going to give a value.
+/// The value in a preview of a field that the server sets later.
 const DUMMY: &str = "a dummy";
 
 /// A call that a [`FakeRuntime`] was made.
@@ -34,15 +31,15 @@ pub enum Operation {
     Read,
     /// [`Runtime::look_for`](crate::Runtime::look_for), once for each resource.
     LookFor,
-    /// [`Runtime::held`](crate::Runtime::held)
-    Held,
+    /// [`Runtime::foreign_contents`](crate::Runtime::foreign_contents)
+    ForeignContents,
     /// [`Runtime::preview`](crate::Runtime::preview)
     Preview,
     /// [`Runtime::apply`](crate::Runtime::apply)
     Apply,
     /// [`Runtime::delete`](crate::Runtime::delete)
     Delete,
-    /// [`Runtime::wait_gone`](crate::Runtime::wait_gone), of what is still there.
+    /// [`Runtime::wait_deleted`](crate::Runtime::wait_deleted), of what is still there.
     WaitGone,
     /// [`Runtime::wait_healthy`](crate::Runtime::wait_healthy)
     WaitHealthy,
@@ -54,20 +51,20 @@ pub enum Operation {
 #[derive(Clone, Debug, Default)]
 pub struct FakeCloud {
     state: Arc<Mutex<State>>,
-    /// Told whenever something may be gone.
+    /// Notified when an object may be deleted.
     gone: Arc<Notify>,
 }
 
-/// What tells one object from another.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    /// Group, kind, namespace and name: whatever version it is written in.
+enum ObjectKey {
+    /// Group, kind, namespace and name, without the version.
     Object([String; 4]),
-    /// What is no Kubernetes object has its id alone.
+    /// The id of a resource that is not a Kubernetes object.
     Other(ResourceId),
 }
 
-impl Place {
+impl ObjectKey {
     fn of(id: &ResourceId, attributes: &Map<String, Value>) -> Self {
         match ObjectRef::of(attributes) {
             Some(object) => Self::Object([object.group, object.kind, object.namespace, object.name]),
@@ -76,13 +73,13 @@ impl Place {
     }
 }
 
-/// What is live.
+/// A live object.
 #[derive(Clone, Debug)]
 struct Stored {
     /// The id under which it was last applied or put.
     id: ResourceId,
     object: Map<String, Value>,
-    /// What was applied last: the fields that go when they are no longer wanted.
+    /// The fields of the last apply, which are removed when they are dropped.
     applied: Map<String, Value>,
     /// The fields that others manage.
     claims: Vec<Claim>,
@@ -92,7 +89,7 @@ struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
     manager: String,
-    /// Whether it applies the field, rather than having changed it once.
+    /// Whether the manager applies the field, rather than having updated it once.
     applies: bool,
     field: [String; 2],
 }
@@ -110,10 +107,10 @@ impl Claim {
 
 #[derive(Debug, Default)]
 struct State {
-    live: BTreeMap<Place, Stored>,
-    /// Fields at the top of objects that cannot be changed in place.
+    live: BTreeMap<ObjectKey, Stored>,
+    /// Immutable top-level fields.
     fixed: BTreeSet<String>,
-    /// What admission fills in where it is not set, two deep.
+    /// Defaults of admission, two levels deep.
     admitted: BTreeMap<ResourceId, ([String; 2], Value)>,
     /// Fields, two deep, that the server gives a value for each value of another.
     given: BTreeMap<ResourceId, [[String; 2]; 2]>,
@@ -121,11 +118,11 @@ struct State {
     pruned: BTreeMap<ResourceId, [String; 2]>,
     /// The namespaces that are not there.
     lacking: BTreeSet<String>,
-    /// What cannot be looked for.
+    /// Objects that cannot be searched.
     hidden: BTreeSet<ResourceId>,
-    /// What stays when it is deleted.
+    /// Objects with a finalizer.
     held: BTreeSet<ResourceId>,
-    /// Errors in place of the answers to calls that are made.
+    /// Errors in place of answers, by id; the calls take effect.
     lost: BTreeMap<ResourceId, VecDeque<RuntimeError>>,
     version: u64,
     calls: Vec<(Operation, ResourceId)>,
@@ -134,7 +131,7 @@ struct State {
     healths: BTreeMap<ResourceId, Vec<(Health, String)>>,
     /// Jobs that finish, and that the infrastructure deletes then.
     finished: BTreeSet<ResourceId>,
-    /// How long it takes until a health is told.
+    /// The delay of health reports.
     delays: BTreeMap<ResourceId, Duration>,
     in_flight: usize,
     most_in_flight: usize,
@@ -161,7 +158,7 @@ impl FakeCloud {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is live under an id.
+    /// The live object of an id.
     pub fn live(&self, id: &str) -> Option<Map<String, Value>> {
         self.lock().live.values().find(|stored| stored.id.0 == id).map(|stored| stored.object.clone())
     }
@@ -173,19 +170,19 @@ impl FakeCloud {
         ids
     }
 
-    /// Puts something there, or changes it, as somebody else would.
+    /// Creates or changes an object as another client.
     pub fn put(&self, id: &str, object: Value) {
         let (id, object) = (ResourceId::from(id), object.as_object().cloned().unwrap_or_default());
         let mut state = self.lock();
-        let place = Place::of(&id, &object);
+        let place = ObjectKey::of(&id, &object);
         let before = state.live.remove(&place);
         let (applied, claims) = before.map(|stored| (stored.applied, stored.claims)).unwrap_or_default();
         state.live.insert(place, Stored { id, object, applied, claims });
         self.gone.notify_waiters();
     }
 
-    /// Lets another manager have a field of what is there, such as `["data", "a"]`, with the value that it has.
-    /// `applies` when it applies the field, rather than having changed it once.
+    /// Gives another manager a field of an object, such as `["data", "a"]`, with its present value. `applies` if it
+    /// applies the field, rather than having updated it once.
     pub fn claim(&self, id: &str, field: [&str; 2], manager: &str, applies: bool) {
         let claim = Claim { manager: manager.to_owned(), applies, field: field.map(str::to_owned) };
         let mut state = self.lock();
@@ -194,35 +191,35 @@ impl FakeCloud {
         stored.claims.push(claim);
     }
 
-    /// Lets nobody else have fields of what is there any more.
+    /// Removes all other managers of an object.
     pub fn release(&self, id: &str) {
         let mut state = self.lock();
         state.live.values_mut().filter(|stored| stored.id.0 == id).for_each(|stored| stored.claims.clear());
     }
 
-    /// The fields of what is there that others have.
+    /// The fields of an object with other managers.
     pub fn claims(&self, id: &str) -> Vec<FieldConflict> {
         let state = self.lock();
         let stored = state.live.values().filter(|stored| stored.id.0 == id);
         stored.flat_map(|stored| stored.claims.iter().map(Claim::as_conflict)).collect()
     }
 
-    /// Removes something, as somebody else would.
+    /// Deletes an object as another client.
     pub fn remove(&self, id: &str) {
         self.lock().live.retain(|_, stored| stored.id.0 != id);
         self.gone.notify_waiters();
     }
 
-    /// Holds a resource, as a finalizer does: deleted, it is going and stays until it is [let go](Self::let_go).
+    /// Adds a finalizer: a deleted object is terminating until it is [released](Self::let_go).
     pub fn hold(&self, id: &str) {
         self.lock().held.insert(id.into());
     }
 
-    /// Holds a resource no more: if it was deleted, it is gone.
+    /// Removes the finalizer: a terminating object is deleted.
     pub fn let_go(&self, id: &str) {
         let mut state = self.lock();
         state.held.remove(id);
-        state.live.retain(|_, stored| stored.id.0 != id || !is_going(&stored.object));
+        state.live.retain(|_, stored| stored.id.0 != id || !is_terminating(&stored.object));
         drop(state);
         self.gone.notify_waiters();
     }
@@ -232,12 +229,12 @@ impl FakeCloud {
         self.lock().lacking.insert(name.to_owned());
     }
 
-    /// Lets a field at the top of objects never be changed in place, as a Secret's `type`.
+    /// Makes a top-level field immutable, as a Secret's `type`.
     pub fn fix(&self, field: &str) {
         self.lock().fixed.insert(field.to_owned());
     }
 
-    /// Lets admission fill in a field, two deep, of a resource where nobody sets it.
+    /// Sets an admission default for a field of a resource, two levels deep.
     pub fn admit(&self, id: &str, field: [&str; 2], value: Value) {
         self.lock().admitted.insert(id.into(), (field.map(str::to_owned), value));
     }
@@ -248,7 +245,7 @@ impl FakeCloud {
         self.lock().given.insert(id.into(), [field, with].map(|path| path.map(str::to_owned)));
     }
 
-    /// Leaves out a field, two deep, of a resource without a word, as where its kind does not have it; with `None`, none.
+    /// Prunes a field of a resource, two levels deep; `None` ends that.
     pub fn prune(&self, id: &str, field: Option<[&str; 2]>) {
         let pruned = &mut self.lock().pruned;
         match field {
@@ -257,12 +254,12 @@ impl FakeCloud {
         }
     }
 
-    fn at(&self, place: &Place) -> Option<Map<String, Value>> {
+    fn at(&self, place: &ObjectKey) -> Option<Map<String, Value>> {
         self.lock().live.get(place).map(|stored| stored.object.clone())
     }
 
-    /// Deletes what is at a place; as what is held is from then on.
-    fn delete(&self, place: &Place) -> Option<Map<String, Value>> {
+    /// Deletes an object; one with a finalizer is terminating from then on.
+    fn delete(&self, place: &ObjectKey) -> Option<Map<String, Value>> {
         let mut state = self.lock();
         let State { live, held, .. } = &mut *state;
         let stored = live.get_mut(place)?;
@@ -278,10 +275,10 @@ impl FakeCloud {
         Some(stored.object.clone())
     }
 
-    /// The id under which an object is there.
+    /// The id of an object.
     fn id_of(&self, object: &KubernetesObject) -> Option<ResourceId> {
         let KubernetesObject { group, kind, namespace, name, uid, .. } = object;
-        let place = Place::Object([group, kind, namespace, name].map(Clone::clone));
+        let place = ObjectKey::Object([group, kind, namespace, name].map(Clone::clone));
         let state = self.lock();
         let stored = state.live.get(&place)?;
         (uid_of(&stored.object) == Some(uid)).then(|| stored.id.clone())
@@ -303,8 +300,8 @@ impl FakeCloud {
         self.lock().lost.remove(id);
     }
 
-    /// Lets nobody look for what became of a lost call, as where a create has to answer with the name of what it made. What
-    /// is live is found by its uid alone.
+    /// Makes an object unsearchable after a lost call, as if a creation chose its name. A live object is then found by
+    /// its uid alone.
     pub fn hide(&self, id: &str) {
         self.lock().hidden.insert(id.into());
     }
@@ -318,8 +315,8 @@ impl FakeCloud {
         gate
     }
 
-    /// Lets a resource report these healths, one after the other; it keeps the last. When that is
-    /// [`Health::InProgress`], it stays so for ever.
+    /// Sets the healths that a resource reports, one after the other; the last one stays. A last [`Health::InProgress`]
+    /// never ends.
     pub fn set_health(&self, id: &str, healths: &[(Health, &str)]) {
         let healths = healths.iter().map(|(health, message)| (*health, (*message).to_owned())).collect();
         self.lock().healths.insert(id.into(), healths);
@@ -330,12 +327,12 @@ impl FakeCloud {
         self.lock().finished.insert(id.into());
     }
 
-    /// Lets it take so long until anything is told of a resource's health.
+    /// Delays the health reports of a resource.
     pub fn delay_health(&self, id: &str, delay: Duration) {
         self.lock().delays.insert(id.into(), delay);
     }
 
-    /// All calls so far, in the order in which they began.
+    /// All calls so far, in order.
     pub fn calls(&self) -> Vec<(Operation, ResourceId)> {
         self.lock().calls.clone()
     }
@@ -350,7 +347,7 @@ impl FakeCloud {
         self.lock().calls.clear();
     }
 
-    /// How many changes were under way at once at most.
+    /// The maximum number of parallel changes so far.
     pub fn most_in_flight(&self) -> usize {
         self.lock().most_in_flight
     }
@@ -365,7 +362,7 @@ impl FakeCloud {
         }
     }
 
-    /// Whether the answer to a call that was made is lost.
+    /// The lost answer of a call, if one is set.
     fn answer(&self, id: &ResourceId) -> Result<(), RuntimeError> {
         let error = self.lock().lost.get_mut(id).and_then(VecDeque::pop_front);
         error.map_or(Ok(()), Err)
@@ -388,10 +385,9 @@ impl FakeCloud {
         guard
     }
 
-    /// What applying makes of what is there: wanted fields are set, those that were applied before and are no longer
-    /// wanted go, and all others stay.
+    /// The result of an apply: wanted fields are set, dropped fields are removed, and others stay.
     fn merged(&self, owner: &Owner, desired: &Resource) -> Stored {
-        let before = self.lock().live.get(&Place::of(&desired.id, &desired.attributes)).cloned();
+        let before = self.lock().live.get(&ObjectKey::of(&desired.id, &desired.attributes)).cloned();
         let mut wanted = desired.attributes.clone();
         if let (Some(before), Ok(ignored)) = (&before, Ignored::of(desired)) {
             wanted = ignored.as_live(wanted, &before.object);
@@ -434,17 +430,17 @@ impl FakeCloud {
     /// The fields that others have and that this would change.
     fn contested(&self, merged: &Stored) -> Vec<FieldConflict> {
         let state = self.lock();
-        let Some(before) = state.live.get(&Place::of(&merged.id, &merged.object)) else { return Vec::new() };
+        let Some(before) = state.live.get(&ObjectKey::of(&merged.id, &merged.object)) else { return Vec::new() };
         let changed = |claim: &&Claim| claim.value(&before.object) != claim.value(&merged.object);
         let mut conflicts: Vec<_> = before.claims.iter().filter(changed).map(Claim::as_conflict).collect();
         conflicts.sort();
         conflicts
     }
 
-    /// Whether this would change in place what cannot be.
+    /// Whether an apply would change an immutable field.
     fn is_fixed(&self, merged: &Stored) -> bool {
         let state = self.lock();
-        let Some(before) = state.live.get(&Place::of(&merged.id, &merged.object)) else { return false };
+        let Some(before) = state.live.get(&ObjectKey::of(&merged.id, &merged.object)) else { return false };
         state.fixed.iter().any(|field| {
             let before = before.object.get(field);
             before.is_some() && before != merged.object.get(field)
@@ -453,7 +449,7 @@ impl FakeCloud {
 
     fn store(&self, mut stored: Stored) -> Map<String, Value> {
         let mut state = self.lock();
-        let place = Place::of(&stored.id, &stored.object);
+        let place = ObjectKey::of(&stored.id, &stored.object);
         if let Some(before) = state.live.get_mut(&place)
             && without_version(&before.object) == without_version(&stored.object)
         {
@@ -461,7 +457,7 @@ impl FakeCloud {
             return before.object.clone();
         }
         if let Some(before) = state.live.get(&place) {
-            // What was changed was taken from whoever had it.
+            // The apply took the changed fields from their managers.
             stored.claims = before.claims.clone();
             stored.claims.retain(|claim| claim.value(&before.object) == claim.value(&stored.object));
         }

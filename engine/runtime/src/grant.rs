@@ -1,9 +1,8 @@
-//! For how long calls may be under way.
+//! The call lease: how long a runner may make calls.
 //!
-//! Whoever has a run carried out may stop hearing of it, presume whoever does it dead, and let somebody else go on. What
-//! was presumed dead may only be slow, cut off or suspended. So it works under a [`Grant`] of time that has to be
-//! extended again and again: once it is over nothing is begun, and a call that is under way is dropped. Whoever granted
-//! it waits as long before somebody else begins.
+//! The server may lose its runner, presume it dead, and let another one continue. The runner may only be slow,
+//! partitioned or suspended. Therefore it works under a [`Grant`] that has to be renewed. After the grant expires, no
+//! call starts, and calls in flight are dropped. The server waits for the expiry before another runner starts.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +13,23 @@ use tokio::time::Instant;
 
 use crate::RuntimeError;
 
-/// Until when calls may be under way. Clones share it.
+/// The lease for calls. Clones share it.
 ///
-/// It is told by a clock that only runs on, and never by what a timer says alone: a process that was suspended finds out
-/// before it does anything else. A grant that anybody found to be over stays so, however it is extended later.
+/// A monotonic clock decides, never a timer alone: a suspended process finds out before it does anything else. A lease
+/// that was found expired stays so, even if it is renewed later.
 #[derive(Clone, Debug)]
 pub struct Grant(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Without an end where nobody else could go on.
+    /// `None` where no other runner could continue.
     until: Option<Instant>,
     is_over: bool,
 }
 
 /// The grant is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the time that was granted for calls is over")]
+#[error("the call lease has expired")]
 pub struct Lapsed;
 
 impl From<Lapsed> for RuntimeError {
@@ -65,12 +64,12 @@ impl Grant {
         state.until = state.until.map(|until| until.max(end));
     }
 
-    /// Whether anybody found it to be over.
+    /// Whether it was found expired.
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// How long it lasts, as far as is known now; nothing where it has no end.
+    /// The remaining time; `None` without an end.
     pub fn remaining(&self) -> Option<Duration> {
         let state = self.lock();
         let remaining = state.until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -88,8 +87,8 @@ impl Grant {
         if state.is_over { Err(Lapsed) } else { Ok(()) }
     }
 
-    /// Does some work and drops it when the grant is over. It is looked at before every step of the work, which so does
-    /// nothing more once it is over, however long the process was suspended.
+    /// Runs some work and drops it when the lease expires. The lease is checked before each poll, so that a suspended
+    /// process makes no further step.
     ///
     /// # Errors
     ///
@@ -131,7 +130,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn work_goes_on_while_the_grant_is_extended_and_is_dropped_when_it_is_not() {
+    async fn work_runs_while_lease_is_renewed() {
         let start = Instant::now();
         let grant = Grant::until(start + SECOND);
         let (work, ()) = tokio::join!(grant.during(std::future::pending::<()>()), async {
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_is_ready_is_not_polled_after_the_end() {
+    async fn ready_work_is_not_polled_after_expiry() {
         let grant = Grant::until(Instant::now() + SECOND);
         let polled = AtomicU32::new(0);
         let mut work = pin!(grant.during(std::future::poll_fn(|_| match polled.fetch_add(1, Relaxed) {
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_remains_is_told_until_it_is_found_to_be_over() {
+    async fn remaining_time_is_reported_until_expiry() {
         let grant = Grant::until(Instant::now() + 2 * SECOND);
         tokio::time::advance(SECOND).await;
         assert_eq!(grant.remaining(), Some(SECOND));
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_begins_without_a_grant_and_all_ends_with_an_unlimited_one() {
+    async fn expired_lease_starts_nothing() {
         let grant = Grant::until(Instant::now());
         assert_eq!(grant.during(async { panic!("it was polled") }).await, Err(Lapsed));
         assert!(grant.is_over());

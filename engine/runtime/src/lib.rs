@@ -1,8 +1,8 @@
-//! The seam between the engine and the infrastructure: the [`Runtime`] trait, a fake runtime for
-//! tests, and the conformance suite that every runtime runs.
+//! The seam between the engine and the infrastructure: the [`Runtime`] trait, a fake runtime for tests, and the
+//! conformance suite.
 //!
-//! The engine reads everything a plan needs in one [`Runtime::read`], decides with the pure core,
-//! and makes one call per resource while it walks.
+//! The engine reads everything that a plan needs in one [`Runtime::read`], decides with the pure core, and makes one
+//! call per resource while it walks.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
-use stoa_engine::owner::{LeftAlone, Standing, is_marked};
+use stoa_engine::owner::{LeftAlone, Ownership, is_marked};
 use stoa_engine::{
-    Clusters, Contents, DigestKeys, FieldChange, FieldConflict, Held, Owner, Problem, Resource, ResourceId, Schemas,
-    Sensitive, StateResource, conflict, problem::reason,
+    Cascade, Clusters, DigestKeys, FieldChange, FieldConflict, ForeignContents, Owner, Problem, Resource, ResourceId,
+    Schemas, Sensitive, StateResource, conflict, problem::reason,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
@@ -29,14 +29,15 @@ pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
 pub use stoa_shares::Most;
 
-/// What is told of a resource that is not written, and of which no preview is made, while what is there is being deleted.
-pub const GOING: &str = "what is there is being deleted, and has to be gone first";
+/// The message about a resource that cannot be written or dry-run while the existing object is terminating.
+pub const TERMINATING: &str = "the existing object is still being deleted";
 
-/// Why a Secret is refused where everything is in the open, and what to use in its place.
-pub const SECRET_IN_THE_OPEN: &str = "a Secret with values in the open is not written to Git; use a SealedSecret (Sealed \
-                                      Secrets) or an ExternalSecret (External Secrets), or encrypt the values with SOPS";
+/// Why a Secret with plain-text values is rejected, and what to use instead.
+pub const SECRET_IN_THE_OPEN: &str = "a Secret with plain-text values is not written to Git; use a SealedSecret \
+                                      (Sealed Secrets) or an ExternalSecret (External Secrets), or encrypt the \
+                                      values with SOPS";
 
-/// What a runtime is asked to look at.
+/// A resource to read.
 #[derive(Clone, Debug)]
 pub struct ReadRequest<'a> {
     /// The wanted resource, references replaced where they are known; `None` when it is only recorded.
@@ -46,11 +47,11 @@ pub struct ReadRequest<'a> {
 }
 
 impl ReadRequest<'_> {
-    /// The id of whichever is there.
+    /// The id of the resource.
     ///
     /// # Panics
     ///
-    /// When neither is, which is no request.
+    /// When neither is set.
     pub fn id(&self) -> &ResourceId {
         match (self.desired, self.prior) {
             (Some(desired), _) => &desired.id,
@@ -63,62 +64,62 @@ impl ReadRequest<'_> {
 /// Brings one resource to what is wanted.
 #[derive(Clone, Debug)]
 pub struct ApplyRequest<'a> {
-    /// What is wanted, all references replaced.
+    /// The wanted resource with resolved references.
     pub desired: &'a Resource,
-    /// What is recorded, if anything.
+    /// The record, if any.
     pub prior: Option<&'a StateResource>,
-    /// Whether it was not there before and is taken over.
+    /// Whether an existing object is adopted.
     pub adopt: bool,
-    /// Whether the plan says that nothing is there, or will be once it has been removed to be made anew, so that what others
-    /// made since then is not taken.
+    /// Whether the plan found no object, or a replacement has deleted it, so that an object of others must not be
+    /// adopted.
     pub create: bool,
-    /// The fields that the plan changes, with what it found there: all of them, and none of what is left to others. `None` where
-    /// there is no plan yet, where it could not look, or where the resource is made anew in the place of another.
+    /// The fields that the plan changes, with the values that it found, without ignored fields. `None` without a plan,
+    /// without a read, or for a replacement.
     pub changes: Option<&'a [FieldChange]>,
-    /// The fields that the plan takes from other managers. `None` where there is no plan yet, or where it could not ask:
-    /// then [`may_take`](stoa_engine::conflict::may_take) decides.
+    /// The fields that the plan takes from other managers. `None` without a plan or dry run: then
+    /// [`may_take`](stoa_engine::conflict::may_take) decides.
     pub taken: Option<&'a [FieldConflict]>,
-    /// What is masked in `taken`.
+    /// Masked texts in `taken`.
     pub sensitive: Option<&'a Sensitive>,
-    /// What the digests in `prior` were made with. Without them nobody knows whether a sensitive value is what was recorded.
+    /// The keys of the digests in `prior`. Without them, sensitive values cannot be compared with the record.
     pub keys: Option<&'a DigestKeys>,
 }
 
 impl<'a> ApplyRequest<'a> {
-    /// To bring a resource to `desired`, of which `prior` is recorded, with no plan that says of whom fields are taken.
+    /// An apply of `desired` with the record `prior`, without a plan.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
         let (adopt, create, changes, taken, sensitive, keys) = Default::default();
         Self { desired, prior, adopt, create, changes, taken, sensitive, keys }
     }
 
-    /// To take over what is there and not recorded.
+    /// An adoption of an existing object without a record.
     pub fn adopting(desired: &'a Resource) -> Self {
         Self { adopt: true, ..Self::new(desired, None) }
     }
 
-    /// Refuses what is live where the plan says that nothing is there, or that something else is, and nothing says that a
-    /// try of ours made it. What bears a mark is decided about by [`RuntimeError::unless_owned`].
+    /// Rejects a live object that the plan does not know: it found none, or another one, and no try of ours created it.
+    /// [`RuntimeError::check_owner`] decides about objects with an owner.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::Conflict`]. The next plan shows it as taken over.
-    pub fn unless_late(&self, live: &Map<String, Value>) -> Result<(), RuntimeError> {
+    /// [`RuntimeError::Conflict`]. The next plan shows an adoption.
+    pub fn check_unplanned(&self, live: &Map<String, Value>) -> Result<(), RuntimeError> {
         if self.adopt || is_marked(live) {
             return Ok(());
         }
         let message = match (self.prior.and_then(StateResource::uid), uid_of(live)) {
             (Some(recorded), Some(uid)) if recorded == uid => return Ok(()),
-            _ if self.create => "others made it, which the plan does not know of; plan again to take it over",
+            _ if self.create => "others created it after the plan; plan again to take it over",
             (Some(_), Some(_)) => {
-                "what was applied is gone, and others made another of its name, which the plan does not know of; plan \
-                 again to take it over"
+                "the applied object no longer exists, and others created one of its name after the plan; plan again \
+                 to take it over"
             }
             (None, _) | (_, None) => return Ok(()),
         };
         Err(RuntimeError::Conflict(message.to_owned()))
     }
 
-    /// Whether fields are taken from those who manage them.
+    /// Whether these fields are taken from their managers.
     pub fn takes(&self, conflicts: &[FieldConflict]) -> bool {
         match self.taken {
             Some(planned) => match self.sensitive {
@@ -130,7 +131,7 @@ impl<'a> ApplyRequest<'a> {
     }
 }
 
-/// A call that may have been made and whose result nobody knows.
+/// A call without a known result.
 #[derive(Clone, Copy, Debug)]
 pub struct LostCall<'a> {
     /// The resource that it was for: what is recorded of it, or only what its id and its extensions say.
@@ -139,71 +140,72 @@ pub struct LostCall<'a> {
     pub run: &'a str,
 }
 
-/// How resources are validated that no cluster sees before they are deployed.
+/// How resources are validated that no cluster checks before they are deployed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validation {
-    /// What an invalid resource does to a plan.
+    /// The effect of an invalid resource on a plan.
     pub level: Level,
-    /// The version of Kubernetes by whose schemas its own kinds are validated, one of
-    /// [`KUBERNETES_VERSIONS`](stoa_engine::validation::KUBERNETES_VERSIONS); empty: they are not.
+    /// The version of Kubernetes whose schemas validate built-in kinds, one of
+    /// [`KUBERNETES_VERSIONS`](stoa_engine::validation::KUBERNETES_VERSIONS); empty for no validation.
     pub kubernetes: String,
     /// The CustomResourceDefinitions that are deployed and not wanted here.
     pub definitions: Vec<Map<String, Value>>,
 }
 
-/// What is there after a call whose result nobody knows.
+/// The object after a call without a known result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// Nothing.
     Absent,
-    /// What the call made, or what is recorded: it bears our mark, or has the uid that is recorded and nobody's mark.
+    /// The object of the call, or the recorded one: it has our owner annotation, or the recorded uid and no owner.
     Ours(Applied),
-    /// Something that others made, or have by now.
+    /// An object of others.
     Foreign,
-    /// Nobody can look, and a second call might make a second resource.
+    /// It cannot be read, and a second call might create a second resource.
     Unknowable,
 }
 
-/// What an apply left behind.
+/// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The resource as the infrastructure reports it afterwards.
     pub live: Map<String, Value>,
-    /// Where it lives, if it is a Kubernetes object.
+    /// The Kubernetes object, if it is one.
     pub kubernetes: Option<KubernetesObject>,
 }
 
-/// What became of a resource that was to be deleted.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone.
+    /// It is deleted.
     Gone,
-    /// It was asked to go and is still there, as while finalizers hold it: [`Runtime::wait_gone`] waits for this object.
-    Going(Box<KubernetesObject>),
-    /// It stays, for this reason: it is another deployment's, or not what is recorded, which is gone.
+    /// Its deletion was requested and is not complete, such as with finalizers: [`Runtime::wait_deleted`] waits for
+    /// this object.
+    Terminating(Box<KubernetesObject>),
+    /// It stays, for this reason: another deployment owns it, or it is not the recorded one.
     Left(LeftAlone),
 }
 
-/// What hears of a health and its reason, for people. A type of its own, because `async_trait`
-/// would give the text the lifetime of the call.
+/// Receives a health and its reason, for people. A type of its own, because `async_trait` would give the text the
+/// lifetime of the call.
 pub type HealthReport<'a> = dyn Fn(Health, &str) + Send + Sync + 'a;
 
-/// What hears of what holds an object that is being deleted, in a sentence.
-pub type HeldReport<'a> = dyn Fn(&str) + Send + Sync + 'a;
+/// Receives what a deletion waits for, as a message.
+pub type DeletionReport<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
-/// What a runtime reports at the end of a walk.
+/// The end of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// The commit that a GitOps runtime wrote or found written for this run.
     pub commit: Option<String>,
-    /// What was to be deleted and was left, since it bears the mark of another deployment, whose name this is: what a
-    /// runtime that [is deferred](Runtime::is_deferred) knows only now.
+    /// Resources that were not deleted, with the names of their owners: a [deferred](Runtime::is_deferred) runtime
+    /// knows them only now.
     pub left: BTreeMap<ResourceId, String>,
-    /// Set when nothing was done but proposed to people, by a runtime that [is deferred](Runtime::is_deferred).
+    /// The pull request of a [deferred](Runtime::is_deferred) runtime, which changed nothing yet.
     pub proposal: Option<Proposal>,
 }
 
-/// Changes that people are asked to merge. Nothing of them is done until they do.
+/// A pull request. Nothing is changed until people merge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The number of the pull request.
@@ -214,20 +216,20 @@ pub struct Proposal {
     pub branch: String,
     /// The head of that branch.
     pub commit: String,
-    /// What became of it.
+    /// Its state.
     pub state: ProposalState,
-    /// What keeps people from merging it, and has to be left to them; nothing where it is not known that there is something.
+    /// What prevents the merge, if known, for people to resolve.
     pub blocked: Option<String>,
 }
 
-/// What became of a proposal that is not merged.
+/// The state of a pull request that is not merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProposalState {
-    /// It waits for people.
+    /// It is open.
     Open,
     /// Somebody closed it.
     Closed,
-    /// Another run of the same deployment, whose name this is, proposes something else in its place.
+    /// A newer run of the same deployment, with this name, proposes other changes.
     Superseded(String),
 }
 
@@ -235,50 +237,49 @@ pub enum ProposalState {
 ///
 /// A runtime is made for one run. The engine may run calls for different resources at once.
 ///
-/// Everything that it applies bears the mark of the deployment that it works for ([`stoa_engine::owner`]), and what bears
-/// the mark of another is neither changed nor deleted, however it was planned.
+/// Each applied object has the owner annotation of the deployment ([`stoa_engine::owner`]). Objects of other
+/// deployments are neither changed nor deleted, whatever is planned.
 #[async_trait]
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The deployment that it works for.
     fn owner(&self) -> &Owner;
 
-    /// The clusters that resources go to, the first of which is where they go that name none. None where all go to one
-    /// place that something else deploys from.
+    /// The clusters of the workspace. Resources without a cluster name go to the first one. A runtime with a single
+    /// destination has none.
     fn clusters(&self) -> &Clusters {
         static NONE: Clusters = Clusters::NONE;
         &NONE
     }
 
-    /// Where it changes things: by the name of a cluster, or under no name where there is one place for all, a text that is the
-    /// same for the same server, or repository and branch. Nothing in it opens anything.
-    fn places(&self) -> BTreeMap<String, String> {
+    /// The destinations of its changes: by cluster name, or under an empty name for a single one. The text is the same
+    /// for the same server, or repository and branch. It holds no credentials.
+    fn destinations(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Whether changes are only gathered by [`apply`](Self::apply) and [`delete`](Self::delete), and
-    /// made all at once by [`finish`](Self::finish). Nothing counts as done before that then, and an
-    /// interrupted walk gathers everything again.
+    /// Whether [`apply`](Self::apply) and [`delete`](Self::delete) only collect changes, and [`finish`](Self::finish)
+    /// makes them all at once. Nothing counts as done before, and a resumed walk collects everything again.
     fn is_deferred(&self) -> bool {
         false
     }
 
-    /// Whether sensitive values may be applied. Where everything is kept in the open, as in a Git
-    /// repository, they may not, and a resource that holds one is refused before anything is done.
+    /// Whether sensitive values may be applied. A Git repository stores plain text, so that a resource with a sensitive
+    /// value is rejected before any change.
     fn accepts_sensitive(&self) -> bool {
         true
     }
 
-    /// Whether [`preview`](Self::preview) asks whoever decides what is taken, and refuses fields that nobody knows. Where
-    /// it does not, whoever plans looks at values, and such fields are warnings: later versions may know them.
+    /// Whether [`preview`](Self::preview) asks a server that validates, and that rejects unknown fields. Otherwise the
+    /// planner validates, and unknown fields are warnings: later versions may have them.
     fn validates(&self) -> bool {
         true
     }
 
-    /// How whoever plans validates resources, where the runtime [does not](Self::validates).
+    /// The planner's validation for a runtime that [does not validate](Self::validates).
     ///
     /// # Errors
     ///
-    /// When the infrastructure cannot be reached.
+    /// The infrastructure cannot be reached.
     async fn validation(&self) -> Result<Validation, RuntimeError> {
         Ok(Validation::default())
     }
@@ -288,133 +289,130 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
+    /// Reads live objects, in the order of the requests, with as few calls as possible. A resource without a wanted
+    /// form is read in any version that has its kind, and is [`Absent`](Live::Absent) without one.
     ///
     /// # Errors
     ///
-    /// When the infrastructure cannot be reached at all; what is wrong with one resource is told
-    /// in its place, such as that something is wanted of a kind that is not there
-    /// ([`UnknownKind`](RuntimeError::UnknownKind)). What is only recorded is read in whatever version has the
-    /// kind, and is [`Absent`](Live::Absent) where none does.
+    /// The infrastructure cannot be reached at all. Problems of one resource are in its answer, such as a wanted kind
+    /// that does not exist ([`UnknownKind`](RuntimeError::UnknownKind)).
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
 
-    /// What calls that take long wait for now, a sentence each, such as a cluster that does not answer.
+    /// What slow calls wait for now, one message each, such as a cluster that does not answer.
     fn awaited(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What the infrastructure says of the kinds of these resources, which are not built in: of those that it has. Does
-    /// as few calls outside as it can.
+    /// The merge schemas of these resources, whose kinds are not built in, as far as the infrastructure has them. Makes
+    /// as few calls as possible.
     ///
     /// # Errors
     ///
-    /// When the infrastructure cannot be reached. What does not tell, or not to us, has no schema.
+    /// The infrastructure cannot be reached. A kind without a readable schema is left out.
     async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
         let _ = desired;
         Ok(Schemas::new())
     }
 
-    /// The kinds of these resources, as groups and kinds, whose objects are in no namespace as the infrastructure says. The
-    /// engine asks where two resources are one object if that is so.
+    /// The cluster-scoped kinds of these resources, as group and kind. The engine asks where the scope decides whether
+    /// two resources are one object.
     ///
     /// # Errors
     ///
-    /// When the infrastructure cannot be reached. A kind that is not there is not among them.
+    /// The infrastructure cannot be reached. Kinds that do not exist are left out.
     async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
         let _ = desired;
         Ok(Vec::new())
     }
 
-    /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
-    /// and may be called again.
+    /// Searches the objects of lost calls, in the order of the calls. Changes nothing, and may be called again.
     ///
     /// # Errors
     ///
-    /// When the infrastructure cannot be reached at all; what is wrong with one resource is told in its place.
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
+    /// The infrastructure cannot be reached at all; problems of one resource are in its answer.
+    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
-    /// Looks what others own of what would go with a recorded namespace or definition. Changes nothing.
+    /// The objects of other owners in a recorded namespace, or of a recorded definition. Changes nothing.
     ///
     /// # Errors
     ///
-    /// When it cannot be known for now. What nobody lets us look at is in the answer, and refuses the deletion unless the
-    /// runtime was told otherwise.
-    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError>;
+    /// They cannot be listed for now. Kinds that the credentials may not list are in the answer, and reject the
+    /// deletion by default.
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError>;
 
-    /// Asks what applying would make of a resource, changing nothing. `live` is what
-    /// [`read`](Self::read) found.
+    /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read).
     ///
     /// # Errors
     ///
-    /// What [`apply`](Self::apply) would be refused for. [`RuntimeError::Going`] names the namespace of the resource: that is
-    /// being deleted, so that nothing new can be in it, and what is there goes with it.
+    /// The rejections of [`apply`](Self::apply). [`RuntimeError::Terminating`] names the namespace of the resource,
+    /// which is being deleted with its contents and accepts nothing new.
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError>;
 
-    /// Brings the resource to `request.desired`. A second call with the same request changes
-    /// nothing. When its future is dropped the change may or may not have been made; [`look_for`](Self::look_for) tells.
+    /// Brings the resource to `request.desired`. A second call with the same request changes nothing. When its future
+    /// is dropped the change may or may not have been made; [`inspect`](Self::inspect) finds out.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
-    /// `request.desired` does not say that it is taken over from that one. [`RuntimeError::Conflict`] when others made it
-    /// though the plan says that it is not there, or in place of what is recorded ([`ApplyRequest::unless_late`]). What is
-    /// deferred does not look for that, and [`RuntimeError::Stale`] comes of [`finish`](Self::finish) when what is there is not
-    /// what the plan found ([`ApplyRequest::changes`]).
-    /// [`RuntimeError::Going`] when what is there is being deleted: the same call can be made once that is gone.
+    /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment owns the object and
+    /// `request.desired` does not take it over. [`RuntimeError::Conflict`] when others created the object since the
+    /// plan ([`ApplyRequest::check_unplanned`]). A deferred runtime does not check that, and [`finish`](Self::finish)
+    /// returns [`RuntimeError::Stale`] when an object is not as the plan found it ([`ApplyRequest::changes`]).
+    /// [`RuntimeError::Terminating`] when the object is being deleted: repeat the call after that.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
-    /// Asks for the resource to be deleted, and does not wait for what may take long after that. One that is already gone
-    /// counts as deleted. One that bears the mark of another deployment stays, and so does one that has another uid than is
-    /// recorded and not our mark, which somebody made in its place. May be called again, also while it is going.
+    /// Requests the deletion of the resource, without a wait for its completion. An absent object counts as deleted. An
+    /// object of another deployment stays, and so does one with another uid than the recorded one and without our owner
+    /// annotation. May be called again, even during the deletion.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::HoldsOthers`], here or by [`finish`](Self::finish), when something would go with it that other
-    /// deployments own, and nothing says that it may ([`Contents::at_stake`]).
+    /// [`RuntimeError::ForeignContents`], here or by [`finish`](Self::finish), when it would delete objects of other
+    /// deployments, and nothing allows that ([`Cascade::of`]).
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
-    /// Waits until an object is gone that is being deleted, and at most until the caller drops the future. Another object
-    /// that has its name by then is not it. Tells `report` what holds it, without secrets. Changes nothing, and may be called
-    /// again.
+    /// Waits until a terminating object is deleted, and at most until the caller drops the future. Another object of
+    /// its name does not count. Reports what the deletion waits for, without secrets. Changes nothing, and may be
+    /// called again.
     ///
     /// # Errors
     ///
-    /// When nobody can say any more whether it is there.
-    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError>;
+    /// Its existence cannot be read any more.
+    async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError>;
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
-    /// The same for a check of what was applied earlier: what runs to its end by itself, as a Job does, counts as Current
-    /// while it runs.
+    /// The same for a check of an earlier apply: a running Job counts as Current.
     async fn check_health(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         self.wait_healthy(desired, report).await
     }
 
-    /// Whether the infrastructure deletes a resource once it has finished, as Kubernetes does with a Job that has
-    /// `spec.ttlSecondsAfterFinished`.
-    fn ends_by_itself(&self, desired: &Resource) -> bool {
+    /// Whether the infrastructure deletes a finished resource, such as a Job with `spec.ttlSecondsAfterFinished`.
+    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
         let _ = desired;
         false
     }
 
-    /// Whether a resource was seen to finish while its health was waited for: a Job that the infrastructure deletes then.
+    /// Whether a resource finished during the wait for its health: a Job that the infrastructure then deletes.
     fn has_finished(&self, id: &ResourceId) -> bool {
         let _ = id;
         false
     }
 
-    /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
-    /// is called for the same run. Called also when some resources failed, but then not of a
-    /// runtime that [is deferred](Self::is_deferred): half of a change is not written.
+    /// Ends the walk: a deferred runtime writes its changes now, once for the same run. It is also called after
+    /// failures, but then not of a [deferred](Self::is_deferred) runtime, which writes all changes or none.
     ///
-    /// Whoever waits for it drops it when the grant is over. What is done on a thread of its own goes on then, so it asks
-    /// the grant right before it changes anything.
+    /// The caller drops it when the lease expires. Work on a thread of its own continues then, so that it checks the
+    /// lease right before each change.
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError>;
 }
 
@@ -424,11 +422,11 @@ pub enum RuntimeError {
     /// The infrastructure refuses; trying again does not help.
     #[error("{message}")]
     Rejected {
-        /// What it said.
+        /// Its message.
         message: String,
         /// The field it named, if any, such as `spec.replicas`.
         field: Option<String>,
-        /// Whether all that is wrong is what the definition of its kind says, so that it may be taken by another.
+        /// Whether only the definition of its kind rejects it, so that another definition may accept it.
         by_definition: bool,
     },
     /// Somebody else manages fields that are wanted here, and they are not to be taken.
@@ -437,71 +435,71 @@ pub enum RuntimeError {
     /// Another deployment owns the resource: a sentence that names it.
     #[error("{0}")]
     Owned(String),
-    /// Others own what would go with the resource, or nobody knows: sentences that name some of it ([`Held::refusal`]).
+    /// The deletion would delete objects of other owners, or unlisted ones: a message with some of them
+    /// ([`ForeignContents::refusal`]).
     #[error("{0}")]
-    HoldsOthers(String),
-    /// What is there is not what the plan found: a sentence with what others changed since. Nothing was done.
+    ForeignContents(String),
+    /// The object is not as the plan found it: a message with the changes of others. Nothing was done.
     #[error("{0}")]
     Stale(String),
     /// It could not be reached or was busy; trying again may help. The call may have been made.
     #[error("{message}")]
     Unavailable {
-        /// What happened.
+        /// The message.
         message: String,
     },
-    /// What is there could not be looked at, no time was left for a change by then, or the infrastructure turned the change away,
-    /// so that nothing was done; trying again may help.
+    /// A read failed, the time for a change was over, or the infrastructure turned the change away. Nothing was done; a
+    /// retry may help.
     #[error("{message}")]
     Unread {
-        /// What happened.
+        /// The message.
         message: String,
     },
-    /// It has not answered for so long that it was not asked: nothing was done. Trying again may help, but not soon.
+    /// The cluster has not answered for long and was not called. Nothing was done; a retry may help later.
     #[error("{message}")]
-    GivenUp {
-        /// What came of the last that was asked.
+    Suspended {
+        /// The last error.
         message: String,
     },
-    /// A server asks not to be asked for so long: trying again helps after that. What the call asked before may have been done.
+    /// The server asks for a pause: retry after it. Earlier requests of the call may have taken effect.
     #[error("{message}")]
     Limited {
-        /// What happened.
+        /// The message.
         message: String,
-        /// For how long from now.
+        /// The pause from now on.
         wait: Duration,
     },
-    /// What is there is being deleted, and nothing was done: it has to be gone first, for which [`Runtime::wait_gone`] waits.
-    #[error("{}", GOING)]
-    Going(Box<KubernetesObject>),
-    /// There is no such kind where the resource is to go, for now. Something that is deployed with it may bring the kind, which
-    /// whoever plans knows.
+    /// The existing object is being deleted, and nothing was done. [`Runtime::wait_deleted`] waits for that.
+    #[error("{}", TERMINATING)]
+    Terminating(Box<KubernetesObject>),
+    /// The target has no such kind for now. Another resource of the plan may create it.
     #[error("{0}")]
     UnknownKind(String),
     /// The resource cannot be handled by this runtime as it is written.
     #[error("{message}")]
     Invalid {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// Where, such as `attributes.metadata.name`.
+        /// The field, such as `attributes.metadata.name`.
         field: Option<String>,
     },
 }
 
 impl RuntimeError {
-    /// Refuses to apply over a live resource of another deployment than `owner`, unless it is taken over from that one.
-    /// `from` is what the resource says of that ([`stoa_engine::owner::taken_from`]).
+    /// Rejects an apply over a live object of another deployment than `owner`, unless it is taken over. `from` is the
+    /// owner that the resource names ([`stoa_engine::owner::take_over_from`]).
     ///
     /// # Errors
     ///
     /// [`Owned`](Self::Owned).
-    pub fn unless_owned(owner: &Owner, from: Option<&str>, live: &Map<String, Value>) -> Result<(), Self> {
-        match owner.standing(from, live) {
-            Standing::Free | Standing::TakesOver(_) => Ok(()),
-            Standing::Refused(message) => Err(Self::Owned(message)),
+    pub fn check_owner(owner: &Owner, from: Option<&str>, live: &Map<String, Value>) -> Result<(), Self> {
+        match owner.ownership(from, live) {
+            Ownership::Free | Ownership::TakesOver(_) => Ok(()),
+            Ownership::Refused(message) => Err(Self::Owned(message)),
         }
     }
 
-    /// The same of a look that comes before anything is changed.
+    /// The same for a read before any change.
     #[must_use]
     pub fn before_a_change(self) -> Self {
         match self {
@@ -510,16 +508,15 @@ impl RuntimeError {
         }
     }
 
-    /// What is wrong, without saying for which resource. Its message is this error's, from which whoever knows texts that are
-    /// sensitive takes them.
+    /// The problem, without the resource. Its message is that of the error, which the caller redacts.
     pub fn problem(&self) -> Problem {
         let (why, field) = match self {
             Self::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
-            Self::Conflict(_) | Self::Going(_) => (reason::CONFLICT, None),
+            Self::Conflict(_) | Self::Terminating(_) => (reason::CONFLICT, None),
             Self::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
-            Self::HoldsOthers(_) => (reason::HOLDS_OTHERS, None),
+            Self::ForeignContents(_) => (reason::HOLDS_OTHERS, None),
             Self::Stale(_) => (reason::STALE_PLAN, None),
-            Self::Unavailable { .. } | Self::Unread { .. } | Self::GivenUp { .. } | Self::Limited { .. } => {
+            Self::Unavailable { .. } | Self::Unread { .. } | Self::Suspended { .. } | Self::Limited { .. } => {
                 (reason::UNAVAILABLE, None)
             }
             Self::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
@@ -528,13 +525,13 @@ impl RuntimeError {
         Problem::new(why, self.to_string()).at(field.unwrap_or_default())
     }
 
-    /// Whether the call may have been made all the same.
+    /// Whether the call may have taken effect.
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Limited { .. })
     }
 
-    /// Whether the same call may succeed later.
+    /// Whether a later retry may succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Unread { .. } | Self::GivenUp { .. } | Self::Limited { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Unread { .. } | Self::Suspended { .. } | Self::Limited { .. })
     }
 }

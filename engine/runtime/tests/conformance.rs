@@ -1,4 +1,4 @@
-//! The suite on the fake, in both of its ways to make changes.
+//! The conformance suite on the fake, in both of its modes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The files in `data`: what is in them, and what is made of them in memory.
+//! The files in `data`, and their form in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;

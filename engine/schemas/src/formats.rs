@@ -1,4 +1,4 @@
-//! Names, ports, labels and sizes: what the types of a schema leave open and an API server refuses.
+//! Formats of names, ports, labels and sizes, which schemas leave open and an API server checks.
 //!
 //! Source: `k8s.io/kubernetes/pkg/apis/*/validation` and `k8s.io/apimachinery/pkg/api/validation`, 1.36.
 
@@ -114,7 +114,7 @@ pub(crate) fn of_field(definition: &str, field: &str) -> Option<Format> {
     })
 }
 
-/// Whether a field of a definition has labels.
+/// Whether a field of a definition contains labels.
 pub(crate) fn has_labels(definition: &str, field: &str) -> bool {
     matches!(
         (definition, field),
@@ -143,7 +143,7 @@ pub(crate) fn data_key_complaint(key: &str) -> Option<String> {
     (!fits).then(|| "its key must be at most 253 letters, digits, '-', '_' and '.', and not begin with '..'".to_owned())
 }
 
-/// What is larger than any cluster takes: the field, as keys with dots in between, and why.
+/// Fields that are too large for any cluster: the path, as keys with dots, and why.
 pub(crate) fn sizes(object: &Map<String, Value>, has_data: bool) -> Vec<(&'static [&'static str], String)> {
     let mut found: Vec<(&'static [&'static str], String)> = Vec::new();
     let texts = |value: Option<&Value>, with_keys: bool| -> usize {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn port_is_a_number_or_a_short_name() {
+    fn port_is_number_or_short_name() {
         for (value, fits) in [
             (json!(1), true),
             (json!(65535), true),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn size_of_data_annotations_and_object_is_limited() {
+    fn data_annotations_and_object_sizes_are_limited() {
         let of = |bytes: usize| "x".repeat(bytes);
         let sizes = |object: Value| -> Vec<String> {
             sizes(object.as_object().unwrap(), true).into_iter().map(|(field, _)| field.join(".")).collect()

@@ -1,10 +1,10 @@
-//! The schemas of Kubernetes' own kinds, for manifests that no cluster sees before they are committed.
+//! Schemas of built-in kinds, for manifests that no cluster checks before they are committed.
 //!
-//! Start at [`Catalogue::of`], which is one version of Kubernetes, and [`Catalogue::check`], which validates an object. `data`
-//! has the schemas and where they come from, `document` reads them, `formats` knows names, ports and sizes, and `walk` goes
-//! through an object.
+//! Start at [`Catalogue::of`], which is one version of Kubernetes, and [`Catalogue::check`], which validates an object.
+//! `data` has the schemas and their sources, `document` reads them, `formats` has names, ports and sizes, and `walk`
+//! goes through an object.
 //!
-//! A catalogue is in memory only while something uses it, and all users of a version share one.
+//! A catalogue is in memory only while it is used, and all users of a version share one.
 
 mod document;
 mod formats;
@@ -52,11 +52,11 @@ pub struct Catalogue {
 /// Something that a cluster refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The kind of problem.
     pub fault: Fault,
     /// The field; empty for the whole object.
     pub field: FieldPath,
-    /// A sentence for people, without the value.
+    /// A message for people, without the value.
     pub message: String,
 }
 
@@ -93,8 +93,8 @@ impl Catalogue {
         self.definition(api_version, kind).is_some()
     }
 
-    /// What a cluster of the version refuses of an object. Of a kind that is not Kubernetes' own, that is in its `metadata` and
-    /// size alone. `unknown` are fields whose values are not known yet; nothing at or below them is reported.
+    /// The rejections of a cluster of the version. For custom kinds these are only about `metadata` and size. `unknown`
+    /// are fields with unknown values; nothing at or below them is reported.
     pub fn check(&self, object: &Map<String, Value>, unknown: &BTreeSet<FieldPath>) -> Vec<Finding> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -119,7 +119,7 @@ impl Catalogue {
         self.kinds.get(api_version)?.get(kind).copied()
     }
 
-    /// That the version does not have a kind, and which one it has in its place.
+    /// The message about a kind that the version lacks, with its successor.
     fn missing(&self, api_version: &str, kind: &str) -> String {
         let (group, _) = split_api_version(api_version);
         let served = self.kinds.iter().filter(|(_, kinds)| kinds.contains_key(kind)).map(|(served, _)| served.as_str());

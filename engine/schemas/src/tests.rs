@@ -1,3 +1,5 @@
+//! Tests of validation by the schemas of built-in kinds.
+
 use serde_json::json;
 
 use super::*;
@@ -25,7 +27,7 @@ fn deployment(container: Value) -> Value {
 }
 
 #[test]
-fn every_version_has_the_stable_kinds() {
+fn every_version_has_stable_kinds() {
     for version in KUBERNETES_VERSIONS {
         let catalogue = Catalogue::of(version).unwrap();
         for (api_version, kind) in [
@@ -53,7 +55,7 @@ fn catalogue_is_shared_while_something_uses_it() {
 }
 
 #[test]
-fn unknown_missing_and_mistyped_fields_are_found_together() {
+fn field_errors_are_reported_together() {
     let container = json!({"image": "a", "evn": [], "ports": [{"containerPort": "80"}], "stdin": "yes",
         "resources": {"limits": {"cpu": 1.5, "memory": "1Gb"}}, "env": {"A": "b"}});
     let at = |field: &str| format!("spec.template.spec.containers[0].{field}");
@@ -101,7 +103,7 @@ fn names_ports_and_labels_have_their_formats() {
 }
 
 #[test]
-fn name_of_a_service_begins_with_a_letter_before_1_36() {
+fn service_name_starts_with_letter_before_1_36() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "9web"}});
     assert_eq!(found_in("1.36", service.clone()), [""; 0]);
     assert_eq!(found_in("1.35", service).len(), 1);
@@ -111,7 +113,7 @@ fn name_of_a_service_begins_with_a_letter_before_1_36() {
 }
 
 #[test]
-fn kind_that_a_version_does_not_have_names_its_replacement() {
+fn missing_kind_names_its_replacement() {
     let of = |api_version: &str, kind: &str| {
         found(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})).join("; ")
     };
@@ -131,7 +133,7 @@ fn kind_that_a_version_does_not_have_names_its_replacement() {
 }
 
 #[test]
-fn what_clusters_take_is_not_reported() {
+fn valid_objects_have_no_findings() {
     let container = json!({"name": "web", "image": "a", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
         "ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"port": "http"}}, "command": null});
@@ -154,7 +156,7 @@ fn what_clusters_take_is_not_reported() {
 }
 
 #[test]
-fn metadata_and_size_of_custom_objects_are_checked() {
+fn custom_object_metadata_and_size_are_checked() {
     let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "A", "lables": {}},
         "spec": "x".repeat(2 << 20)});
     let found = found(object).join("\n");
@@ -168,7 +170,7 @@ fn metadata_and_size_of_custom_objects_are_checked() {
 }
 
 #[test]
-fn fields_that_are_not_known_yet_are_passed_over() {
+fn unknown_values_are_skipped() {
     let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
         "spec": {"ports": [{"port": "${a.port}"}]}});
     let unknown = FieldPath::of_keys(["spec", "ports"]).index(0).key("port");

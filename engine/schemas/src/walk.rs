@@ -1,11 +1,11 @@
-//! Goes through an object beside the definition of its kind.
+//! Walk through an object beside the definition of its kind.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
-use stoa_engine::near::meant;
 use stoa_engine::path::Segment;
+use stoa_engine::suggest::suggestion;
 use stoa_engine::types::{misfit, wanted};
 
 use crate::document::{Fields, Type};
@@ -79,7 +79,8 @@ impl<'w> Walk<'w> {
                 }
                 None => {
                     let known: Vec<&str> = fields.keys().map(|field| &**field).collect();
-                    let near = meant(key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    let near =
+                        suggestion(key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                     walk.report(Fault::Invalid, format!("its kind has no field of this name{near}"));
                 }
             });
@@ -170,7 +171,7 @@ fn range(value: &Value, least: i128, most: i128) -> Option<String> {
     (!(least..=most).contains(&whole)).then(|| format!("must be a number from {least} to {most}"))
 }
 
-/// Whether a text is base64 as Go's decoder takes it, with line breaks.
+/// Whether a text is base64 for Go's decoder, with line breaks.
 fn is_base64(text: &str) -> bool {
     let mut digits = 0_usize;
     let mut padding = 0_usize;
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantity_is_a_number_with_a_suffix_or_an_exponent() {
+    fn quantity_has_suffix_or_exponent() {
         for text in ["1", "1.5", ".5", "1.", "500m", "2Gi", "-3k", "1e3", "1E-3", "1E", "+1Ei"] {
             assert!(is_quantity(text), "{text}");
         }

@@ -7,7 +7,7 @@ use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
-use stoa_engine::record::Place;
+use stoa_engine::record::CallTarget;
 use stoa_engine::spec::{FILE, LINE};
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
@@ -85,7 +85,7 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
                 id: ResourceId(entry.id.clone()),
                 action,
                 run: run.clone(),
-                place: Place { clusters, import_id },
+                place: CallTarget { clusters, import_id },
                 retry: *retry,
             });
         }
@@ -207,7 +207,7 @@ mod tests {
         let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
         let mut entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
         let before = state(&entries).unwrap();
-        assert_eq!(before.open[0].place, Place::default(), "an earlier version did not say");
+        assert_eq!(before.open[0].place, CallTarget::default(), "an earlier version did not say");
         let place = stoa_proto::Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() };
         entries[1].intent.as_mut().unwrap().place = Some(place);
         let state = state(&entries).unwrap();
@@ -216,7 +216,7 @@ mod tests {
             id: "v1:Namespace:b".into(),
             action: Action::Create,
             run: "r".to_owned(),
-            place: Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() },
+            place: CallTarget { clusters: vec!["east".to_owned()], import_id: "b".to_owned() },
             retry: true,
         };
         assert_eq!(state.open, [open]);

@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn a_spec_that_is_too_large_is_not_kept() {
         let told = sealed(&with_keys(&[1]), SCOPE, &vec![b' '; LARGEST_SPEC + 1].into()).unwrap_err();
-        assert_eq!(told, "the Spec has more than 64 MiB in JSON; make several stacks of it");
+        assert_eq!(told, "the Spec is larger than 64 MiB as JSON; split it into several stacks");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use stoa_engine::{
     DigestKey, Spec,
     digest::canonical_json,
-    sealed::{self, Place},
+    sealed::{self, FieldLocation},
 };
 use stoa_machinery::serve::Reload;
 
@@ -168,7 +168,7 @@ impl<'a> Sealer<'a> {
         Self { id: key.id(), scope, cipher: LessSafeKey::new(cipher), nonces }
     }
 
-    fn seal(&self, place: Place<'_>, value: &Value) -> String {
+    fn seal(&self, place: FieldLocation<'_>, value: &Value) -> String {
         let bound = self.bound(place);
         let mut text = canonical_json(value);
         // Space behind a value means nothing in JSON.
@@ -185,7 +185,7 @@ impl<'a> Sealer<'a> {
         format!("{FORM}:{}:{}", self.id, STANDARD.encode([&nonce, text.as_slice()].concat()))
     }
 
-    fn open(&self, place: Place<'_>, bytes: &[u8]) -> Option<Value> {
+    fn open(&self, place: FieldLocation<'_>, bytes: &[u8]) -> Option<Value> {
         let (nonce, text) = bytes.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut text = text.to_vec();
@@ -194,7 +194,7 @@ impl<'a> Sealer<'a> {
     }
 
     /// What a sealed value is bound to: the form, the scope and the place in the Spec.
-    fn bound(&self, place: Place<'_>) -> Vec<u8> {
+    fn bound(&self, place: FieldLocation<'_>) -> Vec<u8> {
         canonical_json(&json!([FORM, self.scope, place.to_json()]))
     }
 }

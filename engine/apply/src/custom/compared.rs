@@ -1,4 +1,4 @@
-//! Whether definitions are going to have another schema of a version than they have.
+//! Comparison of definitions: whether the schema of a version changes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use stoa_engine::ResourceId;
 
-/// What was found, by definition and version: a schema may be large, and there may be very many objects of one kind.
+/// Results by definition and version: a schema may be large, and a kind may have many objects.
 #[derive(Debug, Default)]
 pub(super) struct Compared<'p>(Mutex<HashMap<(&'p ResourceId, &'p str), bool>>);
 
 impl<'p> Compared<'p> {
-    /// Whether a version is another; `compare` is called where nobody asked before.
+    /// Whether a version changes; `compare` is called once for each.
     pub(super) fn is_new(&self, definition: &'p ResourceId, version: &'p str, compare: impl FnOnce() -> bool) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *known.entry((definition, version)).or_insert_with(compare)
     }
 }
 
-/// Whether two schemas allow the same, as far as their texts tell.
+/// Whether two schemas are equal apart from their descriptions.
 pub(super) fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
     const WORDS: [&str; 4] = ["description", "title", "example", "externalDocs"];
     let (Some(Value::Object(one)), Some(Value::Object(other))) = (one, other) else { return one == other };
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_of_a_definition_is_compared_once() {
+    fn definition_versions_are_compared_once() {
         let (one, other) = (ResourceId("one".to_owned()), ResourceId("other".to_owned()));
         let compared = Compared::default();
         let mut asked = 0;

@@ -1,4 +1,4 @@
-//! What holds for validation, whatever schemas and objects say.
+//! Fuzz target: properties of structural validation for any schema and object.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,13 @@ use super::{Fault, Finding, Instance, LONGEST, MOST, Validator};
 /// A target by its name.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets of this crate.
+/// All fuzz targets of this crate.
 pub const TARGETS: &[Target] = &[("custom_resources", custom_resources)];
 
-/// Two lines, a schema and an object, both in JSON: validation ends, says the same each time and no more than people read, and
-/// names fields that are there, or whose place is. What is there already may stay, and of what is unknown nothing is said.
+/// Fuzz input: two lines with a schema and an object as JSON.
+///
+/// Validation terminates, is deterministic, has a limited number of findings, and names existing fields or their
+/// parents. Live values are accepted, and unknown ones have no findings.
 pub fn custom_resources(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (schema, object) = text.split_once('\n').unwrap_or((&text, "{}"));

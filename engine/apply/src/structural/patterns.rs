@@ -1,4 +1,4 @@
-//! Regular expressions of schemas, each compiled once, and none that would take long or much memory.
+//! Regular expressions of schemas: each is compiled once, and expensive ones are skipped.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use super::Steps;
 
 /// The longest pattern that is read, in bytes.
 const LONGEST: usize = 4 << 10;
-/// The most memory that a compiled one may take, and what it keeps of its searches, in bytes.
+/// The maximum memory of a compiled expression and of its search caches, in bytes.
 const LARGEST: usize = 512 << 10;
-/// How many steps it takes to compile one.
+/// The steps to compile an expression.
 const COMPILING: usize = 1_000;
-/// How many it takes to read a class of characters, of which Unicode has some with hundreds of ranges.
+/// The steps to read a character class, which may have hundreds of Unicode ranges.
 const CLASS: usize = 100;
-/// How many where case does not count: the characters are looked at one by one.
+/// The steps of a case-insensitive class, whose characters are read one by one.
 const FOLDED_CLASS: usize = 10_000;
 
 /// The patterns that were met; nothing where one is no pattern, or too large.
@@ -23,7 +23,7 @@ const FOLDED_CLASS: usize = 10_000;
 pub(super) struct Patterns<'s>(HashMap<&'s str, Option<Regex>>);
 
 impl<'s> Patterns<'s> {
-    /// Whether a text has the pattern somewhere in it. `None` when that is not found out.
+    /// Whether a text matches a pattern; `None` when that is not decided.
     pub(super) fn matches(&mut self, pattern: &'s str, text: &str, steps: &mut Steps) -> Option<bool> {
         if !self.0.contains_key(pattern) {
             if !steps.take(COMPILING + classes(pattern)) {
@@ -41,7 +41,7 @@ fn compile(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(&translated).size_limit(LARGEST).dfa_size_limit(LARGEST).build().ok()
 }
 
-/// How many steps the classes of a pattern take, at most.
+/// The maximum steps of the classes in a pattern.
 fn classes(pattern: &str) -> usize {
     let classes = pattern.bytes().filter(|byte| matches!(byte, b'[' | b'\\' | b'.')).count();
     let flags = pattern.split("(?").skip(1);

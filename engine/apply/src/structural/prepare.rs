@@ -1,5 +1,5 @@
-//! What a server does to an object before it validates it: a null that may not be is left out, fields that are not there get
-//! their defaults, and numbers are of the type that the schema has.
+//! Preparation of an object for validation, as a server does it: nulls are dropped, defaults are set, and numbers get
+//! the type of the schema.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting`.
 
@@ -14,7 +14,7 @@ use super::{Steps, is_meta, is_set, of_rest};
 /// So many bytes of a text count as one step.
 const TEXT: usize = 64;
 
-/// The object as it is validated; `None` when that takes too many steps.
+/// The object to validate; `None` when that takes too many steps.
 pub(super) fn prepared(
     schema: &Value,
     object: Map<String, Value>,
@@ -118,7 +118,7 @@ fn as_typed(schema: &Value, number: &Number) -> Option<Number> {
     }
 }
 
-/// How many steps a value is.
+/// The steps of a value.
 pub(super) fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,

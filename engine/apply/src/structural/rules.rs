@@ -1,8 +1,8 @@
-//! What a schema says in CEL (`x-kubernetes-validations`).
+//! CEL rules of a schema (`x-kubernetes-validations`).
 //!
-//! A server compiles a rule for the types of the schema, and here values are what they look like. So a rule is asked only where
-//! that is the same: not of texts that stand for times, nor of what nullable fields hold, and of lists that are sets or keyed
-//! only where nothing is compared as a whole. One that cannot be evaluated is left to the server.
+//! A server compiles a rule for the types of the schema, while values are untyped here. Therefore a rule is evaluated
+//! only where both agree. Rules about timestamps, nullable fields, and comparisons of whole sets or keyed lists are
+//! left to the server, and so is a rule that fails to evaluate.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel`.
 
@@ -17,14 +17,14 @@ use super::prepare::size;
 use super::{Fault, Finding, Steps, listed, shortened};
 
 const DECLARED: Declarations = Declarations { variables: &["self"], constructs: false };
-/// How many steps a rule may take at most; upstream's `PerCallLimit`.
+/// The maximum steps of a rule; upstream's `PerCallLimit`.
 const BUDGET: usize = 1_000_000;
-/// How many it takes to read one.
+/// The steps to compile a rule.
 const COMPILING: usize = 2_000;
-/// How many more where it may have patterns in it, which are compiled as it is read.
+/// Additional steps for a rule that may have patterns, which are compiled with it.
 const PATTERNS: usize = 20_000;
 
-/// Rules that are to be asked of what is at a path.
+/// Rules for the value at a path.
 #[derive(Debug)]
 pub(super) struct Pending<'s> {
     pub(super) at: FieldPath,
@@ -36,12 +36,12 @@ pub(super) struct Pending<'s> {
 #[derive(Debug, Default)]
 pub(super) struct Rules<'s> {
     compiled: HashMap<&'s str, Batch>,
-    /// By where the schema is in memory, of which nothing moves as long as rules are asked.
+    /// By the memory address of the schema, which does not move meanwhile.
     traits: HashMap<usize, Traits>,
 }
 
 impl<'s> Rules<'s> {
-    /// The rules that do not hold for an object, or for what is in it.
+    /// The violated rules of an object and its parts.
     pub(super) async fn broken(&mut self, object: &Value, pending: &[Pending<'s>], steps: &mut Steps) -> Vec<Finding> {
         let mut found = Vec::new();
         for Pending { at, schema } in pending {
@@ -51,13 +51,13 @@ impl<'s> Rules<'s> {
             if traits.has_formats || !steps.take(size(value)) {
                 continue;
             }
-            let seen = Arc::new(Seen(value.clone()));
+            let seen = Arc::new(RuleInputs(value.clone()));
             for rule in listed(schema, "x-kubernetes-validations") {
-                let Some(source) = rule.get("rule").and_then(Value::as_str).filter(|it| traits.may_ask(it)) else {
+                let Some(source) = rule.get("rule").and_then(Value::as_str).filter(|it| traits.can_evaluate(it)) else {
                     continue;
                 };
                 if self.holds(source, &seen, steps).await == Some(false) {
-                    let message = told(source, rule.get("message").and_then(Value::as_str));
+                    let message = violation_message(source, rule.get("message").and_then(Value::as_str));
                     found.push(Finding { fault: Fault::Refused, field: at.clone(), message });
                 }
             }
@@ -75,8 +75,8 @@ impl<'s> Rules<'s> {
         Some(traits)
     }
 
-    /// Whether a rule holds. `None` when that is not found out.
-    async fn holds(&mut self, source: &'s str, seen: &Arc<Seen>, steps: &mut Steps) -> Option<bool> {
+    /// Whether a rule holds; `None` when that is not decided.
+    async fn holds(&mut self, source: &'s str, seen: &Arc<RuleInputs>, steps: &mut Steps) -> Option<bool> {
         if !self.compiled.contains_key(source) {
             let patterns = if source.contains("matches") { PATTERNS } else { 0 };
             if !steps.take(COMPILING + patterns + source.len()) {
@@ -99,17 +99,17 @@ impl<'s> Rules<'s> {
     }
 }
 
-/// What of a schema makes its values something else to a server than what they look like.
+/// Why a server may see other values than their JSON.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traits {
-    /// Texts that may stand for times, durations or bytes.
+    /// Texts that may be times, durations or bytes.
     has_formats: bool,
-    /// Lists that are equal whatever their order.
+    /// Lists that are equal in any order.
     has_sets: bool,
 }
 
 impl Traits {
-    /// Those of a schema and all that are in it; `None` when there are too many.
+    /// The traits of a schema and its parts; `None` when there are too many.
     fn of(schema: &Value, steps: &mut Steps) -> Option<Self> {
         if !steps.take(1) {
             return None;
@@ -130,15 +130,15 @@ impl Traits {
         Some(traits)
     }
 
-    /// Whether a rule says the same here as to a server.
-    fn may_ask(self, rule: &str) -> bool {
+    /// Whether a rule has the same result here as on a server.
+    fn can_evaluate(self, rule: &str) -> bool {
         let is_of_sets = self.has_sets && ["==", "!=", "+"].iter().any(|operator| rule.contains(operator));
         // Names of fields that CEL could not have are written with underscores.
         !is_of_sets && !rule.contains("oldSelf") && !rule.contains("__")
     }
 }
 
-/// Whether there is a null in a value: a server leaves some out.
+/// Whether a value contains null, which a server may drop.
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -148,8 +148,8 @@ fn has_null(value: &Value) -> bool {
     }
 }
 
-/// What is said of a rule that does not hold.
-fn told(rule: &str, message: Option<&str>) -> String {
+/// The message of a violated rule.
+fn violation_message(rule: &str, message: Option<&str>) -> String {
     match message.map(str::trim).filter(|message| !message.is_empty()) {
         Some(message) => shortened(message).to_owned(),
         None => format!("`{}` does not hold", shortened(rule)),
@@ -158,9 +158,9 @@ fn told(rule: &str, message: Option<&str>) -> String {
 
 /// A value as rules see it.
 #[derive(Debug)]
-struct Seen(Value);
+struct RuleInputs(Value);
 
-impl Inputs for Seen {
+impl Inputs for RuleInputs {
     fn variable(&self, name: &str) -> Option<&Value> {
         (name == "self").then_some(&self.0)
     }

@@ -1,3 +1,5 @@
+//! Tests of structural validation.
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -44,7 +46,7 @@ fn fields(properties: Value) -> Value {
 }
 
 #[test]
-fn values_are_of_the_types_of_the_schema() {
+fn values_have_types_of_schema() {
     let schema = fields(json!({
         "map": {"type": "object", "additionalProperties": {"type": "integer"}},
         "list": {"type": "array", "items": fields(json!({"on": {"type": "boolean"}}))},
@@ -63,21 +65,21 @@ fn values_are_of_the_types_of_the_schema() {
         json!({"map": {"a": "1", "b": null}, "list": [{"on": "yes"}, "x"], "text": 5, "ratio": "1", "count": 1.5, "either": 1.5,
             "maybe": {}}),
         &[
-            "spec.count: a whole number is wanted here, not a fraction",
-            "spec.either: a whole number or text is wanted here, not a number",
-            "spec.list[0].on: true or false is wanted here, not a string",
-            "spec.list[1]: a map is wanted here, not a string",
-            "spec.map.a: a whole number is wanted here, not a string",
-            "spec.map.b: a whole number is wanted here, not null",
-            "spec.maybe: text is wanted here, not a map",
-            "spec.ratio: a number is wanted here, not a string",
-            "spec.text: text is wanted here, not a number",
+            "spec.count: must be a whole number, not a fraction",
+            "spec.either: a whole number or must be text, not a number",
+            "spec.list[0].on: must be true or false, not a string",
+            "spec.list[1]: must be a map, not a string",
+            "spec.map.a: must be a whole number, not a string",
+            "spec.map.b: must be a whole number, not null",
+            "spec.maybe: must be text, not a map",
+            "spec.ratio: must be a number, not a string",
+            "spec.text: must be text, not a number",
         ],
     );
 }
 
 #[test]
-fn fields_are_those_of_the_schema_unless_unknown_ones_are_kept() {
+fn unknown_fields_are_found_unless_preserved() {
     let inner = fields(json!({"a": {"type": "string"}}));
     let mut keeping = inner.clone();
     keeping["x-kubernetes-preserve-unknown-fields"] = json!(true);
@@ -105,16 +107,12 @@ fn required_fields_are_there_or_have_defaults() {
     check(
         schema,
         json!({"ports": [{"protocol": null}, {"port": 1, "protocol": "SCTP"}], "mode": null}),
-        &[
-            "spec.mode Missing",
-            "spec.ports[0].port Missing",
-            r#"spec.ports[1].protocol: one of "TCP", "UDP" is wanted here"#,
-        ],
+        &["spec.mode Missing", "spec.ports[0].port Missing", r#"spec.ports[1].protocol: must be one of "TCP", "UDP""#],
     );
 }
 
 #[test]
-fn texts_numbers_and_sizes_are_within_their_limits() {
+fn texts_numbers_and_sizes_have_limits() {
     let schema = fields(json!({
         "name": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": r"^[a-zö]+$"},
         "share": {"type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 0.5},
@@ -129,31 +127,31 @@ fn texts_numbers_and_sizes_are_within_their_limits() {
         schema.clone(),
         json!({"name": "A", "share": 0, "count": 0, "small": 3_000_000_000_u64, "list": [], "map": {}}),
         &[
-            "spec.count: a number of at least 1 is wanted here",
-            "spec.list: at least 1 items are wanted here",
-            "spec.map: at least 1 entries are wanted here",
-            "spec.name: at least 2 characters are wanted here",
-            "spec.name: text that matches `^[a-zö]+$` is wanted here",
-            "spec.share: a number of more than 0 is wanted here",
-            "spec.small: a number from -2147483648 to 2147483647 is wanted here",
+            "spec.count: must be at least 1",
+            "spec.list: must have at least 1 items",
+            "spec.map: must have at least 1 entries",
+            "spec.name: must have at least 2 characters",
+            "spec.name: must match `^[a-zö]+$`",
+            "spec.share: must be more than 0",
+            "spec.small: must be a number from -2147483648 to 2147483647",
         ],
     );
     check(
         schema,
         json!({"name": "ööööö", "share": 0.75, "count": 10, "list": [1, 2, 3], "map": {"a": "", "b": ""}}),
         &[
-            "spec.count: a multiple of 3 is wanted here",
-            "spec.count: a number of less than 10 is wanted here",
-            "spec.list: at most 2 items are wanted here",
-            "spec.map: at most 1 entries are wanted here",
-            "spec.name: at most 4 characters are wanted here",
-            "spec.share: a number of at most 0.5 is wanted here",
+            "spec.count: must be a multiple of 3",
+            "spec.count: must be less than 10",
+            "spec.list: must have at most 2 items",
+            "spec.map: must have at most 1 entries",
+            "spec.name: must have at most 4 characters",
+            "spec.share: must be at most 0.5",
         ],
     );
 }
 
 #[test]
-fn alternatives_fit_as_the_schema_says_and_formats_are_left_to_the_server() {
+fn combined_schemas_decide_and_formats_are_skipped() {
     let needs = |name: &str| json!({ "required": [name] });
     let mut schema = fields(json!({"a": {"type": "string"}, "b": {"type": "string"},
         "address": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}}));
@@ -161,18 +159,18 @@ fn alternatives_fit_as_the_schema_says_and_formats_are_left_to_the_server() {
     schema["not"] = json!({"properties": {"a": {"enum": ["no"]}}, "required": ["a"]});
     schema["allOf"] = json!([{"properties": {"b": {"minLength": 2}}}]);
     check(schema.clone(), json!({"a": "yes", "address": "nowhere"}), &[]);
-    check(schema.clone(), json!({}), &["spec: this fits none of what its kind allows here (oneOf)"]);
-    let several = "spec: this fits several of what its kind allows here, and only one may (oneOf)";
+    check(schema.clone(), json!({}), &["spec: must match one of the schemas that its kind allows (oneOf)"]);
+    let several = "spec: must match only one of the schemas that its kind allows (oneOf)";
     check(schema.clone(), json!({"a": "yes", "b": "yes"}), &[several]);
-    check(schema.clone(), json!({"a": "no"}), &["spec: this is what its kind does not allow here (not)"]);
-    check(schema, json!({"b": "x"}), &["spec.b: at least 2 characters are wanted here"]);
+    check(schema.clone(), json!({"a": "no"}), &["spec: must not match the schema that its kind excludes (not)"]);
+    check(schema, json!({"b": "x"}), &["spec.b: must have at least 2 characters"]);
     let any = json!({"type": "string", "anyOf": [{"maxLength": 1}, {"pattern": "^x"}]});
     check(any.clone(), json!("xyz"), &[]);
-    check(any, json!("yz"), &["spec: this fits none of what its kind allows here (anyOf)"]);
+    check(any, json!("yz"), &["spec: must match one of the schemas that its kind allows (anyOf)"]);
 }
 
 #[test]
-fn items_of_sets_and_keyed_lists_are_there_once() {
+fn items_of_sets_and_keyed_lists_are_unique() {
     let item = fields(
         json!({"name": {"type": "string"}, "side": {"type": "string", "default": "left"}, "x": {"type": "integer"}}),
     );
@@ -187,14 +185,14 @@ fn items_of_sets_and_keyed_lists_are_there_once() {
         schema,
         json!({"set": ["a", "b", "a"], "map": [{"name": "a"}, {"name": "a", "side": "left", "x": 1}]}),
         &[
-            "spec.map[1]: item 0 has the same name, side, which one alone may have",
-            "spec.set[2]: item 0 has the same value, which one alone may have",
+            "spec.map[1]: item 0 has the same name, side; items must be unique",
+            "spec.set[2]: item 0 has the same value; items must be unique",
         ],
     );
 }
 
 #[tokio::test]
-async fn what_identifies_an_object_is_of_its_own_and_what_is_embedded_identifies_itself() {
+async fn embedded_resource_identifies_itself() {
     let embedded =
         json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"data": {"type": "string"}}});
     let schema = json!({"type": "object", "properties": {
@@ -220,19 +218,19 @@ async fn what_identifies_an_object_is_of_its_own_and_what_is_embedded_identifies
 }
 
 #[tokio::test]
-async fn what_is_not_known_yet_is_not_refused_nor_is_what_it_stands_in() {
+async fn unknown_values_are_skipped() {
     let schema = json!({"type": "object", "required": ["size"], "maxProperties": 3, "enum": [{}], "properties": {
         "size": {"type": "integer"}, "other": {"type": "integer"},
         "labels": {"type": "object", "required": ["a"], "additionalProperties": {"type": "string"}}},
         "x-kubernetes-validations": [{"rule": "self.size > 3"}]});
     let spec = json!({"size": null, "other": "x", "labels": {}});
-    let wrong = "spec.other: a whole number is wanted here, not a string";
+    let wrong = "spec.other: must be a whole number, not a string";
     assert_eq!(found(schema.clone(), spec.clone(), None, &["size", "labels"]).await, [wrong]);
     assert_eq!(found(schema, spec, None, &["size"]).await, ["spec.labels.a Missing", wrong]);
 }
 
 #[tokio::test]
-async fn what_is_there_already_may_stay_and_be_set_by_others() {
+async fn live_values_of_others_are_kept() {
     let item = json!({"type": "object", "required": ["name", "port"], "properties": {
         "name": {"type": "string"}, "port": {"type": "integer", "maximum": 9}, "x": {"type": "string"}}});
     let schema = json!({"type": "object", "required": ["mode", "kept"], "minProperties": 3, "properties": {
@@ -248,16 +246,12 @@ async fn what_is_there_already_may_stay_and_be_set_by_others() {
     let changed = json!({"kept": 71, "ports": [{"name": "p", "port": 81}, {"name": "r"}]});
     assert_eq!(
         found(schema, changed, Some(live), &[]).await,
-        [
-            "spec.kept: a number of at most 5 is wanted here",
-            "spec.ports[0].port: a number of at most 9 is wanted here",
-            "spec.ports[1].port Missing",
-        ]
+        ["spec.kept: must be at most 5", "spec.ports[0].port: must be at most 9", "spec.ports[1].port Missing",]
     );
 }
 
 #[test]
-fn rules_hold_with_defaults_and_numbers_as_the_schema_has_them() {
+fn rules_see_defaults_and_schema_types() {
     let rules = |rules: &[&str]| -> Value { rules.iter().map(|rule| json!({ "rule": rule })).collect() };
     let mut schema = fields(json!({"min": {"type": "integer", "default": 1}, "max": {"type": "integer"},
         "a": {"type": "number"}, "b": {"type": "number"}}));
@@ -265,7 +259,7 @@ fn rules_hold_with_defaults_and_numbers_as_the_schema_has_them() {
     check(schema.clone(), json!({"max": 2.0}), &[]);
     check(schema.clone(), json!({"max": 0}), &["spec: min is more than max"]);
     // One that is wrong, or of another type, is told alone.
-    check(schema.clone(), json!({"max": 0, "a": ""}), &["spec.a: a number is wanted here, not a string"]);
+    check(schema.clone(), json!({"max": 0, "a": ""}), &["spec.a: must be a number, not a string"]);
     schema["x-kubernetes-validations"] = rules(&["self.a / self.b > 0.2"]);
     check(schema.clone(), json!({"a": 1, "b": 4}), &[]);
     check(schema.clone(), json!({"a": 1, "b": 8}), &["spec: `self.a / self.b > 0.2` does not hold"]);
@@ -275,7 +269,7 @@ fn rules_hold_with_defaults_and_numbers_as_the_schema_has_them() {
 }
 
 #[test]
-fn rules_are_not_asked_of_what_is_something_else_to_a_server() {
+fn ambiguous_rules_are_left_to_server() {
     let ruled = |mut schema: Value, rule: &str| {
         schema["x-kubernetes-validations"] = json!([{ "rule": rule }]);
         schema
@@ -293,7 +287,7 @@ fn rules_are_not_asked_of_what_is_something_else_to_a_server() {
 }
 
 #[test]
-fn what_would_take_long_is_left_to_the_server() {
+fn expensive_checks_are_left_to_server() {
     let start = std::time::Instant::now();
     let long = "a".repeat(1 << 14);
     for pattern in
@@ -314,7 +308,7 @@ fn what_would_take_long_is_left_to_the_server() {
 }
 
 #[tokio::test]
-async fn objects_after_very_many_are_left_to_the_server_too() {
+async fn step_budget_is_shared_by_all_objects() {
     let text = json!({"type": "string", "pattern": "^".to_owned() + &"a".repeat(100)});
     let version = json!({"schema": {"openAPIV3Schema": fields(json!({ "a": text }))}});
     // To search it takes more steps than one object may.

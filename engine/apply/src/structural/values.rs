@@ -1,17 +1,17 @@
-//! What a schema asks of one value: which values there are, how long texts and how large numbers may be, and what fits together.
+//! Checks of one value by its schema: enum, length, range, pattern, and combined schemas.
 
 use serde_json::{Number, Value};
 
 use super::walk::Walk;
 use super::{Fault, listed, shortened};
 
-/// How much of the values that are allowed is told, in bytes.
+/// The maximum length of listed values, in bytes.
 const TOLD: usize = 200;
 /// So many bytes of a text are counted in one step.
 const COUNTED: usize = 128;
 
 impl<'s> Walk<'_, 's> {
-    /// What is asked of a value as a whole, if it is all known, and no field of it may be set by others.
+    /// Checks a value as a whole, if all of it is known, and others may not set fields of it.
     pub(super) fn whole(&mut self, schema: &'s Value, value: &Value, has_live: bool) {
         let alternatives = ["allOf", "anyOf", "oneOf"].map(|name| listed(schema, name));
         let (values, not) = (listed(schema, "enum"), schema.get("not"));
@@ -23,7 +23,7 @@ impl<'s> Walk<'_, 's> {
             return self.pass_over();
         }
         if !values.is_empty() && !values.iter().any(|allowed| are_equal(allowed, value)) {
-            return self.tell(Fault::Refused, format!("one of {} is wanted here", shown(values)));
+            return self.report(Fault::Refused, format!("must be one of {}", shown(values)));
         }
         let [all, any, one] = alternatives;
         for schema in all {
@@ -39,27 +39,27 @@ impl<'s> Walk<'_, 's> {
         }
         let may_fit = |of: &[Option<bool>]| of.is_empty() || of.iter().any(|fits| *fits != Some(false));
         if !may_fit(&any) {
-            self.tell(Fault::Refused, "this fits none of what its kind allows here (anyOf)".to_owned());
+            self.report(Fault::Refused, "must match one of the schemas that its kind allows (anyOf)".to_owned());
         }
         if !may_fit(&one) {
-            self.tell(Fault::Refused, "this fits none of what its kind allows here (oneOf)".to_owned());
+            self.report(Fault::Refused, "must match one of the schemas that its kind allows (oneOf)".to_owned());
         }
         if one.iter().filter(|fits| **fits == Some(true)).count() > 1 {
-            let message = "this fits several of what its kind allows here, and only one may (oneOf)";
-            self.tell(Fault::Refused, message.to_owned());
+            let message = "must match only one of the schemas that its kind allows (oneOf)";
+            self.report(Fault::Refused, message.to_owned());
         }
         if not.contains(&Some(true)) {
-            self.tell(Fault::Refused, "this is what its kind does not allow here (not)".to_owned());
+            self.report(Fault::Refused, "must not match the schema that its kind excludes (not)".to_owned());
         }
     }
 
-    /// How many items or entries there may be. `has_others`: there may be some that are not ours.
+    /// Checks the number of items or entries. `has_others` if others may have added some.
     pub(super) fn sizes(&mut self, schema: &Value, [min, max]: [&str; 2], what: &str, length: usize, has_others: bool) {
         if size(schema, min).is_some_and(|min| length < min && !has_others) {
-            self.tell(Fault::Refused, format!("at least {} {what} are wanted here", schema[min]));
+            self.report(Fault::Refused, format!("must have at least {} {what}", schema[min]));
         }
         if size(schema, max).is_some_and(|max| length > max) {
-            self.tell(Fault::Refused, format!("at most {} {what} are wanted here", schema[max]));
+            self.report(Fault::Refused, format!("must have at most {} {what}", schema[max]));
         }
     }
 
@@ -76,10 +76,10 @@ impl<'s> Walk<'_, 's> {
             }
             let length = text.chars().count();
             if max.is_some_and(|max| length > max) {
-                self.tell(Fault::Refused, format!("at most {} characters are wanted here", schema["maxLength"]));
+                self.report(Fault::Refused, format!("must have at most {} characters", schema["maxLength"]));
             }
             if min.is_some_and(|min| length < min) {
-                self.tell(Fault::Refused, format!("at least {} characters are wanted here", schema["minLength"]));
+                self.report(Fault::Refused, format!("must have at least {} characters", schema["minLength"]));
             }
         }
         let Some(pattern) = schema.get("pattern").and_then(Value::as_str).filter(|pattern| !pattern.is_empty()) else {
@@ -87,9 +87,7 @@ impl<'s> Walk<'_, 's> {
         };
         match self.patterns.matches(pattern, text, self.steps) {
             Some(true) => {}
-            Some(false) => {
-                self.tell(Fault::Refused, format!("text that matches `{}` is wanted here", shortened(pattern)))
-            }
+            Some(false) => self.report(Fault::Refused, format!("must match `{}`", shortened(pattern))),
             None => self.pass_over(),
         }
     }
@@ -100,7 +98,7 @@ impl<'s> Walk<'_, 's> {
         if let Some((least, most)) = range(schema).filter(|_| is_integer)
             && !(least..=most).contains(&number.as_i128().unwrap_or(value as i128))
         {
-            return self.tell(Fault::Refused, format!("a number from {least} to {most} is wanted here"));
+            return self.report(Fault::Refused, format!("must be a number from {least} to {most}"));
         }
         // Upstream compares whole numbers with whole limits.
         let limit = |name: &str| {
@@ -112,23 +110,23 @@ impl<'s> Walk<'_, 's> {
             let is_out = is_exclusive("exclusiveMinimum");
             if value < min || (is_out && value == min) {
                 let what = if is_out { "more than" } else { "at least" };
-                self.tell(Fault::Refused, format!("a number of {what} {} is wanted here", schema["minimum"]));
+                self.report(Fault::Refused, format!("must be {what} {}", schema["minimum"]));
             }
         }
         if let Some(max) = limit("maximum") {
             let is_out = is_exclusive("exclusiveMaximum");
             if value > max || (is_out && value == max) {
                 let what = if is_out { "less than" } else { "at most" };
-                self.tell(Fault::Refused, format!("a number of {what} {} is wanted here", schema["maximum"]));
+                self.report(Fault::Refused, format!("must be {what} {}", schema["maximum"]));
             }
         }
         match (schema.get("multipleOf").map(Value::as_i64), number.as_i64()) {
             (Some(Some(factor)), Some(value)) if factor > 0 => {
                 if value % factor != 0 {
-                    self.tell(Fault::Refused, format!("a multiple of {factor} is wanted here"));
+                    self.report(Fault::Refused, format!("must be a multiple of {factor}"));
                 }
             }
-            // Of fractions it depends on how they are rounded.
+            // Rounding decides about fractions.
             (Some(_), _) => self.pass_over(),
             (None, _) => {}
         }
@@ -140,7 +138,7 @@ fn size(schema: &Value, name: &str) -> Option<usize> {
     usize::try_from(schema.get(name)?.as_u64()?).ok()
 }
 
-/// What a whole number is from and to, by its format.
+/// The range of an integer, by its format.
 fn range(schema: &Value) -> Option<(i128, i128)> {
     match schema.get("format").and_then(Value::as_str) {
         Some("int32") => Some((i32::MIN.into(), i32::MAX.into())),
@@ -149,7 +147,7 @@ fn range(schema: &Value) -> Option<(i128, i128)> {
     }
 }
 
-/// Whether two values are the same, however their numbers are written.
+/// Whether two values are equal, however their numbers are written.
 pub(crate) fn are_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
@@ -164,7 +162,7 @@ pub(crate) fn are_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Values with commas in between, as many as people read.
+/// Values as a comma-separated list of limited length.
 fn shown(values: &[Value]) -> String {
     let mut told = String::new();
     for (position, value) in values.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Goes through an object beside its schema: which fields there are, of which types, and what is in lists and maps.
+//! Walk through an object beside its schema: fields, types, and items of lists and maps.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use super::prepare::size;
 use super::rules::Pending;
 use super::{Fault, Finding, MOST, Steps, is_meta, is_set, listed, of_rest};
 
-/// What every object says of itself, as far as that is written by hand. A null is an empty text there.
+/// The schema of metadata that users write. Null is an empty text there.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let texts = json!({"type": "object", "additionalProperties": {"type": "string", "nullable": true}});
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
@@ -35,11 +35,11 @@ pub(super) struct Walk<'w, 's> {
     found: Vec<Finding>,
     /// Rules of schemas that were met.
     pending: Vec<Pending<'s>>,
-    /// Whether the schema says which fields there are. What is among alternatives says only what holds for some.
+    /// Whether the schema defines fields. Alternatives only restrict values.
     is_structure: bool,
-    /// Whether something around says that unknown fields are kept. Then nobody complains of those that are not.
+    /// Whether a parent preserves unknown fields.
     is_kept: bool,
-    /// Whether something was met that is not looked at here.
+    /// Whether a part of the schema was skipped.
     is_unsure: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// What is wrong with the object of a kind, and the rules that are to be asked besides.
+    /// Validates an object, and collects the rules to evaluate.
     pub(super) fn object(
         mut self,
         schema: &'s Value,
@@ -78,12 +78,12 @@ impl<'w, 's> Walk<'w, 's> {
             self.is_unsure = true;
             return;
         }
-        // What is there already may stay, and so may a null where there may be one.
+        // A live value may stay, and so may a permitted null.
         if live == Some(value) || (value.is_null() && is_set(schema, "nullable")) {
             return;
         }
         if let Some(message) = mistyped(schema, value) {
-            return self.tell(Fault::Mistyped, message);
+            return self.report(Fault::Mistyped, message);
         }
         self.whole(schema, value, live.is_some());
         match value {
@@ -116,10 +116,10 @@ impl<'w, 's> Walk<'w, 's> {
                     Some(schema) => self.value(schema, value, live),
                     None if is_free || !self.is_structure => {}
                     None => {
-                        // Of what has no fields, those that are there are merged by what they look like.
+                        // Maps without declared fields are merged by their content.
                         let is_dropped = self.is_kept || fields.is_none_or(Map::is_empty);
                         let fault = if is_dropped { Fault::Dropped } else { Fault::Unknown };
-                        self.tell(fault, "its kind has no field that is called so".to_owned());
+                        self.report(fault, "its kind has no field of this name".to_owned());
                     }
                 },
             }
@@ -137,18 +137,18 @@ impl<'w, 's> Walk<'w, 's> {
             }
             if !is_there {
                 self.at.0.push(Segment::Key(name.to_owned()));
-                self.tell(Fault::Missing, "its kind requires this field".to_owned());
+                self.report(Fault::Missing, "its kind requires this field".to_owned());
                 self.at.0.pop();
             }
         }
     }
 
-    /// What identifies an object. Its schema may say what holds for a name, and no more.
+    /// Validates apiVersion, kind and metadata. Their schema can only restrict names.
     fn meta(&mut self, key: &str, own: Option<&'s Value>, value: &Value, live: Option<&Value>) {
         if key == "metadata" {
             self.value(&METADATA, value, live);
         } else if let Some(message) = misfit("string", value).filter(|_| !self.is_unknown()) {
-            self.tell(Fault::Mistyped, message);
+            self.report(Fault::Mistyped, message);
         }
         if let Some(schema) = own {
             self.loosely(|walk| walk.value(schema, value, live));
@@ -190,7 +190,7 @@ impl<'w, 's> Walk<'w, 's> {
                 && let Some(first) = seen.insert(named, index)
             {
                 let what = if is_map { format!("the same {}", keys.join(", ")) } else { "the same value".to_owned() };
-                self.tell(Fault::Refused, format!("item {first} has {what}, which one alone may have"));
+                self.report(Fault::Refused, format!("item {first} has {what}; items must be unique"));
             }
             if let Some(schema) = schema.get("items") {
                 self.value(schema, item, live);
@@ -199,7 +199,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// Looks at a value by a schema that says what holds, and not which fields there are.
+    /// Validates a value by a schema that defines no fields.
     pub(super) fn loosely<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let around = std::mem::replace(&mut self.is_structure, false);
         let seen = look(self);
@@ -207,7 +207,7 @@ impl<'w, 's> Walk<'w, 's> {
         seen
     }
 
-    /// Whether a value fits one of several schemas; nothing is told of it. `None` when that is not found out.
+    /// Whether a value matches one of several schemas, without findings; `None` when that is not decided.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value) -> Option<bool> {
         let found = std::mem::take(&mut self.found);
         let is_unsure = std::mem::take(&mut self.is_unsure);
@@ -218,13 +218,13 @@ impl<'w, 's> Walk<'w, 's> {
         is_sure.then_some(!failed)
     }
 
-    pub(super) fn tell(&mut self, fault: Fault, message: String) {
+    pub(super) fn report(&mut self, fault: Fault, message: String) {
         if self.found.len() < MOST {
             self.found.push(Finding { fault, field: self.at.clone(), message });
         }
     }
 
-    /// Says that something is not looked at.
+    /// Notes that a part is skipped.
     pub(super) fn pass_over(&mut self) {
         self.is_unsure = true;
     }
@@ -233,12 +233,12 @@ impl<'w, 's> Walk<'w, 's> {
         self.unknown.contains(&self.at)
     }
 
-    /// Whether anything here, or within, is not known yet.
+    /// Whether anything here or below is unknown.
     pub(super) fn is_unknown_within(&self) -> bool {
         below(self.unknown, &self.at.0).next().is_some()
     }
 
-    /// Rules see what a server makes of the object, so they are asked of what is all known and all ours.
+    /// Collects rules of values that are all known and all ours, since rules see the whole object.
     fn note_rules(&mut self, schema: &'s Value, has_live: bool) {
         if self.is_structure
             && !has_live

@@ -1,14 +1,15 @@
-//! Runs against a model of what they may do: at random, what is wanted changes, others edit, calls fail and hang, runs
-//! are stopped, processes end. What has to hold is checked at every call and after every run.
+//! Model test of Runs: random Specs, edits of others, failing and hanging calls, stopped Runs and killed processes.
 //!
-//! The operations are in `script`, the rules of each call in `world`, what outlives a process in `store`, the rules of
-//! whole runs here.
+//! The rules are checked at every call and after every Run.
+//!
+//! Elsewhere: `script` has the operations, `infrastructure` the rules of each call, `store` the records that outlive a
+//! process. The rules of whole Runs are here.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
+mod infrastructure;
 mod script;
 mod store;
-mod world;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -25,20 +26,20 @@ use stoa_engine::{Action, DigestKeys, Problem, ResourceId, Spec};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use infrastructure::{CheckedObserver, CheckedRuntime, Infrastructure, Walk, is_theirs, uid};
 use script::{
     Edit, FIXED, Fault, Goal, Interrupt, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key,
     value_of,
 };
-use world::{Driven, Keeper, Walk, World, is_theirs, uid};
 
-/// How long a case that breaks a rule is made smaller, in milliseconds: nothing is told before.
+/// How long a failing case is shrunk, in milliseconds.
 const SHRINK: u32 = 120_000;
 
 /// Others that have fields, and whether they apply them.
 const APPLIER: (&str, bool) = ("flux", true);
 const EDITOR: (&str, bool) = ("kubectl-edit", false);
 
-/// How many random cases are tried, if nothing else is said.
+/// The default number of random cases.
 const CASES: u32 = 700;
 
 /// More than one replacement has.
@@ -46,10 +47,10 @@ const STEPS: usize = 16;
 
 /// Longer than all runs of a case, by the clock of the test, which stands while anything is done: each may be suspended as
 /// often as it is tried.
-const LONGEST: Duration = Duration::from_secs(1_000 * world::SUSPENDED.as_secs());
+const LONGEST: Duration = Duration::from_secs(1_000 * infrastructure::SUSPENDED.as_secs());
 
 struct Model {
-    world: Arc<World>,
+    infrastructure: Arc<Infrastructure>,
     keys: DigestKeys,
     /// The last one that was to be applied.
     goal: Goal,
@@ -57,7 +58,7 @@ struct Model {
     foreign: usize,
 }
 
-/// How a run ended.
+/// The end of a run.
 enum End {
     /// No plan could be made, for these reasons.
     Refused(Vec<Problem>),
@@ -69,12 +70,12 @@ enum End {
 impl Model {
     fn new() -> Self {
         let keys = DigestKeys::new(&[7; 32], &[]);
-        Self { world: World::new(), keys, goal: Goal::Apply(Vec::new()), runs: 0, foreign: 0 }
+        Self { infrastructure: Infrastructure::new(), keys, goal: Goal::Apply(Vec::new()), runs: 0, foreign: 0 }
     }
 
     async fn all(&mut self, operations: &[Operation]) -> Result<(), String> {
         for operation in operations {
-            self.world.note(format!("{operation:?}"));
+            self.infrastructure.note(format!("{operation:?}"));
             match operation {
                 Operation::Edit(slot, edit) => self.edit(*slot, *edit),
                 Operation::Preview(goal) => self.preview(goal).await,
@@ -82,44 +83,44 @@ impl Model {
                     self.run(run).await;
                 }
             }
-            self.world.verdict()?;
+            self.infrastructure.verdict()?;
         }
         for goal in [self.goal.clone(), Goal::Destroy] {
             self.settle(&goal).await;
-            self.world.verdict()?;
+            self.infrastructure.verdict()?;
         }
         Ok(())
     }
 
     fn edit(&mut self, slot: usize, edit: Edit) {
-        let world = &self.world;
+        let infrastructure = &self.infrastructure;
         match edit {
-            Edit::Sicken | Edit::Heal => return world.sicken(slot, matches!(edit, Edit::Sicken)),
-            Edit::LetGo => return world.let_go(slot),
+            Edit::Sicken | Edit::Heal => return infrastructure.sicken(slot, matches!(edit, Edit::Sicken)),
+            Edit::LetGo => return infrastructure.let_go(slot),
             _ => {}
         }
-        let Slotted { id, object } = Slotted::of(world, slot);
+        let Slotted { id, object } = Slotted::of(infrastructure, slot);
         let values = SLOTS[slot].values;
         let changed = match (edit, object) {
             (Edit::Change | Edit::Claim, Some(mut object)) => {
                 let (manager, applies) = if matches!(edit, Edit::Claim) { APPLIER } else { EDITOR };
                 object[values]["v"] = json!("edited");
-                world.cloud.put(&id, object);
-                return world.cloud.claim(&id, [values, "v"], manager, applies);
+                infrastructure.cloud.put(&id, object);
+                return infrastructure.cloud.claim(&id, [values, "v"], manager, applies);
             }
             (Edit::Extend, Some(mut object)) => {
                 object[values]["theirs"] = json!("edited");
                 object
             }
-            (Edit::Delete, Some(_)) => return world.cloud.remove(&id),
+            (Edit::Delete, Some(_)) => return infrastructure.cloud.remove(&id),
             (Edit::DeleteSlowly, Some(mut object)) => {
-                world.hold(slot, true);
+                infrastructure.hold(slot, true);
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
                 object
             }
             (Edit::Take, Some(mut object)) => {
                 object["metadata"]["annotations"] = json!({ MARK: OTHERS_MARK });
-                world.is_theirs(object["metadata"]["uid"].as_str().unwrap());
+                infrastructure.is_theirs(object["metadata"]["uid"].as_str().unwrap());
                 object
             }
             (Edit::Make | Edit::MakeMarked, None) => {
@@ -135,12 +136,12 @@ impl Model {
             | (Edit::Make | Edit::MakeMarked, Some(_))
             | (Edit::Sicken | Edit::Heal | Edit::LetGo, _) => return,
         };
-        world.cloud.put(&id, changed);
+        infrastructure.cloud.put(&id, changed);
     }
 
     async fn plan(&self, goal: &Goal) -> Result<Planned, Vec<Problem>> {
-        self.world.walk(None);
-        let (spec, state) = (goal.spec(), self.world.store().state());
+        self.infrastructure.walk(None);
+        let (spec, state) = (goal.spec(), self.infrastructure.store().state());
         let spec_digest = spec.digest();
         let destroy = matches!(goal, Goal::Destroy);
         let planning = Planning {
@@ -152,7 +153,7 @@ impl Model {
             keys: &self.keys,
             forget_clusters: &[],
         };
-        let runtime = Arc::new(Driven(self.world.clone()));
+        let runtime = Arc::new(CheckedRuntime(self.infrastructure.clone()));
         let planned = if matches!(goal, Goal::Import(_)) {
             stoa_apply::import(runtime, &planning, &Selection { all: true, ..Selection::default() }).await
         } else {
@@ -166,13 +167,13 @@ impl Model {
 
     /// A plan changes nothing, and is the same the next time.
     async fn preview(&self, goal: &Goal) {
-        let before = (self.world.objects(), self.world.store().state());
+        let before = (self.infrastructure.objects(), self.infrastructure.store().state());
         let (first, second) = (self.plan(goal).await, self.plan(goal).await);
         if first.map(|it| it.digest) != second.map(|it| it.digest) {
-            self.world.broken("two plans of the same situation differ");
+            self.infrastructure.broken("two plans of the same situation differ");
         }
-        if (self.world.objects(), self.world.store().state()) != before {
-            self.world.broken("a preview changed something");
+        if (self.infrastructure.objects(), self.infrastructure.store().state()) != before {
+            self.infrastructure.broken("a preview changed something");
         }
     }
 
@@ -189,7 +190,7 @@ impl Model {
         };
         self.runs += 1;
         let name = format!("run-{}", self.runs);
-        self.world.note(planned.plan.actions.iter().map(|it| format!("{} {}; ", it.action, it.id)).collect());
+        self.infrastructure.note(planned.plan.actions.iter().map(|it| format!("{} {}; ", it.action, it.id)).collect());
         for (slot, edit) in &run.meanwhile {
             self.edit(*slot, *edit);
         }
@@ -217,13 +218,13 @@ impl Model {
         End::Interrupted
     }
 
-    /// One try in a process of its own; what came of it, unless the process was interrupted.
+    /// One try in a process of its own; its outcome, unless the process was interrupted.
     async fn one_try(&self, spec: &Spec, planned: &Planned, walk: Walk) -> Option<Outcome> {
         let (cancel, crashed, run) = (walk.cancel.clone(), walk.crashed.clone(), walk.run.clone());
-        self.world.walk(Some(walk));
-        let store = self.world.store();
+        self.infrastructure.walk(Some(walk));
+        let store = self.infrastructure.store();
         let (state, done, owed) = (store.state(), store.done_by(&run), store.owed());
-        let grant = Grant::until(Instant::now() + world::SUSPENDED / 2);
+        let grant = Grant::until(Instant::now() + infrastructure::SUSPENDED / 2);
         let options = Options {
             parallelism: 3,
             resource_timeout: Duration::from_secs(1_000),
@@ -241,13 +242,16 @@ impl Model {
             owed: &owed,
             keys: &self.keys,
         };
-        let (runtime, keeper) = (Arc::new(Driven(self.world.clone())), Arc::new(Keeper(self.world.clone())));
+        let (runtime, keeper) = (
+            Arc::new(CheckedRuntime(self.infrastructure.clone())),
+            Arc::new(CheckedObserver(self.infrastructure.clone())),
+        );
         let outcome = tokio::select! {
             biased;
             () = crashed.cancelled() => return None,
             outcome = stoa_apply::execute(execution, runtime, keeper, &options, cancel) => outcome.unwrap(),
         };
-        self.world.note(format!("{outcome:?}"));
+        self.infrastructure.note(format!("{outcome:?}"));
         if outcome.succeeded {
             self.check_health(planned, &owed);
         }
@@ -257,7 +261,7 @@ impl Model {
 
     /// Plans are refused only for what others have, and all of it, and for what would go with its namespace.
     fn check_refusal(&self, goal: &Goal, problems: &[Problem]) {
-        let objects = self.world.objects();
+        let objects = self.infrastructure.objects();
         let owned: Vec<_> =
             goal.wants().iter().filter(|want| self.is_owned(want)).filter_map(|want| goal.id(want.slot)).collect();
         for problem in problems {
@@ -274,16 +278,16 @@ impl Model {
                 _ => false,
             };
             if !is_right {
-                self.world.broken(format!("there is no plan: {problem:?}"));
+                self.infrastructure.broken(format!("there is no plan: {problem:?}"));
             }
         }
     }
 
-    /// Whether somebody else has a field that is wanted, and that is not to be taken: one that others apply, or any at
-    /// all of what is not recorded or is taken over.
+    /// Whether another manager has a wanted field that must not be taken: an applied one, or any of an unrecorded or
+    /// adopted object.
     fn is_claimed(&self, want: &Want) -> bool {
-        let claims = self.world.claims(want.slot);
-        let object = self.world.objects().remove(&want.slot);
+        let claims = self.infrastructure.claims(want.slot);
+        let object = self.infrastructure.objects().remove(&want.slot);
         let is_ours = object.is_some_and(|object| !is_theirs(&object) && self.is_known(want.slot, &object));
         !want.force && claims.iter().any(|claim| claim.applies || !is_ours)
     }
@@ -292,28 +296,26 @@ impl Model {
         [false, true].iter().any(|earlier| problem.resource_id.as_ref() == Some(&SLOTS[NAMESPACE].id(*earlier)))
     }
 
-    /// Whether something in the namespace is another deployment's, or, where the namespace was taken over, nobody's that
-    /// we know of.
+    /// Whether the namespace contains objects of another deployment, or, if it was adopted, unowned ones.
     fn holds_others(&self) -> bool {
-        let objects = self.world.objects();
+        let objects = self.infrastructure.objects();
         let namespace = objects.get(&NAMESPACE).and_then(uid);
-        let was_there = namespace.is_some_and(|uid| self.world.is_taken_over(uid));
+        let was_there = namespace.is_some_and(|uid| self.infrastructure.is_taken_over(uid));
         let is_others = |(slot, object): (&usize, &Map<String, Value>)| {
             SLOTS[*slot].is_in_namespace() && (is_theirs(object) || was_there && !self.is_known(*slot, object))
         };
         objects.iter().any(is_others)
     }
 
-    /// Whether the namespace would be deleted, for good or to be made anew, or is being deleted by somebody, and something in it
-    /// is wanted.
+    /// Whether the namespace is deleted, recreated or terminating while a wanted object is in it.
     fn goes_with_what_is_wanted(&self, goal: &Goal) -> bool {
-        let goes = self.is_deleted(goal) || self.world.is_namespace_going();
+        let goes = self.is_deleted(goal) || self.infrastructure.is_namespace_going();
         goes && goal.wants().iter().any(|want| SLOTS[want.slot].is_in_namespace())
     }
 
-    /// Whether the namespace would be deleted, for good or to be made anew.
+    /// Whether the namespace is deleted or recreated.
     fn is_deleted(&self, goal: &Goal) -> bool {
-        let objects = self.world.objects();
+        let objects = self.infrastructure.objects();
         let Some(object) = objects.get(&NAMESPACE) else { return false };
         let is_known = self.is_known(NAMESPACE, object);
         let is_deleted = goal.want(NAMESPACE).is_none_or(|want| {
@@ -323,9 +325,9 @@ impl Model {
         is_known && is_deleted
     }
 
-    /// Whether another deployment has what is wanted.
+    /// Whether another deployment owns a wanted object.
     fn is_owned(&self, want: &Want) -> bool {
-        let object = self.world.objects().get(&want.slot).cloned();
+        let object = self.infrastructure.objects().get(&want.slot).cloned();
         !want.take_over && object.is_some_and(|object| is_theirs(&object))
     }
 
@@ -333,27 +335,27 @@ impl Model {
     fn check_health(&self, planned: &Planned, owed: &[ResourceId]) {
         let kept = planned.plan.actions.iter().filter(|it| it.action.keeps() && it.action != Action::Import);
         let brought = kept.filter(|it| it.action.is_call() || owed.contains(it.recorded_as.as_ref().unwrap_or(&it.id)));
-        for id in brought.map(|it| &it.id).filter(|id| self.world.is_sick(script::slot_of(id))) {
-            self.world.broken(format!("a run succeeded, and {id} was not healthy"));
+        for id in brought.map(|it| &it.id).filter(|id| self.infrastructure.is_sick(script::slot_of(id))) {
+            self.infrastructure.broken(format!("a run succeeded, and {id} was not healthy"));
         }
     }
 
-    /// After an import everything that was there and nobody else's is recorded. What a lost call left behind is ours
-    /// already, and is found by the next apply.
+    /// After an import every existing object without another owner is recorded. Objects of lost calls are ours already,
+    /// and the next apply finds them.
     fn check_import(&self, wants: &[Want]) {
-        let (objects, store) = (self.world.objects(), self.world.store());
+        let (objects, store) = (self.infrastructure.objects(), self.infrastructure.store());
         for want in wants {
             let is_there = objects.get(&want.slot).is_some_and(|object| !is_theirs(object));
             let is_open = store.open().any(|call| script::slot_of(&call.id) == want.slot);
             if is_there && !is_open && !self.is_recorded(want.slot) {
-                self.world.broken(format!("{} was there and was not imported", SLOTS[want.slot].name));
+                self.infrastructure.broken(format!("{} was there and was not imported", SLOTS[want.slot].name));
             }
         }
     }
 
     /// After a run that succeeded nothing is left to do, and everything is as it is wanted.
     async fn check_success(&self, goal: &Goal) {
-        let (objects, store) = (self.world.objects(), self.world.store());
+        let (objects, store) = (self.infrastructure.objects(), self.infrastructure.store());
         let mut broken = Vec::new();
         match self.plan(goal).await {
             Ok(planned) if planned.plan.is_unchanged() => {}
@@ -392,18 +394,18 @@ impl Model {
         {
             broken.push(format!("{} is recorded and not wanted", record.id));
         }
-        for object in objects.values().filter(|object| self.world.is_ours(object)) {
+        for object in objects.values().filter(|object| self.infrastructure.is_ours(object)) {
             let uid = uid(object).unwrap();
             // What was taken over in a call without an answer, and is not wanted any more, was there before.
-            if self.world.is_made(uid) && !store.records().any(|record| record.uid() == Some(uid)) {
+            if self.infrastructure.is_made(uid) && !store.records().any(|record| record.uid() == Some(uid)) {
                 broken.push(format!("{} bears our mark and nobody knows it", object["metadata"]));
             }
         }
-        broken.into_iter().for_each(|broken| self.world.broken(broken));
+        broken.into_iter().for_each(|broken| self.infrastructure.broken(broken));
     }
 
     fn values(&self, goal: &Goal, want: &Want) -> Value {
-        let objects = self.world.objects();
+        let objects = self.infrastructure.objects();
         let mut values = json!({"v": value_of(want)});
         for (to, look) in &want.refers {
             let value = goal.want(*to).map(value_of).unwrap();
@@ -423,18 +425,18 @@ impl Model {
         values
     }
 
-    /// Others clear away what only they can, and then runs converge in which nothing goes wrong.
+    /// Others resolve their conflicts, and then runs without faults converge.
     async fn settle(&mut self, goal: &Goal) {
-        self.world.note(format!("settle {goal:?}"));
+        self.infrastructure.note(format!("settle {goal:?}"));
         for slot in 0..SLOTS.len() {
-            self.world.sicken(slot, false);
-            self.world.let_go(slot);
-            let Slotted { id, object } = Slotted::of(&self.world, slot);
-            self.world.cloud.release(&id);
+            self.infrastructure.sicken(slot, false);
+            self.infrastructure.let_go(slot);
+            let Slotted { id, object } = Slotted::of(&self.infrastructure, slot);
+            self.infrastructure.cloud.release(&id);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
             let is_in_the_way = |want: &Want| self.is_owned(want) || self.is_stuck(slot, object);
             if goal.want(slot).is_some_and(is_in_the_way) {
-                self.world.cloud.remove(&id);
+                self.infrastructure.cloud.remove(&id);
             }
         }
         let quiet = Run { goal: goal.clone(), meanwhile: Vec::new(), tries: vec![Try::default()] };
@@ -443,39 +445,43 @@ impl Model {
                 End::Ended(_, outcome) if outcome.succeeded => return,
                 // What waits for a value could not be asked whether it can be changed in place.
                 End::Ended(planned, outcome) if self.was_not_asked(&planned, &outcome) => {}
-                End::Ended(_, outcome) => return self.world.broken(format!("a quiet run ended so: {outcome:?}")),
+                End::Ended(_, outcome) => {
+                    return self.infrastructure.broken(format!("a quiet run ended so: {outcome:?}"));
+                }
                 // What is in it stays, and others see to it that it goes.
                 End::Refused(problems)
                     if problems
                         .iter()
                         .all(|it| [reason::STILL_NEEDED, reason::HOLDS_OTHERS].contains(&&*it.reason)) =>
                 {
-                    self.world.cloud.remove(&SLOTS[NAMESPACE].id(false).0);
+                    self.infrastructure.cloud.remove(&SLOTS[NAMESPACE].id(false).0);
                 }
-                End::Refused(problems) => return self.world.broken(format!("there is no quiet run: {problems:?}")),
-                End::Interrupted => return self.world.broken("a quiet run was interrupted"),
+                End::Refused(problems) => {
+                    return self.infrastructure.broken(format!("there is no quiet run: {problems:?}"));
+                }
+                End::Interrupted => return self.infrastructure.broken("a quiet run was interrupted"),
             }
         }
-        self.world.broken("quiet runs do not converge");
+        self.infrastructure.broken("quiet runs do not converge");
     }
 
-    /// What nobody knows to be ours, or is another deployment's, is not deleted for the sake of a field that cannot be
-    /// changed in place, though it is to be taken over.
+    /// An unowned object, or one of another deployment, is not deleted for an immutable field, even if it is taken
+    /// over.
     fn is_stuck(&self, slot: usize, object: &Map<String, Value>) -> bool {
         object.contains_key(FIXED) && (is_theirs(object) || !self.is_recorded(slot) || !self.is_known(slot, object))
     }
 
-    /// Whether an object is on record, or a lost call made it.
+    /// Whether an object is recorded, or created by a lost call.
     fn is_known(&self, slot: usize, object: &Map<String, Value>) -> bool {
-        self.world.is_ours(object) || self.is_recorded_as(slot, uid(object))
+        self.infrastructure.is_ours(object) || self.is_recorded_as(slot, uid(object))
     }
 
     fn is_recorded(&self, slot: usize) -> bool {
-        [false, true].iter().any(|earlier| self.world.store().record(&SLOTS[slot].id(*earlier)).is_some())
+        [false, true].iter().any(|earlier| self.infrastructure.store().record(&SLOTS[slot].id(*earlier)).is_some())
     }
 
     fn is_recorded_as(&self, slot: usize, uid: Option<&str>) -> bool {
-        let store = self.world.store();
+        let store = self.infrastructure.store();
         [false, true].iter().filter_map(|earlier| store.record(&SLOTS[slot].id(*earlier))).any(|it| it.uid() == uid)
     }
 
@@ -498,23 +504,23 @@ struct Slotted {
 }
 
 impl Slotted {
-    fn of(world: &World, slot: usize) -> Self {
-        let there = world.cloud.ids().into_iter().find(|id| script::slot_of(id) == slot);
+    fn of(infrastructure: &Infrastructure, slot: usize) -> Self {
+        let there = infrastructure.cloud.ids().into_iter().find(|id| script::slot_of(id) == slot);
         let id = there.unwrap_or_else(|| SLOTS[slot].id(false)).0;
-        Self { object: world.cloud.live(&id).map(Value::from), id }
+        Self { object: infrastructure.cloud.live(&id).map(Value::from), id }
     }
 }
 
 fn check(operations: &[Operation]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let mut model = Model::new();
-    let world = model.world.clone();
+    let infrastructure = model.infrastructure.clone();
     runtime.block_on(async {
         match tokio::time::timeout(LONGEST, model.all(operations)).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                world.broken("a run neither ends nor gets on");
-                world.verdict()
+                infrastructure.broken("a run neither ends nor gets on");
+                infrastructure.verdict()
             }
         }
     })
@@ -529,8 +535,8 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// The same cases every time, as many as take some seconds. With `PROPTEST_CASES` so many others, of a seed that is told,
-/// or of `STOA_TEST_SEED`.
+/// The same cases every time, some seconds long. `PROPTEST_CASES` runs other ones, with a printed seed or
+/// `STOA_TEST_SEED`.
 fn cases() -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         return ProptestConfig { cases: CASES, rng_seed: RngSeed::Fixed(5), ..config() };
@@ -546,12 +552,12 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn runs_do_what_was_planned_and_converge_whatever_happens(operations in script::operations()) {
+    fn random_runs_keep_rules_and_converge(operations in script::operations()) {
         check(&operations).map_err(TestCaseError::fail)?;
     }
 }
 
-/// One that nothing is said of but where it is.
+/// A resource with a slot only.
 fn plain(slot: usize) -> Want {
     Want {
         slot,
@@ -571,7 +577,7 @@ fn run(goal: Goal, tries: Vec<Try>) -> Operation {
 
 /// Random cases seldom end a replacement between its calls and its record.
 #[test]
-fn replacements_are_made_once_wherever_they_are_interrupted() {
+fn interrupted_replacements_happen_once() {
     let run = |fixed: u8, tries: Vec<Try>| run(Goal::Apply(vec![Want { fixed: Some(fixed), ..plain(0) }]), tries);
     for at in 0..STEPS {
         for how in [Interrupt::Crash, Interrupt::Suspend] {
@@ -584,7 +590,7 @@ fn replacements_are_made_once_wherever_they_are_interrupted() {
 
 /// Nor do they have more deletions linger than may be called for at once, and be interrupted.
 #[test]
-fn deletions_that_linger_end_once_nothing_holds_them_wherever_they_are_interrupted() {
+fn interrupted_slow_deletions_end() {
     const HELD: std::ops::Range<usize> = 0..4;
     // The first goes before the second, the others as they like.
     let all = HELD.map(|slot| Want { after: Vec::from_iter((slot == 0).then_some(1)), ..plain(slot) });
@@ -606,7 +612,7 @@ fn deletions_that_linger_end_once_nothing_holds_them_wherever_they_are_interrupt
 
 /// Nor do others delete the namespace by and by, with all that is in it, and somebody interrupts who makes that anew.
 #[test]
-fn what_goes_with_its_namespace_is_made_anew_wherever_that_is_interrupted() {
+fn interrupted_namespace_deletion_recreates_contents() {
     let outside = Want { refers: vec![(0, Look::Uid)], ..plain(2) };
     let brought = |tries: Vec<Try>| run(Goal::Apply(vec![plain(NAMESPACE), plain(0), outside.clone()]), tries);
     for at in 0..STEPS * 2 {

@@ -1,4 +1,4 @@
-//! What happens in a test: a list of operations, made at random and read by people when one of them breaks a rule.
+//! Scripts of the model test: a random list of operations, printed when one of them breaks a rule.
 
 use std::fmt;
 
@@ -83,18 +83,18 @@ pub(crate) fn slot_of(id: &ResourceId) -> usize {
     found.unwrap_or_else(|| panic!("{id} is of no slot"))
 }
 
-/// What one resource refers to another for.
+/// The field of another resource that a reference reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Look {
     /// A value that is known before.
     Value,
     /// The same inside a text.
     Text,
-    /// What the infrastructure chose.
+    /// A field that the infrastructure chose.
     Uid,
     /// The same inside a text.
     UidText,
-    /// What the other refers to itself; its value where it refers to nothing. Unknown as long as that is.
+    /// The field that itself is a reference, or a value; unknown while that is.
     Passed,
 }
 
@@ -107,9 +107,9 @@ pub(crate) struct Want {
     pub(crate) after: Vec<usize>,
     pub(crate) refers: Vec<(usize, Look)>,
     pub(crate) take_over: bool,
-    /// Whether fields are taken from those who manage them.
+    /// Whether fields of other managers are taken.
     pub(crate) force: bool,
-    /// Whether it is written in the version before.
+    /// Whether it is in the former version.
     pub(crate) earlier: bool,
 }
 
@@ -134,11 +134,11 @@ impl fmt::Debug for Want {
     }
 }
 
-/// What a run is for.
+/// The goal of a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Goal {
     Apply(Vec<Want>),
-    /// What of these is there is recorded as it is.
+    /// Records existing ones of these.
     Import(Vec<Want>),
     Destroy,
 }
@@ -204,7 +204,7 @@ pub(crate) fn reference_key(to: usize) -> String {
     format!("of-{}", SLOTS[to].name)
 }
 
-/// What others do to an object.
+/// An edit of others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Edit {
     /// Change a value, if it is there.
@@ -231,7 +231,7 @@ pub(crate) enum Edit {
     Heal,
 }
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// It is refused.
@@ -244,9 +244,9 @@ pub(crate) enum Fault {
     HangsBefore,
     /// It is made, and never answered.
     HangsAfter,
-    /// What it deletes is held for a while.
+    /// The deleted object has a finalizer for a while.
     Lingers,
-    /// What it deletes is held until others let go of it.
+    /// The deleted object has a finalizer until others remove it.
     Stuck,
 }
 
@@ -264,7 +264,7 @@ pub(crate) enum Interrupt {
 /// One try to carry out the plan of a run. The next begins where it crashed or was suspended.
 #[derive(Clone, Default)]
 pub(crate) struct Try {
-    /// What goes wrong with the calls for a slot, after so many that go well.
+    /// The faults of calls for a slot, after a number of good ones.
     pub(crate) faults: Vec<(usize, usize, Fault)>,
     /// At which step; every intent, call and result is two, one before and one after.
     pub(crate) interrupt: Option<(usize, Interrupt)>,
@@ -273,7 +273,7 @@ pub(crate) struct Try {
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) goal: Goal,
-    /// What others do between the plan and the first try.
+    /// Edits of others between the plan and the first try.
     pub(crate) meanwhile: Vec<(usize, Edit)>,
     pub(crate) tries: Vec<Try>,
 }

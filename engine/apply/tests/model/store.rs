@@ -1,4 +1,4 @@
-//! What outlives a process: what the API server records of each resource, by the rules by which it does.
+//! The store of the model test: records that outlive a process, as the API server writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use stoa_engine::{Action, OpenCall, ResourceId, State, StateResource};
 pub(crate) struct Store {
     records: BTreeMap<ResourceId, StateResource>,
     open: BTreeMap<ResourceId, OpenCall>,
-    /// The run that last had a resource done, but for what it left as it is.
+    /// The run that last finished a resource, except Unchanged ones.
     done: BTreeMap<ResourceId, String>,
     owed: BTreeSet<ResourceId>,
     /// Intents of this try where there were none before.
@@ -88,7 +88,7 @@ impl Store {
         self.open.get(id)
     }
 
-    /// What is done by a run and not called for again since.
+    /// The resources that a run finished and did not call again.
     pub(crate) fn done_by(&self, run: &str) -> Vec<ResourceId> {
         let done = self.done.iter().filter(|(id, by)| *by == run && !self.open.contains_key(*id));
         done.map(|(id, _)| id.clone()).collect()

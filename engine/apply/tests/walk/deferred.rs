@@ -1,4 +1,4 @@
-//! Runtimes that make all changes at the end.
+//! Tests of deferred runtimes, which write all changes at the end.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use stoa_engine::Spec;
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::{FINISH, FakeRuntime, Operation};
 
-use crate::support::{Stack, id, maps, options};
+use crate::fixtures::{Stack, id, maps, options};
 
 impl Stack {
     async fn apply_deferred(&self, runtime: FakeRuntime, spec: &Spec) -> Outcome {
@@ -17,21 +17,21 @@ impl Stack {
 }
 
 #[tokio::test]
-async fn everything_is_made_at_the_end_and_kept_then() {
+async fn changes_are_written_and_recorded_at_the_end() {
     let stack = Stack::default();
     let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[]), ("b", &["a"])])).await;
     assert!(outcome.succeeded && outcome.commit.is_some(), "{outcome:?}");
     assert_eq!(stack.cloud.ids().len(), 2);
-    assert_eq!(stack.keeper.state().resources.len(), 2);
+    assert_eq!(stack.observer.state().resources.len(), 2);
 }
 
 #[tokio::test]
-async fn a_level_of_the_graph_shares_one_intent() {
+async fn graph_level_shares_one_intent() {
     let stack = Stack::default();
     let all: Vec<String> = (0..50).map(|n| format!("m{n}")).collect();
     let spec = maps(&all.iter().map(|name| (name.as_str(), [].as_slice())).collect::<Vec<_>>());
     assert!(stack.apply_deferred(stack.runtime().deferred(), &spec).await.succeeded);
-    assert_eq!(stack.keeper.intents().len(), 1);
+    assert_eq!(stack.observer.intents().len(), 1);
 }
 
 #[tokio::test]
@@ -41,12 +41,12 @@ async fn half_of_a_change_is_not_made() {
     stack.cloud.fail(Operation::Apply, &id("b"), invalid);
     let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[]), ("b", &[])])).await;
     assert!(!outcome.succeeded);
-    assert!(stack.cloud.ids().is_empty() && stack.keeper.state().resources.is_empty());
-    assert_eq!(stack.keeper.results(), [format!("Failed {}", id("b")), format!("Skipped {}", id("a"))]);
+    assert!(stack.cloud.ids().is_empty() && stack.observer.state().resources.is_empty());
+    assert_eq!(stack.observer.results(), [format!("Failed {}", id("b")), format!("Skipped {}", id("a"))]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_try_may_have_written_is_not_told_to_be_unwritten() {
+async fn lost_answer_of_earlier_try_stays_unknown() {
     let lost = || RuntimeError::Unavailable { message: "connection reset".to_owned() };
     let rejected = || RuntimeError::Rejected { message: "unauthorized".to_owned(), field: None, by_definition: false };
     for (errors, told) in [
@@ -61,25 +61,25 @@ async fn what_an_earlier_try_may_have_written_is_not_told_to_be_unwritten() {
         let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[])])).await;
         let messages: Vec<_> = outcome.problems.iter().map(|problem| problem.message.as_str()).collect();
         assert!(!outcome.succeeded && messages == [last.as_str()], "{outcome:?}");
-        assert_eq!(stack.keeper.results(), [format!("{told} {}", id("a"))], "{last}");
+        assert_eq!(stack.observer.results(), [format!("{told} {}", id("a"))], "{last}");
     }
 }
 
 #[tokio::test]
-async fn what_an_earlier_try_gathered_is_gathered_again() {
+async fn second_try_repeats_deferred_changes() {
     let stack = Stack::default();
     let spec = maps(&[("a", &[]), ("b", &["a"])]);
     let planned = stack.plan(&spec).await.unwrap();
-    stack.keeper.leave_after(1);
+    stack.observer.leave_after(1);
     let runtime = Arc::new(stack.runtime().deferred());
     stack.execute_with(runtime, &spec, &planned, &[], &options()).await.unwrap_err();
-    stack.keeper.stay();
+    stack.observer.stay();
     // One result was kept, so the first try had finished; that the other was not makes no difference.
-    let done = stack.keeper.done();
+    let done = stack.observer.done();
     assert_eq!(done.len(), 1);
     let runtime = Arc::new(stack.runtime().deferred());
     let outcome = stack.execute_with(runtime, &spec, &planned, &done, &options()).await.unwrap();
     assert!(outcome.succeeded);
-    assert_eq!(stack.keeper.state().resources.len(), 2);
+    assert_eq!(stack.observer.state().resources.len(), 2);
     assert_eq!(stack.cloud.ids().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Deletions, which begin when everything else has succeeded, and the order of kinds.
+//! Tests of deletions, which start after all other actions, and of the order of kinds.
 
 use serde_json::{Value, json};
 use stoa_apply::ResourceOutcome;
@@ -7,7 +7,7 @@ use stoa_engine::{Action, Spec};
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Stack, config_map, id, maps, spec};
+use crate::fixtures::{Stack, config_map, id, maps, spec};
 
 fn rejected(message: &str) -> RuntimeError {
     RuntimeError::Rejected { message: message.to_owned(), field: None, by_definition: false }
@@ -74,7 +74,7 @@ async fn a_deletion_begins_after_the_last_creation() {
 }
 
 #[tokio::test]
-async fn a_failure_leaves_deletions_for_the_next_run() {
+async fn failed_change_postpones_deletions() {
     let stack = Stack::default();
     stack.bring(&maps(&[("b", &[]), ("a", &["b"]), ("stays", &[])])).await;
     let wanted = maps(&[("new", &[]), ("stays", &[])]);
@@ -82,27 +82,27 @@ async fn a_failure_leaves_deletions_for_the_next_run() {
     let outcome = stack.apply(&wanted).await;
     assert!(stack.cloud.live(&id("a")).is_some() && stack.cloud.live(&id("b")).is_some());
     assert_eq!(
-        stack.keeper.results(),
+        stack.observer.results(),
         [format!("Failed {}", id("new")), format!("Skipped {}", id("a")), format!("Skipped {}", id("b"))]
     );
-    assert!(stack.keeper.result(&id("a")).message.starts_with("deletions come after all changes"));
+    assert!(stack.observer.result(&id("a")).message.starts_with("deletions wait for all changes"));
     let [left, failed] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
     assert_eq!(
         (left.reason.as_str(), failed.message.as_str()),
         (reason::DELETIONS_LEFT, "nothing new is admitted here")
     );
     let named = format!("{}, {}", id("a"), id("b"));
-    let says = "deletions are left for the next run, because not everything that comes first succeeded: ";
+    let says = "the next run makes these deletions, because earlier steps failed: ";
     assert_eq!(left.message, format!("{says}{named}"));
 
-    stack.keeper.clear();
+    stack.observer.clear();
     assert!(stack.apply(&wanted).await.succeeded);
     assert_eq!(stack.cloud.ids(), [id("new").as_str().into(), id("stays").as_str().into()]);
-    assert_eq!(stack.keeper.state().resources.len(), 2);
+    assert_eq!(stack.observer.state().resources.len(), 2);
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_reports_its_deletions() {
+async fn stopped_run_reports_postponed_deletions() {
     let stack = Stack::default();
     stack.bring(&maps(&[("old", &[])])).await;
     let gate = stack.cloud.gate(&id("new"));
@@ -117,28 +117,28 @@ async fn a_run_that_is_stopped_reports_its_deletions() {
     });
     let outcome = outcome.unwrap();
     assert!(outcome.canceled && outcome.problems.is_empty(), "{outcome:?}");
-    let result = stack.keeper.result(&id("old"));
+    let result = stack.observer.result(&id("old"));
     assert_eq!((result.outcome, &*result.message), (ResourceOutcome::Skipped, "the run was stopped before its turn"));
-    assert!(stack.cloud.live(&id("old")).is_some() && stack.keeper.state().open.is_empty());
+    assert!(stack.cloud.live(&id("old")).is_some() && stack.observer.state().open.is_empty());
 }
 
 #[tokio::test]
-async fn a_resumed_run_goes_on_with_its_deletions() {
+async fn resumed_run_continues_deletions() {
     let stack = Stack::default();
     stack.bring(&maps(&[("old", &[])])).await;
     let spec = maps(&[("new", &[])]);
     let planned = stack.plan(&spec).await.unwrap();
-    stack.keeper.leave_after(1);
+    stack.observer.leave_after(1);
     stack.execute(&spec, &planned, &[]).await.unwrap_err();
-    stack.keeper.stay();
-    let done = stack.keeper.done();
+    stack.observer.stay();
+    let done = stack.observer.done();
     assert_eq!(done, [id("new").as_str().into()]);
     assert!(stack.execute(&spec, &planned, &done).await.unwrap().succeeded);
     assert_eq!(stack.cloud.ids(), done);
 }
 
 #[tokio::test]
-async fn a_port_is_freed_before_another_service_takes_it() {
+async fn port_is_released_before_another_service_claims_it() {
     let stack = Stack::default();
     let service =
         |name: &str, port: u16| object("v1", "Service", name, &json!({"spec": {"ports": [{"nodePort": port}]}}));
@@ -152,7 +152,7 @@ async fn a_port_is_freed_before_another_service_takes_it() {
 }
 
 #[tokio::test]
-async fn a_port_is_not_freed_while_another_change_fails() {
+async fn failed_change_keeps_port_of_deleted_service() {
     let stack = Stack::default();
     let service = |name: &str| object("v1", "Service", name, &json!({"spec": {"ports": [{"nodePort": 30080}]}}));
     stack.bring(&spec(vec![service("old")])).await;
@@ -163,7 +163,7 @@ async fn a_port_is_not_freed_while_another_change_fails() {
 }
 
 #[tokio::test]
-async fn an_ingress_stays_while_its_successor_is_rejected() {
+async fn ingress_stays_while_successor_is_rejected() {
     let stack = Stack::default();
     let rules = json!({"spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [{"path": "/"}]}}]}});
     let ingress = |name: &str| object("networking.k8s.io/v1", "Ingress", name, &rules);
@@ -177,7 +177,7 @@ async fn an_ingress_stays_while_its_successor_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_port_moves_from_one_service_to_another() {
+async fn port_moves_between_services() {
     let stack = Stack::default();
     let service =
         |name: &str, port: u16| object("v1", "Service", name, &json!({"spec": {"ports": [{"nodePort": port}]}}));
@@ -187,7 +187,7 @@ async fn a_port_moves_from_one_service_to_another() {
 }
 
 #[tokio::test]
-async fn admission_configurations_are_applied_last_and_deleted_first() {
+async fn admission_configurations_are_applied_last_deleted_first() {
     let stack = Stack::default();
     let all = || vec![webhook(), deployment(), config_map("guarded", &[], json!({}))];
     let outcome = stack.apply(&spec(all())).await;
@@ -199,18 +199,18 @@ async fn admission_configurations_are_applied_last_and_deleted_first() {
 }
 
 #[tokio::test]
-async fn an_admission_configuration_is_not_applied_without_its_server() {
+async fn admission_configuration_waits_for_its_server() {
     let stack = Stack::default();
     stack.cloud.fail(Operation::Apply, "apps/v1:Deployment:shop:guard", rejected("no"));
     let outcome = stack.apply(&spec(vec![webhook(), deployment()])).await;
     assert_eq!(outcome.problems.len(), 1);
     let id = webhook()["id"].as_str().unwrap().to_owned();
-    assert_eq!(stack.keeper.result(&id).outcome, ResourceOutcome::Skipped);
+    assert_eq!(stack.observer.result(&id).outcome, ResourceOutcome::Skipped);
     assert!(stack.cloud.live(&id).is_none());
 }
 
 #[tokio::test]
-async fn a_written_order_wins_over_the_order_of_kinds() {
+async fn explicit_dependency_wins_over_kind_order() {
     let stack = Stack::default();
     let mut after = config_map("after", &[], json!({}));
     after["dependsOn"] = json!([webhook()["id"]]);
@@ -243,7 +243,7 @@ async fn a_controller_outlives_its_custom_resources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_the_plan_makes_lifts_a_rejection() {
+async fn planned_change_makes_rejected_resource_acceptable() {
     let stack = Stack::default();
     let quota = |count: &str| object("v1", "ResourceQuota", "objects", &json!({"spec": {"count/configmaps": count}}));
     stack.bring(&spec(vec![quota("1"), config_map("one", &[], json!({}))])).await;
@@ -260,13 +260,16 @@ async fn a_change_that_the_plan_makes_lifts_a_rejection() {
     assert_eq!((another.action, planned.summary.unverified), (Action::Create, 1));
     assert_eq!(another.after, ["v1:ResourceQuota:shop:objects".into()]);
     let why = another.unverified.as_deref().unwrap();
-    assert!(why.starts_with("rejected for now, which v1:ResourceQuota:shop:objects may lift: configmaps"), "{why}");
+    assert!(
+        why.starts_with("rejected now, but may be accepted after v1:ResourceQuota:shop:objects: configmaps"),
+        "{why}"
+    );
     assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
     assert!(stack.cloud.live(&id("another")).is_some());
 }
 
 #[tokio::test]
-async fn a_rejection_that_nothing_lifts_fails_the_plan() {
+async fn unrelated_rejection_fails_plan() {
     let stack = Stack::default();
     let class = json!({"id": "scheduling.k8s.io/v1:PriorityClass:high", "type": "Kubernetes", "attributes": {
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}});

@@ -1,12 +1,12 @@
-//! Looks that change nothing: what moved away from what was applied is told, and who has it.
+//! Tests of refreshes: drift from what was applied, and its owner.
 
 use serde_json::{Value, json};
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, PlannedAction, Spec};
 use stoa_runtime::{Runtime as _, RuntimeError, fake::Operation};
 
+use crate::fixtures::{Stack, config_map, id, maps, names, spec};
 use crate::import::{named, planned};
-use crate::support::{Stack, config_map, id, maps, names, spec};
 
 /// ConfigMaps with these values.
 fn with(values: &[(&str, &str)]) -> Spec {
@@ -25,7 +25,7 @@ impl Stack {
         self.cloud.put(&id(name), Value::Object(live));
     }
 
-    /// What moved, by a look along the Spec of the last release.
+    /// The drifted resources, by a refresh with the Spec of the last release.
     async fn moved(&self, released: &Spec) -> Vec<PlannedAction> {
         let actions = self.refreshed(released).await.unwrap().plan.actions;
         actions.into_iter().filter(|planned| planned.drift).collect()
@@ -37,7 +37,7 @@ impl Stack {
         names(&ids).join(" ")
     }
 
-    /// The one resource that moved, and why nobody lets it be brought back.
+    /// The one drifted resource, and why it cannot be reverted.
     async fn refused(&self, released: &Spec) -> (Action, String) {
         let moved = self.moved(released).await;
         let [planned] = &moved[..] else { panic!("{moved:?}") };
@@ -46,7 +46,7 @@ impl Stack {
 }
 
 #[tokio::test]
-async fn what_a_run_that_failed_applied_is_what_things_move_away_from() {
+async fn drift_is_measured_from_failed_run() {
     let stack = Stack::default();
     let released = with(&[("a", "1"), ("b", "1")]);
     stack.bring(&released).await;
@@ -76,7 +76,7 @@ async fn what_a_run_that_failed_applied_is_what_things_move_away_from() {
 }
 
 #[tokio::test]
-async fn what_an_import_released_and_nobody_applied_is_nothing_to_move_away_from() {
+async fn imported_and_unapplied_resource_has_no_drift() {
     let stack = Stack::default();
     stack.bring(&with(&[("a", "1")])).await;
     let mut found = config_map("found", &[], json!({"a": "1"}))["attributes"].clone();
@@ -97,7 +97,7 @@ async fn what_an_import_released_and_nobody_applied_is_nothing_to_move_away_from
 }
 
 #[tokio::test]
-async fn what_others_do_not_let_us_bring_back_is_drift_that_says_who_has_it() {
+async fn drift_names_owner_that_blocks_its_revert() {
     let released = maps(&[("a", &[])]);
     let brought = async || {
         let stack = Stack::default();
@@ -116,7 +116,7 @@ async fn what_others_do_not_let_us_bring_back_is_drift_that_says_who_has_it() {
     let (live, second) = (stack.cloud.live(&id("a")).unwrap(), stack.beside("second"));
     stack.cloud.put(&id("a"), Value::Object(second.runtime().owner().marked(&live)));
     assert_eq!(stack.refusal(stack.runtime(), &released).await[0].reason, reason::OWNED_BY_ANOTHER);
-    let theirs = (Action::Update, "it belongs to fake/second/workspace now".to_owned());
+    let theirs = (Action::Update, "fake/second/workspace owns it now".to_owned());
     assert_eq!(stack.refused(&released).await, theirs);
     assert_eq!(stack.refused(&Spec::default()).await, theirs, "wanted or not");
 
@@ -133,7 +133,7 @@ async fn what_others_do_not_let_us_bring_back_is_drift_that_says_who_has_it() {
 }
 
 #[tokio::test]
-async fn what_was_never_applied_is_not_asked_about() {
+async fn never_applied_resource_is_not_read() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[])])).await;
     let second = stack.beside("second");

@@ -1,4 +1,4 @@
-//! What happens when calls fail, hang or are stopped.
+//! Tests of calls that fail, hang or are stopped.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 use tokio::time::Instant;
 
-use crate::support::{Stack, config_map, id, maps, names, secret, spec};
+use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
 
 fn unavailable() -> RuntimeError {
     RuntimeError::Unavailable { message: "connection refused".to_owned() }
@@ -21,13 +21,13 @@ fn rejected(message: &str) -> RuntimeError {
 }
 
 #[tokio::test]
-async fn a_failure_stops_what_depends_on_it_and_nothing_else() {
+async fn failure_stops_dependents_only() {
     let stack = Stack::default();
     stack.cloud.fail(Operation::Apply, &id("b"), rejected("no"));
     let outcome = stack.apply(&maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &["c"]), ("e", &["a"])])).await;
     assert!(!outcome.succeeded && !outcome.canceled);
     assert_eq!(
-        stack.keeper.results(),
+        stack.observer.results(),
         [
             format!("Done {}", id("a")),
             format!("Done {}", id("e")),
@@ -38,32 +38,32 @@ async fn a_failure_stops_what_depends_on_it_and_nothing_else() {
     );
     let [problem] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
     assert_eq!((problem.reason.as_str(), problem.to_string()), (reason::REJECTED, format!("{}: data.a: no", id("b"))));
-    assert_eq!(stack.keeper.result(&id("d")).message, format!("{} comes first and was not done", id("b")));
+    assert_eq!(stack.observer.result(&id("d")).message, format!("{} comes first, but was not done", id("b")));
 }
 
 #[tokio::test]
-async fn an_id_is_checked_once_the_name_of_its_object_is_known() {
+async fn id_is_checked_once_name_is_known() {
     let stack = Stack::default();
     let mut named = config_map("b", &[], json!({}));
     named["attributes"]["metadata"]["name"] = json!(format!("$kusion_path.{}.metadata.uid", id("a")));
     let outcome = stack.apply(&spec(vec![config_map("a", &[], json!({})), named])).await;
-    assert_eq!(stack.keeper.results(), [format!("Done {}", id("a")), format!("Failed {}", id("b"))]);
+    assert_eq!(stack.observer.results(), [format!("Done {}", id("a")), format!("Failed {}", id("b"))]);
     let [problem] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
     assert_eq!((&*problem.reason, &*problem.field), (reason::INVALID_RESOURCE_ID, "attributes.metadata.name"));
 }
 
 #[tokio::test]
-async fn a_deletion_waits_for_an_update_that_failed() {
+async fn deletion_waits_for_failed_update() {
     let stack = Stack::default();
     stack.bring(&maps(&[("user", &["used"]), ("used", &[])])).await;
     stack.cloud.fail(Operation::Apply, &id("user"), rejected("no"));
     stack.apply(&spec(vec![config_map("user", &[], json!({"a": "2"}))])).await;
     assert!(stack.cloud.live(&id("used")).is_some(), "it is still used");
-    assert_eq!(stack.keeper.record(&id("user")).attributes["data"], json!({"a": "1"}));
+    assert_eq!(stack.observer.record(&id("user")).attributes["data"], json!({"a": "1"}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
+async fn only_retryable_errors_are_retried() {
     let stack = Stack::default();
     for _ in 0..3 {
         stack.cloud.fail(Operation::Apply, &id("a"), unavailable());
@@ -73,11 +73,11 @@ async fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
     assert_eq!(outcome.problems.len(), 1);
     let calls = |name: &str| stack.cloud.called(Operation::Apply).iter().filter(|it| it.0 == id(name)).count();
     assert_eq!((calls("a"), calls("b")), (4, 1));
-    assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Done);
+    assert_eq!(stack.observer.result(&id("a")).outcome, ResourceOutcome::Done);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_passes_is_given_up_with_what_was_heard() {
+async fn retries_end_with_last_error() {
     let stack = Stack::default();
     for _ in 0..1_000 {
         stack.cloud.fail(Operation::Apply, &id("a"), unavailable());
@@ -85,21 +85,21 @@ async fn what_never_passes_is_given_up_with_what_was_heard() {
     let outcome = stack.apply(&maps(&[("a", &[])])).await;
     let problem = &outcome.problems[0];
     assert_eq!(problem.reason, reason::TIMED_OUT);
-    assert_eq!(problem.message, "it took longer than 60s; the last that was heard: connection refused");
+    assert_eq!(problem.message, "it took longer than 60s; last report: connection refused");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_is_dropped_after_its_time() {
+async fn hanging_call_times_out() {
     let stack = Stack::default();
     let _hangs = stack.cloud.gate(&id("a"));
     let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[]), ("c", &["a"])])).await;
     assert_eq!(outcome.problems[0].message, "it took longer than 60s");
-    assert_eq!(stack.keeper.result(&id("b")).outcome, ResourceOutcome::Done);
-    assert_eq!(stack.keeper.result(&id("c")).outcome, ResourceOutcome::Skipped);
+    assert_eq!(stack.observer.result(&id("b")).outcome, ResourceOutcome::Done);
+    assert_eq!(stack.observer.result(&id("c")).outcome, ResourceOutcome::Skipped);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_may_take_as_long_as_it_says() {
+async fn resource_timeout_is_configurable() {
     let stack = Stack::default();
     let slow = |name: &str, timeout: &str| {
         let mut map = config_map(name, &[], json!({"a": "1"}));
@@ -115,12 +115,12 @@ async fn a_resource_may_take_as_long_as_it_says() {
 
     let problems = stack.refusal(stack.runtime(), &spec(vec![slow("d", "soon")])).await;
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let message = "`soon` is no duration such as 90s, 15m or 1h30m";
+    let message = "`soon` is not a duration such as 90s, 15m or 1h30m";
     assert_eq!(told, [format!("{}: extensions[\"{TIMEOUT}\"]: {message}", id("d"))]);
 }
 
 #[tokio::test]
-async fn a_stopped_walk_begins_nothing_and_keeps_what_is_in_flight() {
+async fn stopped_walk_finishes_calls_in_flight() {
     let stack = Stack::default();
     let gate = stack.cloud.gate(&id("a"));
     let spec = maps(&[("a", &[]), ("b", &["a"])]);
@@ -134,12 +134,12 @@ async fn a_stopped_walk_begins_nothing_and_keeps_what_is_in_flight() {
     });
     let outcome = outcome.unwrap();
     assert!(outcome.canceled && !outcome.succeeded && outcome.problems.is_empty(), "{outcome:?}");
-    assert_eq!(stack.keeper.results(), [format!("Done {}", id("a"))]);
+    assert_eq!(stack.observer.results(), [format!("Done {}", id("a"))]);
     assert_eq!(stack.cloud.called(Operation::Apply).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_walk_does_not_wait_for_ever() {
+async fn stopped_walk_ends_after_grace_period() {
     let stack = Stack::default();
     let _hangs = stack.cloud.gate(&id("a"));
     let spec = maps(&[("a", &[])]);
@@ -152,11 +152,11 @@ async fn a_stopped_walk_does_not_wait_for_ever() {
     });
     let outcome = outcome.unwrap();
     assert!(outcome.canceled);
-    assert_eq!(outcome.problems[0].message, "the run was stopped, and 10s later the call was still under way");
+    assert_eq!(outcome.problems[0].message, "the call was still running 10s after the run was stopped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_is_waited_for_until_nothing_of_it_can_arrive_any_more() {
+async fn walk_waits_until_lost_calls_cannot_arrive() {
     let spec = maps(&[("a", &[]), ("b", &[])]);
     // Cut off when the grace of a stop is over, or because it took too long, or answered by nobody until the stop.
     for (is_stopped, answer, takes) in [(true, None, 12), (false, None, 62), (true, Some(unavailable()), 2)] {
@@ -169,14 +169,14 @@ async fn what_was_given_up_is_waited_for_until_nothing_of_it_can_arrive_any_more
         let planned = stack.plan(&spec).await.unwrap();
         let start = Instant::now();
         let (_, told) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
-            stack.keeper.until(|keeper| !keeper.done().is_empty()).await;
+            stack.observer.until(|observer| !observer.done().is_empty()).await;
             if is_stopped {
                 stack.cancel.cancel();
             }
-            stack.keeper.until(|keeper| keeper.results().len() == 2).await;
+            stack.observer.until(|observer| observer.results().len() == 2).await;
             start.elapsed().as_secs()
         });
-        assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Unknown);
+        assert_eq!(stack.observer.result(&id("a")).outcome, ResourceOutcome::Unknown);
         assert_eq!((told, start.elapsed().as_secs()), (takes - 2, takes), "its result is told at once");
     }
     // What was answered is over.
@@ -199,7 +199,7 @@ async fn messages_hold_no_secrets() {
     let both = vec![secret("db", json!({"password": "hunter2-long"})), config_map("user", &[], json!({"p": user}))];
     let outcome = stack.apply(&spec(both)).await;
     assert_eq!(outcome.problems[0].message, "no (sensitive) here");
-    assert_eq!(stack.keeper.result(&id("user")).message, "no (sensitive) here");
+    assert_eq!(stack.observer.result(&id("user")).message, "no (sensitive) here");
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn a_plan_of_another_spec_is_refused() {
 }
 
 #[tokio::test]
-async fn a_value_that_applying_did_not_make_is_told() {
+async fn value_missing_after_apply_is_reported() {
     let stack = Stack::default();
     let reference = format!("$kusion_path.{}.status.address", id("a"));
     let outcome =
@@ -223,7 +223,7 @@ async fn a_value_that_applying_did_not_make_is_told() {
 }
 
 #[tokio::test]
-async fn what_turns_out_to_stand_for_too_much_fails_its_resource_before_the_call() {
+async fn reference_expansion_limit_fails_resource_before_call() {
     let stack = Stack::default();
     stack.cloud.admit(&id("a"), ["data", "long"], json!("A".repeat(1 << 20)));
     let long = format!("${{kusion_path.{}.data.long}}", id("a"));

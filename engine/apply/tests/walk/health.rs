@@ -1,4 +1,4 @@
-//! Waiting for what was applied to become healthy.
+//! Tests of waits for health.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
 use tokio::time::Instant;
 
-use crate::support::{Stack, config_map, id, maps, secret, spec};
+use crate::fixtures::{Stack, config_map, id, maps, secret, spec};
 
 #[tokio::test]
-async fn health_is_told_as_it_changes() {
+async fn health_is_reported_as_it_changes() {
     let stack = Stack::default();
     stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1"), (Health::Current, "1 of 1")]);
     assert!(stack.apply(&maps(&[("a", &[])])).await.succeeded);
-    let told: Vec<_> = stack.keeper.healths().into_iter().map(|(_, health, message)| (health, message)).collect();
+    let told: Vec<_> = stack.observer.healths().into_iter().map(|(_, health, message)| (health, message)).collect();
     assert_eq!(told, [(Health::InProgress, "0 of 1".to_owned()), (Health::Current, "1 of 1".to_owned())]);
 }
 
 #[tokio::test]
-async fn long_message_is_cut_after_its_secrets_are_taken_out() {
+async fn secrets_are_redacted_before_message_is_cut() {
     let stack = Stack::default();
     // A container printed a Secret of the stack, which lies where the message is cut.
     let message = format!("{}hunter2-hunter2{}", "x".repeat(2040), "y".repeat(1000));
     stack.cloud.set_health(&id("a"), &[(Health::InProgress, &message), (Health::Current, "")]);
     let wanted = vec![secret("s", json!({"password": "hunter2-hunter2"})), config_map("a", &[], json!({}))];
     assert!(stack.apply(&spec(wanted)).await.succeeded);
-    let shown = stack.keeper.healths().into_iter().find(|(it, ..)| it.0 == id("a")).unwrap().2;
+    let shown = stack.observer.healths().into_iter().find(|(it, ..)| it.0 == id("a")).unwrap().2;
     assert!(shown.len() < 2100 && shown.ends_with('…') && !shown.contains('h'), "{shown}");
 }
 
@@ -40,32 +40,33 @@ async fn only_what_was_changed_is_watched() {
 }
 
 #[tokio::test]
-async fn what_fails_is_recorded_and_told() {
+async fn failed_resource_is_recorded_and_reported() {
     let stack = Stack::default();
     stack.cloud.set_health(&id("a"), &[(Health::Failed, "it crashes")]);
     let outcome = stack.apply(&maps(&[("a", &[])])).await;
     assert!(!outcome.succeeded);
     assert_eq!(outcome.problems[0].reason, reason::UNHEALTHY);
-    assert_eq!(outcome.problems[0].message, "it was applied and failed: it crashes");
-    assert_eq!(stack.keeper.state().resources.len(), 1);
+    assert_eq!(outcome.problems[0].message, "it was applied but failed: it crashes");
+    assert_eq!(stack.observer.state().resources.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_get_there_in_time_is_told_and_others_are_not_held_up() {
+async fn health_timeout_does_not_delay_other_resources() {
     let stack = Stack::default();
     stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
     let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[])])).await;
     assert_eq!(outcome.problems.len(), 1);
-    let late = "it was applied and is not healthy in time: 0 of 1";
+    let late = "it was applied but did not become healthy in time: 0 of 1";
     assert_eq!(outcome.problems[0].message, late);
-    assert!(stack.keeper.healths().iter().any(|(it, health, _)| it.0 == id("b") && *health == Health::Current));
+    assert!(stack.observer.healths().iter().any(|(it, health, _)| it.0 == id("b") && *health == Health::Current));
     // Whoever follows the walk hears that it does not wait any more.
-    let given_up: Vec<_> = stack.keeper.given_up().into_iter().map(|(it, health, why)| (it.0, health, why)).collect();
-    assert_eq!(given_up, [(id("a"), Health::InProgress, late.to_owned())]);
+    let timed_out: Vec<_> =
+        stack.observer.health_timed_out().into_iter().map(|(it, health, why)| (it.0, health, why)).collect();
+    assert_eq!(timed_out, [(id("a"), Health::InProgress, late.to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_gets_its_turn_when_its_time_is_over_is_looked_at_all_the_same() {
+async fn resource_is_checked_even_after_health_timeout() {
     const AT_ONCE: usize = 1_024;
     let stack = Stack::default();
     let all: Vec<String> = (0..AT_ONCE + 76).map(|number| format!("m{number:04}")).collect();
@@ -101,7 +102,7 @@ async fn a_stopped_walk_waits_for_no_health() {
     let spec = maps(&[("a", &[])]);
     let planned = stack.plan(&spec).await.unwrap();
     let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
-        while stack.keeper.healths().is_empty() {
+        while stack.observer.healths().is_empty() {
             tokio::task::yield_now().await;
         }
         stack.cancel.cancel();
@@ -111,7 +112,7 @@ async fn a_stopped_walk_waits_for_no_health() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_get_healthy_is_owed_though_nothing_is_left_to_change() {
+async fn unhealthy_unchanged_resource_is_checked_again() {
     let stack = Stack::default();
     let wanted = maps(&[("a", &[]), ("b", &[])]);
     stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
@@ -121,7 +122,7 @@ async fn what_did_not_get_healthy_is_owed_though_nothing_is_left_to_change() {
         let planned = stack.plan(&wanted).await.unwrap();
         assert!(planned.plan.is_unchanged());
         let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
-        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+        assert_eq!(outcome.problems[0].message, "it was applied but did not become healthy in time: 0 of 1");
         assert_eq!(stack.cloud.called(Operation::WaitHealthy), [id("a").as_str().into()], "only what is owed");
     }
     stack.cloud.set_health(&id("a"), &[(Health::Current, "1 of 1")]);
@@ -131,11 +132,11 @@ async fn what_did_not_get_healthy_is_owed_though_nothing_is_left_to_change() {
 }
 
 #[tokio::test]
-async fn later_apply_records_that_an_unchanged_job_has_finished() {
+async fn unchanged_job_is_recorded_as_finished() {
     let stack = Stack::default();
     let wanted = maps(&[("a", &[]), ("b", &[])]);
     stack.bring(&wanted).await;
-    let has_finished = || [id("a"), id("b")].map(|id| stack.keeper.record(&id).finished);
+    let has_finished = || [id("a"), id("b")].map(|id| stack.observer.record(&id).finished);
     assert_eq!(has_finished(), [false, false]);
     // It ran longer than the first Run followed it.
     stack.cloud.finish_job(&id("a"));
@@ -154,7 +155,7 @@ async fn later_apply_records_that_an_unchanged_job_has_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_removed_owes_nothing() {
+async fn deleted_resource_needs_no_health_check() {
     let stack = Stack::default();
     stack.cloud.set_health(&id("a"), &[(Health::Failed, "it crashes")]);
     assert!(!stack.apply(&maps(&[("a", &[]), ("b", &[])])).await.succeeded);
@@ -163,11 +164,11 @@ async fn what_is_removed_owes_nothing() {
 }
 
 #[tokio::test]
-async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
+async fn health_check_reports_without_changes() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[]), ("f", &[])])).await;
     let runtime = stack.cloud.runtime();
-    let mut state = stack.keeper.state();
+    let mut state = stack.observer.state();
     assert_eq!(stoa_apply::unhealthy(&runtime, &state).await.unwrap(), []);
 
     stack.cloud.remove(&id("a"));
@@ -182,15 +183,15 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
         id: id("e").as_str().into(),
         action: stoa_engine::Action::Create,
         run: "r".to_owned(),
-        place: stoa_engine::record::Place::default(),
+        place: stoa_engine::record::CallTarget::default(),
         retry: false,
     });
     stack.cloud.clear_calls();
     let found = stoa_apply::unhealthy(&runtime, &state).await.unwrap();
     let told: Vec<_> = found.iter().map(|of| format!("{}: {}", of.id, of.message)).collect();
     let expected = [
-        format!("{}: what became of a call is not known", id("e")),
-        format!("{}: it is not there any more", id("a")),
+        format!("{}: the result of a call is unknown", id("e")),
+        format!("{}: it no longer exists", id("a")),
         format!("{}: it is InProgress", id("b")),
         format!("{}: connection reset", id("c")),
         format!("{}: it is Terminating", id("f")),
@@ -201,7 +202,7 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_refers_to_what_the_object_alone_has_is_waited_for_though_nothing_is_left_to_change() {
+async fn health_check_resolves_live_references() {
     let stack = Stack::default();
     let secret = secret("s", json!({"user": "ann"}));
     stack.bring(&spec(vec![secret.clone()])).await;
@@ -218,10 +219,10 @@ async fn what_refers_to_what_the_object_alone_has_is_waited_for_though_nothing_i
         let planned = stack.plan(&wanted).await.unwrap();
         assert!(planned.plan.is_unchanged(), "{}", planned.table);
         let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
-        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+        assert_eq!(outcome.problems[0].message, "it was applied but did not become healthy in time: 0 of 1");
         // As a run does that goes on when all is done.
         let outcome = stack.execute(&wanted, &planned, &[id("a").as_str().into()]).await.unwrap();
-        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+        assert_eq!(outcome.problems[0].message, "it was applied but did not become healthy in time: 0 of 1");
     }
     stack.cloud.set_health(&id("a"), &[(Health::Current, "1 of 1")]);
     stack.bring(&wanted).await;

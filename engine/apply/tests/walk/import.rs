@@ -1,4 +1,4 @@
-//! What is there already is recorded as it is: nothing changes before the next apply.
+//! Tests of imports, which change nothing before the next apply.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use stoa_runtime::{
     fake::{FakeRuntime, Operation},
 };
 
-use crate::support::{Stack, config_map, id, maps, spec, unplaced};
+use crate::fixtures::{Stack, config_map, id, maps, spec, unplaced};
 
 pub(crate) fn named(names: &[&str]) -> Selection {
     let selected = |name: &&str| Selected { id: id(name).as_str().into(), infrastructure_id: None };
@@ -35,7 +35,7 @@ async fn planned_by(
     spec: &Spec,
     selection: &Selection,
 ) -> Result<Planned, Vec<Problem>> {
-    let (state, spec_digest) = (stack.keeper.state(), spec.digest());
+    let (state, spec_digest) = (stack.observer.state(), spec.digest());
     let planning = Planning {
         spec,
         spec_digest: &spec_digest,
@@ -57,7 +57,7 @@ async fn import(stack: &Stack, spec: &Spec, selection: &Selection) -> Outcome {
     stack.execute(spec, &planned, &[]).await.unwrap()
 }
 
-/// A stack with ConfigMaps on its infrastructure that nobody applied, each with the value 1.
+/// A stack with unmanaged ConfigMaps on its infrastructure, each with the value 1.
 fn with(names: &[&str]) -> Stack {
     let stack = Stack::default();
     for name in names {
@@ -73,7 +73,7 @@ fn changed(stack: &Stack) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_imported_stays_as_it_is_until_it_is_applied() {
+async fn imported_resource_is_unchanged_until_apply() {
     let stack = with(&["a", "b"]);
     let wanted = spec(vec![config_map("a", &[], json!({"a": "2"})), config_map("b", &["a"], json!({"a": "1"}))]);
     let before = (stack.cloud.live(&id("a")), stack.cloud.live(&id("b")));
@@ -82,9 +82,9 @@ async fn what_is_imported_stays_as_it_is_until_it_is_applied() {
     assert!(planned.table.contains(&format!("= import   {}", id("a"))), "{}", planned.table);
     assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
     assert_eq!((stack.cloud.live(&id("a")), stack.cloud.live(&id("b"))), before, "not even a mark");
-    assert!(!changed(&stack) && stack.keeper.healths().is_empty());
-    assert_eq!(stack.keeper.record(&id("b")).depends_on, [id("a").as_str().into()]);
-    assert!(stack.keeper.record(&id("a")).is_only_found() && stack.keeper.record(&id("a")).uid().is_some());
+    assert!(!changed(&stack) && stack.observer.healths().is_empty());
+    assert_eq!(stack.observer.record(&id("b")).depends_on, [id("a").as_str().into()]);
+    assert!(stack.observer.record(&id("a")).is_only_found() && stack.observer.record(&id("a")).uid().is_some());
 
     // Once more there is nothing to do.
     assert!(planned_nothing(&stack, &wanted, &all()).await && planned_nothing(&stack, &wanted, &named(&["a"])).await);
@@ -94,7 +94,7 @@ async fn what_is_imported_stays_as_it_is_until_it_is_applied() {
     let told: Vec<_> =
         next.plan.actions.iter().map(|it| (it.action, it.drift, it.changes.len(), it.imported)).collect();
     assert_eq!(told, [(Action::Update, false, 1, true), (Action::Update, false, 0, true)], "{}", next.table);
-    assert!(next.table.contains("it was imported, and is applied for the first time"), "{}", next.table);
+    assert!(next.table.contains("it was imported; this is its first apply"), "{}", next.table);
     stack.bring(&wanted).await;
     for name in ["a", "b"] {
         assert!(stack.runtime().owner().has(&stack.cloud.live(&id(name)).unwrap()), "{name} bears the mark");
@@ -109,7 +109,7 @@ async fn planned_nothing(stack: &Stack, spec: &Spec, selection: &Selection) -> b
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_before_anything_is_recorded() {
+async fn rejected_import_records_nothing() {
     let first = with(&["a", "c"]);
     first.bring(&maps(&[("a", &[])])).await;
     let second = first.beside("second");
@@ -117,12 +117,12 @@ async fn what_is_refused_is_refused_before_anything_is_recorded() {
     let problems = planned(&second, &wanted, &named(&["a", "b", "c"])).await.unwrap_err();
     let told: Vec<_> = problems.iter().map(|it| (it.resource_id.as_ref().unwrap().0.clone(), &*it.reason)).collect();
     assert_eq!(told, [(id("a"), reason::OWNED_BY_ANOTHER), (id("b"), reason::NOT_THERE)]);
-    assert!(second.keeper.intents().is_empty() && second.keeper.state().resources.is_empty());
+    assert!(second.observer.intents().is_empty() && second.observer.state().resources.is_empty());
     let problems = planned(&second, &maps(&[("a", &[])]), &named(&["c"])).await.unwrap_err();
     assert_eq!(problems[0].reason, reason::NOT_IN_SPEC);
     // With everything else, what is not to be had is passed over.
     assert!(import(&second, &wanted, &all()).await.succeeded);
-    assert_eq!(second.keeper.results(), [format!("Done {}", id("c"))]);
+    assert_eq!(second.observer.results(), [format!("Done {}", id("c"))]);
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_repository_has_nothing_to_import() {
 }
 
 #[tokio::test]
-async fn what_changed_hands_since_the_plan_is_not_recorded() {
+async fn object_with_new_owner_is_not_imported() {
     let wanted = maps(&[("a", &[])]);
     let replaced = |stack: &Stack| {
         let mut live = stack.cloud.live(&id("a")).unwrap();
@@ -153,37 +153,39 @@ async fn what_changed_hands_since_the_plan_is_not_recorded() {
         change(&stack);
         let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
         assert_eq!(outcome.problems[0].reason, reason::STALE_PLAN, "{outcome:?}");
-        assert!(stack.keeper.state().resources.is_empty() && stack.keeper.state().open.is_empty() && !changed(&stack));
+        assert!(
+            stack.observer.state().resources.is_empty() && stack.observer.state().open.is_empty() && !changed(&stack)
+        );
     }
 }
 
 #[tokio::test]
-async fn an_import_that_was_cut_short_goes_on_where_it_was() {
+async fn interrupted_import_resumes() {
     let wanted = maps(&[("a", &[]), ("b", &[]), ("c", &[])]);
     for results in 0..3 {
         let stack = with(&["a", "b", "c"]);
         let planned = planned(&stack, &wanted, &all()).await.unwrap();
-        stack.keeper.leave_after(results);
+        stack.observer.leave_after(results);
         stack.execute(&wanted, &planned, &[]).await.unwrap_err();
-        stack.keeper.stay();
+        stack.observer.stay();
         // Its own next try, and that of another run that plans anew.
-        let again = stack.execute(&wanted, &planned, &stack.keeper.done()).await.unwrap();
+        let again = stack.execute(&wanted, &planned, &stack.observer.done()).await.unwrap();
         assert!(again.succeeded, "after {results}: {again:?}");
-        assert_eq!(stack.keeper.state().resources.len(), 3);
-        assert!(stack.keeper.state().open.is_empty() && !changed(&stack));
+        assert_eq!(stack.observer.state().resources.len(), 3);
+        assert!(stack.observer.state().open.is_empty() && !changed(&stack));
     }
     let stack = with(&["a", "b", "c"]);
     let planned = planned(&stack, &wanted, &all()).await.unwrap();
-    stack.keeper.leave_after(1);
+    stack.observer.leave_after(1);
     stack.execute(&wanted, &planned, &[]).await.unwrap_err();
-    stack.keeper.stay();
+    stack.observer.stay();
     assert!(import(&stack, &wanted, &all()).await.succeeded);
-    assert_eq!(stack.keeper.state().resources.len(), 3);
+    assert_eq!(stack.observer.state().resources.len(), 3);
     assert!(!changed(&stack));
 }
 
 #[tokio::test]
-async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_apply() {
+async fn foreign_record_outside_spec_is_deleted_by_next_apply() {
     let stack = with(&["a", "old"]);
     let record = |name: &str| ForeignRecord {
         id: id(name).as_str().into(),
@@ -195,7 +197,7 @@ async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_a
     let wanted = maps(&[("a", &[])]);
     let selection = Selection { records, ..Selection::default() };
     let planned = planned(&stack, &wanted, &selection).await.unwrap();
-    assert_eq!(planned.notes, [format!("{} is not there any more, and is not recorded", id("gone"))]);
+    assert_eq!(planned.notes, [format!("{} no longer exists and is not recorded", id("gone"))]);
     assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
     assert!(!changed(&stack));
     let next = stack.plan(&wanted).await.unwrap();
@@ -206,7 +208,7 @@ async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_a
 }
 
 #[tokio::test]
-async fn what_names_no_namespace_is_imported_though_its_id_has_one() {
+async fn object_without_namespace_is_imported() {
     let a = "v1:ConfigMap:default:a";
     let with = || {
         let stack = Stack::default();
@@ -218,8 +220,8 @@ async fn what_names_no_namespace_is_imported_though_its_id_has_one() {
     let (stack, wanted) = (with(), spec(vec![unplaced("a", json!({"a": "1"}))]));
     let outcome = import(&stack, &wanted, &all()).await;
     assert!(outcome.succeeded, "{outcome:?}");
-    assert_eq!(stack.keeper.record(a).uid(), Some("u"));
-    assert!(stack.keeper.record(a).is_only_found() && planned_nothing(&stack, &wanted, &all()).await);
+    assert_eq!(stack.observer.record(a).uid(), Some("u"));
+    assert!(stack.observer.record(a).is_only_found() && planned_nothing(&stack, &wanted, &all()).await);
     stack.bring(&wanted).await;
     assert!(stack.destroy().await.succeeded);
     assert!(stack.cloud.ids().is_empty());
@@ -236,7 +238,7 @@ async fn what_names_no_namespace_is_imported_though_its_id_has_one() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_and_says_so_stays_when_it_is_wanted_no_more() {
+async fn imported_object_is_not_deleted() {
     let stack = with(&["a", "b"]);
     let imported = |names: &[&str]| {
         let of = |name: &&str| {
@@ -249,10 +251,10 @@ async fn what_was_there_before_and_says_so_stays_when_it_is_wanted_no_more() {
     assert!(import(&stack, &imported(&["a", "b"]), &all()).await.succeeded);
     stack.bring(&imported(&["a", "b"])).await;
     let planned = stack.plan(&imported(&["a"])).await.unwrap();
-    assert!(planned.table.contains("it was imported, and is left alone"), "{}", planned.table);
+    assert!(planned.table.contains("it was imported and is not deleted"), "{}", planned.table);
     stack.bring(&imported(&["a"])).await;
     assert!(stack.destroy().await.succeeded);
     assert_eq!(stack.cloud.ids().len(), 2);
-    assert!(stack.keeper.state().resources.is_empty());
-    assert_eq!(stack.keeper.result(&id("a")).message, "it was imported, and is left alone");
+    assert!(stack.observer.state().resources.is_empty());
+    assert_eq!(stack.observer.result(&id("a")).message, "it was imported and is not deleted");
 }

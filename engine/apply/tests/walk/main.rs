@@ -1,28 +1,28 @@
-//! Plans and walks against the in-memory runtime.
+//! Tests of plans and walks against the in-memory runtime.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
-mod custom;
+mod call_leases;
+mod changed_ids;
+mod custom_resources;
 mod deferred;
 mod deletions;
 mod drift;
 mod failures;
-mod going;
-mod grants;
+mod fixtures;
+mod foreign_contents;
 mod health;
-mod held;
-mod ignored;
+mod ignored_fields;
 mod import;
-mod lost;
+mod missing_namespaces;
 mod order;
 mod ownership;
+mod permits;
 mod planning;
 mod records;
+mod recovery;
 mod references;
-mod renamed;
-mod replaced;
+mod replacements;
 mod resumption;
-mod support;
-mod unmade;
+mod terminating;
 mod validation;
-mod waiting;

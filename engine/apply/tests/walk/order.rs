@@ -1,4 +1,4 @@
-//! What comes before what, and how much at once.
+//! Tests of order and parallelism.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::json;
 use stoa_runtime::fake::Operation;
 use tokio::sync::Semaphore;
 
-use crate::support::{Stack, config_map, id, maps, names, options, spec};
+use crate::fixtures::{Stack, config_map, id, maps, names, options, spec};
 
 #[tokio::test]
 async fn dependencies_come_first_and_references_are_replaced() {
@@ -26,7 +26,7 @@ async fn dependencies_come_first_and_references_are_replaced() {
     let uid = stack.cloud.live(&id("base")).unwrap()["metadata"]["uid"].clone();
     let top = stack.cloud.live(&id("top")).unwrap();
     assert_eq!(top["data"], json!({"uid": uid, "text": "uid={x}", "name": "is middle"}));
-    assert_eq!(stack.keeper.record(&id("top")).attributes["data"]["uid"], uid);
+    assert_eq!(stack.observer.record(&id("top")).attributes["data"]["uid"], uid);
 }
 
 #[tokio::test]
@@ -36,11 +36,11 @@ async fn dependents_are_deleted_first() {
     let outcome = stack.destroy().await;
     assert!(outcome.succeeded);
     assert_eq!(names(&stack.cloud.called(Operation::Delete)), ["a", "b", "c"]);
-    assert!(stack.cloud.ids().is_empty() && stack.keeper.state().resources.is_empty());
+    assert!(stack.cloud.ids().is_empty() && stack.observer.state().resources.is_empty());
 }
 
 #[tokio::test]
-async fn what_goes_waits_for_what_stays_and_used_it() {
+async fn deletion_waits_for_former_dependents() {
     let stack = Stack::default();
     stack.bring(&maps(&[("user", &["used"]), ("used", &[])])).await;
     stack.bring_order(&spec(vec![config_map("user", &[], json!({"a": "2"}))])).await;
@@ -65,7 +65,7 @@ impl Stack {
 }
 
 #[tokio::test]
-async fn as_many_are_called_at_once_as_may_be() {
+async fn parallelism_limits_concurrent_calls() {
     let stack = Stack::default();
     let all: Vec<String> = (0..12).map(|n| format!("m{n:02}")).collect();
     let gates: Vec<Arc<Semaphore>> = all.iter().map(|name| stack.cloud.gate(&id(name))).collect();
@@ -75,8 +75,8 @@ async fn as_many_are_called_at_once_as_may_be() {
     let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
         // Whatever is called hangs; so many intents are kept that no more calls would begin.
         stack
-            .keeper
-            .until(|keeper| keeper.intents().iter().map(|(_, ids)| ids.len()).sum::<usize>() >= 2 * limit)
+            .observer
+            .until(|observer| observer.intents().iter().map(|(_, ids)| ids.len()).sum::<usize>() >= 2 * limit)
             .await;
         while stack.cloud.most_in_flight() < limit {
             tokio::task::yield_now().await;
@@ -88,10 +88,10 @@ async fn as_many_are_called_at_once_as_may_be() {
 }
 
 #[tokio::test]
-async fn nothing_is_called_before_its_intent_is_kept() {
+async fn intent_is_recorded_before_call() {
     let stack = Stack::default();
     let gate = Arc::new(Semaphore::new(0));
-    *stack.keeper.gate.lock() = Some(gate.clone());
+    *stack.observer.gate.lock() = Some(gate.clone());
     let spec = maps(&[("a", &[]), ("b", &[]), ("c", &["a"])]);
     let planned = stack.plan(&spec).await.unwrap();
     let mut walk = Box::pin(stack.execute(&spec, &planned, &[]));
@@ -102,7 +102,7 @@ async fn nothing_is_called_before_its_intent_is_kept() {
     assert!(stack.cloud.called(Operation::Apply).is_empty());
     gate.add_permits(2);
     assert!(walk.await.unwrap().succeeded);
-    let intents = stack.keeper.intents();
+    let intents = stack.observer.intents();
     assert_eq!(names(&intents[0].1), ["a", "b"], "what is ready shares an intent");
     assert_eq!(names(&intents[1].1), ["c"]);
 }

@@ -1,4 +1,4 @@
-//! Two deployments that name the same object: it is one's, until the other takes it over on purpose.
+//! Tests of ownership: two deployments with the same object, which one of them owns until the other takes it over.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use stoa_engine::spec::RECREATE;
 use stoa_engine::{Action, Spec};
 use stoa_runtime::{Runtime as _, fake::Operation};
 
-use crate::support::{Stack, config_map, id, maps, options, spec};
+use crate::fixtures::{Stack, config_map, id, maps, options, spec};
 
 const FIRST: &str = "fake/stack/workspace";
-const LEFT: &str = "it belongs to fake/second/workspace now, and is left alone";
+const LEFT: &str = "fake/second/workspace owns it now, so it is not deleted";
 
 /// One ConfigMap that is taken over from the first.
 fn taking_over() -> Spec {
@@ -30,13 +30,13 @@ async fn of_the_first() -> (Stack, Stack) {
 }
 
 #[tokio::test]
-async fn an_object_of_another_deployment_is_refused_before_anything_is_done() {
+async fn object_of_another_deployment_is_rejected() {
     let (first, second) = of_the_first().await;
     let before = first.cloud.live(&id("a"));
     let problems = second.refusal(second.runtime(), &maps(&[("a", &[]), ("b", &[])])).await;
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].reason, reason::OWNED_BY_ANOTHER);
-    let expected = format!("{}: ConfigMap a in namespace shop belongs to {FIRST}, ", id("a"));
+    let expected = format!("{}: ConfigMap a in namespace shop is owned by {FIRST}, ", id("a"));
     assert!(problems[0].to_string().starts_with(&expected), "{}", problems[0]);
     assert!(second.cloud.called(Operation::Apply).is_empty());
     assert_eq!(first.cloud.live(&id("a")), before);
@@ -45,7 +45,7 @@ async fn an_object_of_another_deployment_is_refused_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn whose_an_object_is_costs_no_calls_and_is_no_change() {
+async fn owner_check_costs_no_calls_or_changes() {
     let (first, _) = of_the_first().await;
     let planned = first.plan(&maps(&[("a", &[])])).await.unwrap();
     assert!(planned.plan.is_unchanged(), "{}", planned.table);
@@ -53,7 +53,7 @@ async fn whose_an_object_is_costs_no_calls_and_is_no_change() {
 }
 
 #[tokio::test]
-async fn what_was_applied_before_there_were_marks_is_marked_with_its_next_change() {
+async fn unmarked_record_is_marked_with_next_change() {
     let (first, _) = of_the_first().await;
     let mut live = first.cloud.live(&id("a")).unwrap();
     live["metadata"].as_object_mut().unwrap().remove("annotations").unwrap();
@@ -75,7 +75,7 @@ async fn what_was_applied_before_there_were_marks_is_marked_with_its_next_change
 }
 
 #[tokio::test]
-async fn what_has_no_mark_and_is_not_recorded_is_adopted() {
+async fn unmarked_unrecorded_object_is_adopted() {
     let stack = Stack::default();
     stack.cloud.put(&id("a"), config_map("a", &[], json!({"a": "by hand"}))["attributes"].clone());
     let wanted = maps(&[("a", &[])]);
@@ -87,7 +87,7 @@ async fn what_has_no_mark_and_is_not_recorded_is_adopted() {
 }
 
 #[tokio::test]
-async fn an_object_that_was_taken_over_is_left_alone_by_whoever_had_it() {
+async fn previous_owner_leaves_object_alone() {
     for deferred in [false, true] {
         let (first, second) = of_the_first().await;
         let planned = second.plan(&taking_over()).await.unwrap();
@@ -108,8 +108,8 @@ async fn an_object_that_was_taken_over_is_left_alone_by_whoever_had_it() {
         let runtime = if deferred { runtime.deferred() } else { runtime };
         let outcome = first.execute_with(Arc::new(runtime), &nothing, &planned, &[], &options()).await.unwrap();
         assert!(outcome.succeeded, "{outcome:?}");
-        assert_eq!(first.keeper.result(&id("a")).message, LEFT, "the log tells");
-        assert!(first.keeper.state().resources.is_empty());
+        assert_eq!(first.observer.result(&id("a")).message, LEFT, "the log tells");
+        assert!(first.observer.state().resources.is_empty());
         assert_eq!(first.cloud.live(&id("a")), taken);
         assert!(second.destroy().await.succeeded);
         assert!(first.cloud.ids().is_empty());
@@ -117,7 +117,7 @@ async fn an_object_that_was_taken_over_is_left_alone_by_whoever_had_it() {
 }
 
 #[tokio::test]
-async fn what_is_taken_over_between_plan_and_deletion_is_left_alone_and_told() {
+async fn object_taken_over_after_plan_is_not_deleted() {
     for deferred in [false, true] {
         let (first, second) = of_the_first().await;
         let nothing = Spec::default();
@@ -129,15 +129,15 @@ async fn what_is_taken_over_between_plan_and_deletion_is_left_alone_and_told() {
         let runtime = if deferred { runtime.deferred() } else { runtime };
         let outcome = first.execute_with(Arc::new(runtime), &nothing, &planned, &[], &options()).await.unwrap();
         assert!(outcome.succeeded, "{outcome:?}");
-        let result = first.keeper.result(&id("a"));
+        let result = first.observer.result(&id("a"));
         assert_eq!((result.outcome, result.message.as_str()), (ResourceOutcome::Done, LEFT));
-        assert!(first.keeper.state().resources.is_empty());
+        assert!(first.observer.state().resources.is_empty());
         assert_eq!(first.cloud.live(&id("a")), taken);
     }
 }
 
 #[tokio::test]
-async fn what_another_deployment_makes_between_plan_and_call_is_not_applied_over() {
+async fn object_owned_after_plan_is_not_changed() {
     let first = Stack::default();
     let wanted = maps(&[("a", &[])]);
     let planned = first.plan(&wanted).await.unwrap();
@@ -145,13 +145,13 @@ async fn what_another_deployment_makes_between_plan_and_call_is_not_applied_over
     second.bring(&spec(vec![config_map("a", &[], json!({"a": "theirs"}))])).await;
     let outcome = first.execute(&wanted, &planned, &[]).await.unwrap();
     assert_eq!(outcome.problems[0].reason, reason::OWNED_BY_ANOTHER);
-    assert_eq!(first.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
-    assert!(first.keeper.state().open.is_empty() && first.keeper.state().resources.is_empty());
+    assert_eq!(first.observer.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
+    assert!(first.observer.state().open.is_empty() && first.observer.state().resources.is_empty());
     assert_eq!(first.cloud.live(&id("a")).unwrap()["data"]["a"], "theirs");
 }
 
 #[tokio::test]
-async fn what_others_make_between_plan_and_call_is_not_taken_unplanned() {
+async fn object_created_after_plan_is_not_adopted() {
     let stack = Stack::default();
     let wanted = maps(&[("a", &[])]);
     let planned = stack.plan(&wanted).await.unwrap();
@@ -161,8 +161,8 @@ async fn what_others_make_between_plan_and_call_is_not_taken_unplanned() {
     let there = stack.cloud.live(&id("a"));
     let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
     assert_eq!(outcome.problems[0].reason, reason::CONFLICT);
-    assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
-    assert!(stack.keeper.state().open.is_empty() && stack.keeper.state().resources.is_empty());
+    assert_eq!(stack.observer.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
+    assert!(stack.observer.state().open.is_empty() && stack.observer.state().resources.is_empty());
     assert_eq!(stack.cloud.live(&id("a")), there);
     // A plan that shows it takes it.
     let planned = stack.plan(&wanted).await.unwrap();
@@ -170,7 +170,7 @@ async fn what_others_make_between_plan_and_call_is_not_taken_unplanned() {
     assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
 }
 
-const RECREATED: &str = "what was applied is gone; another that somebody made has its name, and is left alone";
+const RECREATED: &str = "the applied object no longer exists; another object has its name and is not deleted";
 
 impl Stack {
     /// Somebody removes an object, and makes another of its name.
@@ -183,7 +183,7 @@ impl Stack {
 }
 
 #[tokio::test]
-async fn what_somebody_made_in_place_of_an_object_is_taken_over_where_it_is_wanted() {
+async fn recreated_object_is_adopted_if_wanted() {
     let stack = Stack::default();
     let wanted = maps(&[("a", &[])]);
     stack.bring(&wanted).await;
@@ -194,14 +194,14 @@ async fn what_somebody_made_in_place_of_an_object_is_taken_over_where_it_is_want
     assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
     let live = stack.cloud.live(&id("a")).unwrap();
     assert!(stack.runtime().owner().has(&live), "{live:?}");
-    assert_eq!((&live["data"]["theirs"], stack.keeper.record(&id("a")).uid()), (&json!("x"), Some("theirs-1")));
+    assert_eq!((&live["data"]["theirs"], stack.observer.record(&id("a")).uid()), (&json!("x"), Some("theirs-1")));
     assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
     assert!(stack.destroy().await.succeeded);
     assert!(stack.cloud.ids().is_empty());
 }
 
 #[tokio::test]
-async fn what_somebody_made_in_place_of_an_object_is_left_alone_where_it_is_not_wanted() {
+async fn recreated_object_is_forgotten_if_unwanted() {
     for is_planned in [true, false] {
         let stack = Stack::default();
         stack.bring(&maps(&[("a", &[])])).await;
@@ -216,26 +216,26 @@ async fn what_somebody_made_in_place_of_an_object_is_left_alone_where_it_is_not_
         let theirs = stack.cloud.live(&id("a"));
         let outcome = stack.execute(&nothing, &planned, &[]).await.unwrap();
         assert!(outcome.succeeded, "{outcome:?}");
-        let result = stack.keeper.result(&id("a"));
+        let result = stack.observer.result(&id("a"));
         assert_eq!((result.outcome, result.left, result.message.as_str()), (ResourceOutcome::Done, true, RECREATED));
-        assert!(stack.keeper.state().resources.is_empty() && stack.keeper.state().open.is_empty());
+        assert!(stack.observer.state().resources.is_empty() && stack.observer.state().open.is_empty());
         assert_eq!(stack.cloud.live(&id("a")), theirs);
     }
 }
 
 #[tokio::test]
-async fn what_somebody_makes_in_place_of_an_object_between_plan_and_call_is_not_taken_unplanned() {
+async fn object_recreated_after_plan_is_not_adopted() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[])])).await;
     let wanted = spec(vec![config_map("a", &[], json!({"a": "2"}))]);
     let planned = stack.plan(&wanted).await.unwrap();
     assert_eq!(planned.plan.actions[0].action, Action::Update);
     stack.recreate("a", "theirs-1");
-    let (theirs, record) = (stack.cloud.live(&id("a")), stack.keeper.record(&id("a")));
+    let (theirs, record) = (stack.cloud.live(&id("a")), stack.observer.record(&id("a")));
     let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
     assert_eq!(outcome.problems[0].reason, reason::CONFLICT);
     assert!(outcome.problems[0].message.contains("plan again to take it over"), "{outcome:?}");
-    assert_eq!((stack.cloud.live(&id("a")), stack.keeper.record(&id("a"))), (theirs, record));
+    assert_eq!((stack.cloud.live(&id("a")), stack.observer.record(&id("a"))), (theirs, record));
     // A plan that shows it takes it.
     let planned = stack.plan(&wanted).await.unwrap();
     assert_eq!(planned.plan.actions[0].action, Action::Adopt);
@@ -243,7 +243,7 @@ async fn what_somebody_makes_in_place_of_an_object_between_plan_and_call_is_not_
 }
 
 #[tokio::test]
-async fn what_others_make_between_the_deletion_and_what_is_made_anew_is_not_taken_unplanned() {
+async fn object_created_during_replacement_is_not_adopted() {
     let web = |value: &str| {
         let mut map = config_map("a", &[], json!({"a": "1"}));
         map["extensions"] = json!({RECREATE: "true"});

@@ -1,4 +1,4 @@
-//! How a plan is made: what is read, and what is asked.
+//! Tests of planning: reads and dry runs.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_apply::{PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Clusters, Contents, Held, Owner, Preview, Resource, Spec, StateResource};
+use stoa_engine::{Action, Cascade, Clusters, ForeignContents, Owner, Preview, Resource, Spec, StateResource};
 use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, HeldReport, KubernetesObject, Live,
-    LostCall, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
+    Live, LostCall, ReadRequest, Runtime, RuntimeError,
 };
 
-use crate::support::{Stack, config_map, id, maps, names, secret, spec};
+use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
 
 #[tokio::test]
 async fn only_what_differs_is_previewed() {
@@ -41,7 +41,7 @@ async fn only_what_differs_is_previewed() {
 
 /// Whoever approves a plan approves where it goes.
 #[tokio::test]
-async fn plan_for_another_place_is_another_plan() {
+async fn plan_for_another_destination_has_another_digest() {
     let stack = Stack::default();
     let spec = maps(&[("a", &[])]);
     let [here, there] = ["here", "there"].map(|place| Arc::new(stack.runtime().at(place)));
@@ -51,11 +51,17 @@ async fn plan_for_another_place_is_another_plan() {
     assert_ne!(planned.digest, plan(&there).await.digest);
     assert_eq!(stoa_apply::leads_elsewhere(&planned.plan, &*here), None);
     let told = stoa_apply::leads_elsewhere(&planned.plan, &*there);
-    assert_eq!(told.as_deref(), Some("the workspace leads elsewhere than when the plan was made; start another run"));
+    assert_eq!(
+        told.as_deref(),
+        Some(
+            "the workspace has another destination than when the plan was made; start \
+                                      another run"
+        )
+    );
 }
 
 #[tokio::test]
-async fn another_order_of_a_list_is_previewed_and_applied() {
+async fn reordered_list_is_previewed_and_applied() {
     let stack = Stack::default();
     let pod = |first: &str, then: &str| {
         spec(vec![json!({"id": "v1:Pod:shop:web", "type": "Kubernetes", "attributes": {
@@ -73,7 +79,7 @@ async fn another_order_of_a_list_is_previewed_and_applied() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_not_planned_to_be_deleted_as_long_as_something_in_it_is_wanted() {
+async fn namespace_with_wanted_objects_is_not_deleted() {
     let namespace = json!({"id": "v1:Namespace:shop", "type": "Kubernetes",
         "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}});
     let inside = config_map("a", &[], json!({}));
@@ -92,7 +98,7 @@ async fn a_namespace_is_not_planned_to_be_deleted_as_long_as_something_in_it_is_
 }
 
 #[tokio::test]
-async fn what_is_not_read_of_a_spec_is_told_with_the_plan() {
+async fn ignored_spec_fields_are_reported() {
     let stack = Stack::default();
     let mut wanted = spec(vec![config_map("a", &[], json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.x"}))]);
     wanted.context = Some(json!({"KUBECONFIG_PATH": "/home/deployer/.kube/config"}));
@@ -102,7 +108,7 @@ async fn what_is_not_read_of_a_spec_is_told_with_the_plan() {
 }
 
 #[tokio::test]
-async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
+async fn rejection_is_reported_before_any_change() {
     let stack = Stack::default();
     let refused = RuntimeError::Rejected {
         message: "spec.replicas must not be negative".into(),
@@ -117,7 +123,7 @@ async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_there_is_refused_unless_the_run_brings_it() {
+async fn missing_kind_is_rejected_unless_plan_creates_it() {
     let stack = Stack::default();
     let object = |api_version: &str, kind: &str, depends_on: &[&str]| {
         let id = format!("{api_version}:{kind}:shop:it");
@@ -139,8 +145,8 @@ async fn a_kind_that_is_not_there_is_refused_unless_the_run_brings_it() {
     let problems = stack.refusal(stack.runtime(), &alone).await;
     let told: Vec<_> = problems.iter().map(|it| format!("{} {it}", it.reason)).collect();
     let expected = format!(
-        "UnknownKind {widget}: attributes.kind: cluster main has no kind \"Widget\"; \
-         if something that is deployed with it brings the kind, it has to depend on that"
+        "UnknownKind {widget}: attributes.kind: cluster main has no kind \"Widget\"; if another resource of the Spec \
+         brings the kind, add that resource to dependsOn"
     );
     assert_eq!(told, [expected]);
     assert!(stack.cloud.ids().is_empty());
@@ -162,17 +168,17 @@ async fn a_kind_that_is_not_there_is_refused_unless_the_run_brings_it() {
     assert_eq!(stack.refusal(stack.runtime(), &brought).await.len(), 1);
 }
 
-/// Two clusters, of which `east` has nothing and serves the kind `Widget` at most in another version than is wanted.
+/// Two clusters, of which `east` is empty and serves the kind `Widget` in another version at most.
 #[derive(Debug)]
-struct Two {
+struct TwoClusters {
     main: FakeRuntime,
     clusters: Clusters,
-    /// The widget that is there in that version.
+    /// The existing widget in that version.
     there: Option<Map<String, Value>>,
 }
 
 #[async_trait]
-impl Runtime for Two {
+impl Runtime for TwoClusters {
     fn owner(&self) -> &Owner {
         self.main.owner()
     }
@@ -201,12 +207,16 @@ impl Runtime for Two {
         Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
     }
 
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        self.main.look_for(calls).await
+    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        self.main.inspect(calls).await
     }
 
-    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
-        self.main.held(holder, contents).await
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        self.main.foreign_contents(holder, contents).await
     }
 
     async fn preview(&self, _: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
@@ -221,8 +231,8 @@ impl Runtime for Two {
         self.main.delete(prior).await
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject, report: &HeldReport<'_>) -> Result<(), RuntimeError> {
-        self.main.wait_gone(object, report).await
+    async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError> {
+        self.main.wait_deleted(object, report).await
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
@@ -235,7 +245,7 @@ impl Runtime for Two {
 }
 
 #[tokio::test]
-async fn a_plan_asks_the_cluster_whether_a_kind_has_namespaces() {
+async fn plan_asks_cluster_for_scope_of_kinds() {
     let stack = Stack::default();
     let planned = async |kind: &str| {
         let object = |id: String, metadata: Value| {
@@ -247,8 +257,8 @@ async fn a_plan_asks_the_cluster_whether_a_kind_has_namespaces() {
             object(format!("example.com/v1:{kind}:shop:a"), json!({"name": "a", "namespace": "shop"})),
         ]);
         let clusters = Clusters::new(vec!["fake".to_owned()]);
-        let runtime = Two { main: stack.runtime(), clusters, there: None };
-        let (state, keys) = (stack.keeper.state(), &stack.keys.0);
+        let runtime = TwoClusters { main: stack.runtime(), clusters, there: None };
+        let (state, keys) = (stack.observer.state(), &stack.keys.0);
         let planning = Planning {
             spec: &wanted,
             spec_digest: "digest",
@@ -269,7 +279,7 @@ async fn a_plan_asks_the_cluster_whether_a_kind_has_namespaces() {
 }
 
 #[tokio::test]
-async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
+async fn definition_and_its_objects_move_together() {
     let stack = Stack::default();
     let id = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
     let definition = json!({"id": id, "type": "Kubernetes", "attributes": {
@@ -285,8 +295,8 @@ async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
     };
     let planned = async |wanted: Spec, there: Option<Map<String, Value>>| -> Result<Planned, PlanError> {
         let clusters = Clusters::new(vec!["fake".to_owned(), "east".to_owned()]);
-        let runtime = Two { main: stack.runtime(), clusters, there };
-        let (state, keys) = (stack.keeper.state(), &stack.keys.0);
+        let runtime = TwoClusters { main: stack.runtime(), clusters, there };
+        let (state, keys) = (stack.observer.state(), &stack.keys.0);
         let planning = Planning {
             spec: &wanted,
             spec_digest: "digest",
@@ -316,7 +326,7 @@ async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
 }
 
 #[tokio::test]
-async fn infrastructure_that_is_away_may_be_asked_again() {
+async fn unreachable_infrastructure_is_retryable() {
     let stack = Stack::default();
     let away = RuntimeError::Unavailable { message: "connection refused".to_owned() };
     stack.cloud.fail(Operation::Read, &id("a"), away);
@@ -325,7 +335,7 @@ async fn infrastructure_that_is_away_may_be_asked_again() {
 }
 
 #[tokio::test]
-async fn values_that_are_known_later_are_not_asked_about() {
+async fn unknown_values_are_not_previewed() {
     let stack = Stack::default();
     let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
     let wanted = spec(vec![config_map("a", &[], json!({})), config_map("b", &[], json!({"x": uid}))]);
@@ -335,7 +345,7 @@ async fn values_that_are_known_later_are_not_asked_about() {
 }
 
 #[tokio::test]
-async fn what_the_same_plan_takes_away_cannot_be_referred_to_unless_it_stays() {
+async fn removed_field_cannot_be_referenced() {
     let stack = Stack::default();
     let wanted = |data: Value| {
         let reference = format!("$kusion_path.{}.data.x", id("a"));
@@ -344,7 +354,7 @@ async fn what_the_same_plan_takes_away_cannot_be_referred_to_unless_it_stays() {
     stack.bring(&wanted(json!({"x": "1", "y": "1"}))).await;
     let problems = stack.refusal(stack.runtime(), &wanted(json!({"y": "1"}))).await;
     let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    let why = "will have no data.x: it was applied before, and is not wanted any more";
+    let why = "will have no data.x: the Spec does not set it any more";
     assert_eq!(told, [format!("{}: attributes.data.x: {} {why}", id("b"), id("a"))]);
     assert_eq!(problems[0].reason, reason::DANGLING_REFERENCE);
     // Somebody else applies it, too.
@@ -353,7 +363,7 @@ async fn what_the_same_plan_takes_away_cannot_be_referred_to_unless_it_stays() {
 }
 
 #[tokio::test]
-async fn what_is_in_no_data_cannot_be_referred_to_unless_admission_puts_it_there() {
+async fn missing_data_key_cannot_be_referenced() {
     let stack = Stack::default();
     let reference = format!("$kusion_path.{}.data.x", id("a"));
     let wanted = spec(vec![config_map("a", &[], json!({"y": "1"})), config_map("b", &[], json!({"x": reference}))]);
@@ -366,7 +376,7 @@ async fn what_is_in_no_data_cannot_be_referred_to_unless_admission_puts_it_there
 }
 
 #[tokio::test]
-async fn an_object_that_is_named_later_is_not_read() {
+async fn object_with_unknown_name_is_not_read() {
     let stack = Stack::default();
     let mut named = config_map("b", &[], json!({}));
     named["id"] = json!("v1:ConfigMap:shop:x");
@@ -378,7 +388,7 @@ async fn an_object_that_is_named_later_is_not_read() {
 }
 
 #[tokio::test]
-async fn nothing_sensitive_goes_where_everybody_reads() {
+async fn sensitive_values_are_rejected_for_public_destination() {
     let stack = Stack::default();
     let reference = "$kusion_path.v1:Secret:shop:db.stringData.password";
     let wanted = spec(vec![
@@ -392,7 +402,7 @@ async fn nothing_sensitive_goes_where_everybody_reads() {
         told,
         [
             format!(
-                "{}: attributes.data.p: a reference brings a sensitive value here, which would be in the open",
+                "{}: attributes.data.p: a reference puts a sensitive value here, which would be stored in plain text",
                 id("user")
             ),
             format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),

@@ -1,4 +1,4 @@
-//! Values that are others once what has them is changed.
+//! Tests of references whose values change during a walk.
 
 use serde_json::{Value, json};
 use stoa_apply::{Outcome, Planned};
@@ -7,7 +7,7 @@ use stoa_engine::{Action, DigestKeys, PlannedAction, Spec};
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Keys, Stack, config_map, id, names, secret, spec};
+use crate::fixtures::{Keys, Stack, config_map, id, names, secret, spec};
 
 const WEB: &str = "v1:Service:shop:web";
 
@@ -35,7 +35,8 @@ fn node_port(stack: &Stack) -> Value {
 
 /// The port that the ConfigMap has, and the one that is recorded of it.
 fn copies(stack: &Stack) -> [Value; 2] {
-    [stack.cloud.live(&id("b")).unwrap(), stack.keeper.record(&id("b")).attributes].map(|it| it["data"]["port"].clone())
+    [stack.cloud.live(&id("b")).unwrap(), stack.observer.record(&id("b")).attributes]
+        .map(|it| it["data"]["port"].clone())
 }
 
 fn actions(planned: &Planned) -> Vec<Action> {
@@ -50,7 +51,7 @@ fn set(stack: &Stack, of: &str, [outer, inner]: [&str; 2], value: Value) {
 }
 
 #[tokio::test]
-async fn what_the_server_gives_anew_is_known_after_apply() {
+async fn value_of_recreated_object_is_known_after_apply() {
     let stack = deployed().await;
     let first = node_port(&stack);
     assert_eq!(copies(&stack), [first.clone(), first.clone()]);
@@ -72,7 +73,7 @@ async fn what_the_server_gives_anew_is_known_after_apply() {
 }
 
 #[tokio::test]
-async fn what_was_asked_about_with_a_value_that_is_another_by_then_is_not_believed() {
+async fn preview_with_outdated_value_is_ignored() {
     let stack = deployed().await;
     // It is asked about, since somebody changed it.
     set(&stack, &id("b"), ["data", "port"], json!("by hand"));
@@ -84,7 +85,7 @@ async fn what_was_asked_about_with_a_value_that_is_another_by_then_is_not_believ
 }
 
 #[tokio::test]
-async fn a_value_that_was_never_applied_is_not_recorded() {
+async fn unapplied_value_is_not_recorded() {
     let stack = deployed().await;
     let first = node_port(&stack);
     let changed = wanted(80, "2");
@@ -104,7 +105,7 @@ async fn a_value_that_was_never_applied_is_not_recorded() {
 }
 
 #[tokio::test]
-async fn a_value_that_somebody_applied_already_is_recorded() {
+async fn value_applied_by_others_is_recorded() {
     let stack = deployed().await;
     let changed = wanted(80, "2");
     let planned = stack.plan(&changed).await.unwrap();
@@ -116,7 +117,7 @@ async fn a_value_that_somebody_applied_already_is_recorded() {
 }
 
 #[tokio::test]
-async fn what_is_recorded_stays_where_nothing_is_done_and_nobody_looks_what_it_refers_to() {
+async fn record_stays_when_reference_is_not_read() {
     let stack = deployed().await;
     let wanted = wanted(80, "1");
     set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
@@ -164,13 +165,13 @@ fn only_problem(outcome: &Outcome) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn what_moves_of_its_own_accord_leaves_the_record_as_it_is() {
+async fn volatile_value_does_not_change_record() {
     let (stack, changed, planned) = about_to_change_another(&[VERSION]).await;
-    let before = stack.keeper.record(&id("b"));
+    let before = stack.observer.record(&id("b"));
     set(&stack, WEB, ["metadata", "resourceVersion"], json!("moved"));
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
     assert!(outcome.succeeded, "{outcome:?}");
-    assert_eq!(stack.keeper.record(&id("b")), before);
+    assert_eq!(stack.observer.record(&id("b")), before);
     assert!(stack.cloud.called(Operation::Preview).is_empty(), "nobody has to look");
 
     // What does not move so has to be as it was planned.
@@ -182,17 +183,17 @@ async fn what_moves_of_its_own_accord_leaves_the_record_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_since_the_plan_is_said_to_be_gone() {
+async fn object_deleted_since_plan_is_reported() {
     let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
     set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
     stack.cloud.remove(&id("b"));
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    let why = "it was planned to stay as it is, and it is not there any more; plan again";
+    let why = "it was planned as Unchanged, but it no longer exists; plan again";
     assert_eq!(only_problem(&outcome), (reason::STALE_PLAN, why));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_what_is_left_alone_holds_up_nothing_else() {
+async fn check_of_unchanged_resource_blocks_nothing() {
     let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
     let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
     set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
@@ -200,7 +201,7 @@ async fn a_look_at_what_is_left_alone_holds_up_nothing_else() {
     (0..4).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
     assert!(outcome.succeeded, "{outcome:?}");
-    assert_eq!(stack.keeper.record(&id("b")).attributes["data"]["spec-nodePort"], "moved");
+    assert_eq!(stack.observer.record(&id("b")).attributes["data"]["spec-nodePort"], "moved");
     let calls = stack.cloud.calls();
     let last_look = calls.iter().rposition(|call| *call == (Operation::Read, id("b").as_str().into()));
     let change = calls.iter().position(|call| *call == (Operation::Apply, id("c").as_str().into()));
@@ -208,19 +209,19 @@ async fn a_look_at_what_is_left_alone_holds_up_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_what_is_left_alone_takes_no_longer_than_a_resource_may() {
+async fn check_of_unchanged_resource_has_timeout() {
     let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
     let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
     set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
     (0..1_000).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    let why = "it took longer than 60s; the last that was heard: connection refused";
+    let why = "it took longer than 60s; last report: connection refused";
     assert_eq!(only_problem(&outcome), (reason::TIMED_OUT, why));
     assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["v"], "2");
 }
 
 #[tokio::test]
-async fn a_new_key_for_digests_has_nobody_look() {
+async fn new_digest_key_needs_no_read() {
     let mut stack = Stack::default();
     let password = "$kusion_path.v1:Secret:shop:db.stringData.password";
     let wanted = |other: &str| {
@@ -231,7 +232,7 @@ async fn a_new_key_for_digests_has_nobody_look() {
         ])
     };
     stack.bring(&wanted("1")).await;
-    let before = stack.keeper.record(&id("b")).attributes;
+    let before = stack.observer.record(&id("b")).attributes;
     stack.keys = Keys(DigestKeys::new(&[8; 32], &[[7; 32]]));
     let planned = stack.plan(&wanted("2")).await.unwrap();
     stack.cloud.clear_calls();
@@ -239,5 +240,5 @@ async fn a_new_key_for_digests_has_nobody_look() {
     assert!(outcome.succeeded, "{outcome:?}");
     let looks = [Operation::Read, Operation::Preview].map(|operation| stack.cloud.called(operation).len());
     assert_eq!(looks, [0, 0], "{:?}", stack.cloud.calls());
-    assert_ne!(stack.keeper.record(&id("b")).attributes, before, "it is made with the new key");
+    assert_ne!(stack.observer.record(&id("b")).attributes, before, "it is made with the new key");
 }

@@ -1,16 +1,16 @@
-//! A walk that was interrupted and is done again.
+//! Tests of interrupted walks that are resumed.
 
 use serde_json::json;
 use stoa_apply::{Abandoned, Interrupted};
 use stoa_engine::problem::reason;
 use stoa_runtime::{RuntimeError, fake::Operation};
 
-use crate::support::{Stack, config_map, id, maps, names, secret, spec};
+use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
 
 #[tokio::test]
-async fn a_keeper_that_goes_away_ends_the_walk() {
+async fn lost_observer_ends_walk() {
     let stack = Stack::default();
-    stack.keeper.leave_after(1);
+    stack.observer.leave_after(1);
     let spec = maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]);
     let planned = stack.plan(&spec).await.unwrap();
     assert_eq!(stack.execute(&spec, &planned, &[]).await, Err(Abandoned.into()));
@@ -18,25 +18,25 @@ async fn a_keeper_that_goes_away_ends_the_walk() {
 }
 
 #[tokio::test]
-async fn what_was_kept_is_not_done_again_and_what_was_not_is() {
+async fn recorded_actions_are_not_repeated() {
     let stack = Stack::default();
-    stack.keeper.leave_after(1);
+    stack.observer.leave_after(1);
     let spec = maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]);
     let planned = stack.plan(&spec).await.unwrap();
     stack.execute(&spec, &planned, &[]).await.unwrap_err();
-    stack.keeper.stay();
+    stack.observer.stay();
     stack.cloud.clear_calls();
     let before = stack.cloud.live(&id("b"));
 
-    let outcome = stack.execute(&spec, &planned, &stack.keeper.done()).await.unwrap();
+    let outcome = stack.execute(&spec, &planned, &stack.observer.done()).await.unwrap();
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["b", "c"]);
     assert_eq!(stack.cloud.live(&id("b")), before, "applying twice changed nothing");
-    assert_eq!(stack.keeper.state().resources.len(), 3);
+    assert_eq!(stack.observer.state().resources.len(), 3);
 }
 
 #[tokio::test]
-async fn values_of_what_was_done_before_are_read_again() {
+async fn values_of_finished_resources_are_read_again() {
     let stack = Stack::default();
     let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
     let password = "$kusion_path.v1:Secret:shop:db.data.password";
@@ -47,10 +47,10 @@ async fn values_of_what_was_done_before_are_read_again() {
         config_map("c", &[], json!({"of-b": format!("$kusion_path.{}.data.uid", id("b")), "password": password})),
     ]);
     let planned = stack.plan(&wanted).await.unwrap();
-    stack.keeper.leave_after(3);
+    stack.observer.leave_after(3);
     stack.execute(&wanted, &planned, &[]).await.unwrap_err();
-    stack.keeper.stay();
-    let outcome = stack.execute(&wanted, &planned, &stack.keeper.done()).await.unwrap();
+    stack.observer.stay();
+    let outcome = stack.execute(&wanted, &planned, &stack.observer.done()).await.unwrap();
     assert!(outcome.succeeded, "{outcome:?}");
     let uid = stack.cloud.live(&id("a")).unwrap()["metadata"]["uid"].clone();
     assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["of-b"], uid);
@@ -59,7 +59,7 @@ async fn values_of_what_was_done_before_are_read_again() {
 }
 
 #[tokio::test]
-async fn what_stays_as_it_is_can_be_referred_to_though_it_refers_to_what_changes() {
+async fn unchanged_resource_can_be_referenced() {
     let stack = Stack::default();
     let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
     let of_a = |value: &str| config_map("a", &[], json!({"v": value}));
@@ -74,21 +74,21 @@ async fn what_stays_as_it_is_can_be_referred_to_though_it_refers_to_what_changes
 }
 
 #[tokio::test]
-async fn a_deletion_that_was_made_and_not_kept_is_made_again() {
+async fn unrecorded_deletion_is_repeated() {
     let stack = Stack::default();
     stack.bring(&maps(&[("a", &[])])).await;
     let nothing = spec(vec![]);
     let planned = stack.plan(&nothing).await.unwrap();
-    stack.keeper.leave_after(0);
+    stack.observer.leave_after(0);
     stack.execute(&nothing, &planned, &[]).await.unwrap_err();
     assert!(stack.cloud.ids().is_empty());
-    stack.keeper.stay();
+    stack.observer.stay();
     assert!(stack.execute(&nothing, &planned, &[]).await.unwrap().succeeded);
-    assert!(stack.keeper.state().resources.is_empty());
+    assert!(stack.observer.state().resources.is_empty());
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_at_before_anything_is_called_for_is_no_end() {
+async fn failed_read_before_calls_is_retryable() {
     let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
     let refused = || RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false };
     let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
@@ -97,10 +97,10 @@ async fn what_cannot_be_looked_at_before_anything_is_called_for_is_no_end() {
         let stack = Stack::default();
         let planned = stack.plan(&wanted).await.unwrap();
         // The call for b is open then, and a, which it refers to, is done.
-        stack.keeper.leave_after(1);
+        stack.observer.leave_after(1);
         stack.execute(&wanted, &planned, &[]).await.unwrap_err();
-        stack.keeper.stay();
-        let done = stack.keeper.done();
+        stack.observer.stay();
+        let done = stack.observer.done();
         let sought = if operation == Operation::LookFor { id("b") } else { id("a") };
         stack.cloud.clear_calls();
         stack.cloud.fail(operation, &sought, away());

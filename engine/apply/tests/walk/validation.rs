@@ -1,4 +1,4 @@
-//! Plans of runtimes that ask no cluster: the schemas of a version of Kubernetes decide.
+//! Tests of validation without a cluster, by the schemas of a Kubernetes version.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use stoa_engine::problem::reason;
 use stoa_runtime::fake::FakeRuntime;
 use stoa_runtime::{Level, Validation};
 
-use crate::support::{Stack, spec};
+use crate::fixtures::{Stack, spec};
 
 const SERVICE: &str = "v1:Service:shop:web";
 const INGRESS: &str = "extensions/v1beta1:Ingress:shop:web";
@@ -37,7 +37,7 @@ fn definition() -> Value {
 }
 
 #[tokio::test]
-async fn strict_plan_is_refused_with_all_problems_at_once() {
+async fn strict_plan_reports_all_problems() {
     let stack = Stack::default();
     let wanted = spec(vec![
         object(SERVICE, json!({"spec": {"ports": [{"port": 70000}], "selectors": {}}})),
@@ -68,7 +68,7 @@ async fn strict_plan_is_refused_with_all_problems_at_once() {
 }
 
 #[tokio::test]
-async fn custom_resource_is_validated_by_a_definition_in_the_repository() {
+async fn custom_resource_is_validated_by_repository_definition() {
     let stack = Stack::default();
     let strict = |definitions: &[Value]| runtime(&stack, Level::Strict, definitions);
     let wrong = spec(vec![object(WIDGET, json!({"size": "large"}))]);
@@ -98,7 +98,7 @@ async fn kind_that_nothing_defines_is_one_warning() {
 }
 
 #[tokio::test]
-async fn block_and_values_of_sops_are_no_fields_of_an_object() {
+async fn sops_fields_are_not_validated() {
     let stack = Stack::default();
     let encrypted = "ENC[AES256_GCM,data:qX0=,iv:aa=,tag:bb=,type:int]";
     let wanted = |sops: Value| {

@@ -1,4 +1,4 @@
-//! References that stand for too much, by what the Spec says and by what is live.
+//! Tests of limits: references that expand to too much, in the Spec and in live objects.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::planner::{PlanInput, plan};
 use crate::problem::{Problem, reason};
 use crate::reference::{Reference, ReferenceError};
-use crate::resolve::{Looked, Resolved, resolve};
+use crate::resolve::{Lookup, Resolved, resolve};
 use crate::spec::{Resource, Spec};
 use crate::{DigestKeys, Live, Owner, State};
 
@@ -59,43 +59,43 @@ fn check(resources: Vec<Resource>, expected: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn a_text_of_ten_references_ten_times_over_is_refused_with_its_place() {
+fn nested_text_references_are_limited() {
     let first = holding("a0", "AAAAAAAAAA".into());
     let next = (1..10).map(|n| holding(format!("a{n}"), inside(format!("a{}", n - 1)).repeat(10).into()));
-    let message = "the references of the resource stand for more than 16 MiB";
+    let message = "the references of the resource expand to more than 16 MiB";
     check(std::iter::once(first).chain(next).collect(), &[("a7", "attributes.data.x", message)]);
 }
 
 #[test]
-fn lists_and_maps_that_are_referred_to_over_and_over_are_refused_by_their_values() {
+fn nested_lists_and_maps_are_limited() {
     let first = holding("a", json!(vec![0; 1000]));
     let many = |times: usize| vec![first.clone(), holding("b", json!({ "all": vec![whole("a"); times] }))];
     check(many(249), &[]);
-    let message = "the references of the resource stand for more than 250000 values";
+    let message = "the references of the resource expand to more than 250000 values";
     check(many(250), &[("b", "attributes.data.x.all[249]", message)]);
 }
 
 #[test]
-fn all_resources_together_have_a_limit_that_is_told_once() {
+fn limit_of_all_resources_is_reported_once() {
     let first = holding("a", "A".repeat(MIB).into());
     let many = |count: usize| {
         let others = (0..count).map(|n| holding(format!("b{n}"), vec![whole("a"); 10].into()));
         std::iter::once(first.clone()).chain(others).collect()
     };
     check(many(6), &[]);
-    let message = "the references of all resources stand for more than 64 MiB";
+    let message = "the references of all resources expand to more than 64 MiB";
     check(many(9), &[("b6", "attributes.data.x[4]", message)]);
 }
 
 #[test]
-fn what_is_written_out_is_not_counted() {
+fn literal_values_are_not_counted() {
     let long = "A".repeat(20 * MIB);
     let resources = vec![holding("a", "x".into()), holding("b", format!("{long}{}", inside("a")).into())];
     check(resources, &[]);
 }
 
 #[test]
-fn values_in_values_end_at_the_depth_that_files_end_at() {
+fn nesting_depth_is_limited() {
     let chain = |length: usize| {
         let next = (1..=length).map(|n| holding(format!("a{n:04}"), vec![whole(format!("a{:04}", n - 1))].into()));
         std::iter::once(holding("a0000", "leaf".into())).chain(next).collect::<Vec<_>>()
@@ -104,7 +104,7 @@ fn values_in_values_end_at_the_depth_that_files_end_at() {
     let deepest = DEEPEST - 2;
     check(chain(deepest), &[]);
     let name = format!("a{:04}", deepest + 1);
-    let message = "with its references replaced it has more than 64 levels of maps and lists";
+    let message = "with references replaced, it nests more than 64 levels of maps and lists";
     // What comes behind it is not known then, and so on.
     check(chain(deepest * 2), &[(&name, "attributes.data.x[0]", message)]);
     let found = refused(chain(3000));
@@ -112,7 +112,7 @@ fn values_in_values_end_at_the_depth_that_files_end_at() {
 }
 
 #[test]
-fn a_key_may_be_made_of_references_as_far_as_they_go() {
+fn references_in_keys_are_limited() {
     let key = inside("a").repeat(17);
     let resources = vec![holding("a", "A".repeat(MIB).into()), holding("b", json!({ (key.clone()): 1 }))];
     let found = refused(resources);
@@ -121,7 +121,7 @@ fn a_key_may_be_made_of_references_as_far_as_they_go() {
 }
 
 #[test]
-fn what_is_live_counts_when_it_is_looked_at() {
+fn live_values_are_counted() {
     let (a, b) = (holding("a", "x".into()), holding("b", json!("")));
     let uid = "${kusion_path.v1:ConfigMap:n:a.metadata.annotations.long}".repeat(17);
     let deep = "$kusion_path.v1:ConfigMap:n:a.status.deep";
@@ -130,8 +130,8 @@ fn what_is_live_counts_when_it_is_looked_at() {
     live.insert("status".to_owned(), json!({"deep": (0..DEEPEST).fold(json!(1), |inner, _| json!([inner]))}));
     let live = BTreeMap::from([(a.id.clone(), Live::Present(live)), (b.id.clone(), Live::Absent)]);
     for (x, message) in [
-        (uid.as_str(), "the references of the resource stand for more than 16 MiB"),
-        (deep, "with its references replaced it has more than 64 levels of maps and lists"),
+        (uid.as_str(), "the references of the resource expand to more than 16 MiB"),
+        (deep, "with references replaced, it nests more than 64 levels of maps and lists"),
     ] {
         let spec = Spec { resources: vec![a.clone(), holding("b", x.into())], ..Spec::default() };
         spec.validate().unwrap();
@@ -152,21 +152,21 @@ fn what_is_live_counts_when_it_is_looked_at() {
 /// Replaces the references of a resource, all of which lead to this.
 fn replaced<'r>(
     resource: &'r Resource,
-    looked: &Result<Looked<'_>, ReferenceError>,
+    looked: &Result<Lookup<'_>, ReferenceError>,
     budget: &mut Budget,
 ) -> Result<Resolved<'r>, Vec<(FieldPath, ReferenceError)>> {
     resolve(resource, &|known| known == id("a").0, &mut |_: &Reference| looked.clone(), budget)
 }
 
 #[test]
-fn paths_that_are_kept_count() {
+fn sensitive_paths_are_counted() {
     let field = "f".repeat(MIB);
     let many = holding("b", json!({ (field): vec![whole("a"); 100] }));
     let text = holding("b", json!({ ("f".repeat(MIB)): inside("a").repeat(100) }));
-    let secret = Looked::Known { value: &json!({"p": "x", "q": "y"}), sensitive: vec![FieldPath::of_keys(["p"])] };
+    let secret = Lookup::Known { value: &json!({"p": "x", "q": "y"}), sensitive: vec![FieldPath::of_keys(["p"])] };
     let dangling = Err(ReferenceError::Dangling("it cannot exist".to_owned()));
     for (resource, looked) in
-        [(&many, &Ok(Looked::Unknown)), (&many, &Ok(secret)), (&many, &dangling), (&text, &dangling)]
+        [(&many, &Ok(Lookup::Unknown)), (&many, &Ok(secret)), (&many, &dangling), (&text, &dangling)]
     {
         let errors = replaced(resource, looked, &mut Budget::default()).unwrap_err();
         assert!(errors.len() < 17, "{} places are kept", errors.len());
@@ -175,9 +175,9 @@ fn paths_that_are_kept_count() {
 }
 
 #[test]
-fn a_resource_whose_references_are_replaced_again_counts_once() {
+fn repeated_resolution_counts_once() {
     let (value, mut budget) = (json!("A".repeat(10 * MIB)), Budget::default());
-    let looked = Ok(Looked::Known { value: &value, sensitive: Vec::new() });
+    let looked = Ok(Lookup::Known { value: &value, sensitive: Vec::new() });
     for _ in 0..20 {
         replaced(&holding("b", whole("a")), &looked, &mut budget).unwrap();
     }
@@ -193,8 +193,8 @@ fn a_resource_whose_references_are_replaced_again_counts_once() {
 }
 
 #[test]
-fn a_spec_may_be_as_large_as_a_stacks_folder() {
+fn spec_size_limit_fits_stack_folder() {
     assert_eq!(check_spec_size(64 * MIB), Ok(()));
     let told = check_spec_size(64 * MIB + 1).unwrap_err().to_string();
-    assert_eq!(told, "the Spec has more than 64 MiB in JSON; make several stacks of it");
+    assert_eq!(told, "the Spec is larger than 64 MiB as JSON; split it into several stacks");
 }

@@ -1,4 +1,4 @@
-//! Which scalars mean the same though they are written differently.
+//! Equality of scalars that are written differently.
 
 use serde_json::Value;
 
@@ -13,8 +13,7 @@ pub(super) struct Kind<'a> {
     pub(super) kind: &'a str,
 }
 
-/// Whether two scalars at this path mean the same. Lists and maps do only when they are equal. `kind` is that of the
-/// object, where it is one of Kubernetes.
+/// Whether two scalars at this path are equal. Lists and maps have to be identical. `kind` is set for Kubernetes objects.
 pub(super) fn same(kind: Option<Kind<'_>>, path: &FieldPath, a: &Value, b: &Value) -> bool {
     if a == b {
         return true;

@@ -1,20 +1,20 @@
-//! What is sensitive because it was when it was recorded.
+//! Hidden values: fields that were sensitive when they were recorded.
 //!
-//! A value that came along a reference is known as sensitive for as long as that reference is wanted. When it leaves the Spec
-//! the value is still live, and only the mask in the record tells. So what is live where a record has a mask is sensitive,
-//! also where it is another value by now.
+//! A value from a sensitive reference is known as sensitive while the Spec has the reference. Afterwards the value is
+//! still live, and only the mask in the record says so. Therefore each live value at a masked path is sensitive, even
+//! if it has changed.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
 use super::lists::{self, Matching};
-use crate::masks::{contains_mask, is_masked};
 use crate::path::{FieldPath, Segment};
 use crate::schema::{ListKey, Schema};
+use crate::secret_digest::{contains_mask, is_masked};
 use crate::sensitive::Sensitive;
 
-/// What `have` has where a record has masks. The places are those at which a comparison of it with `want` shows them.
+/// The values of `have` at masked paths of a record. The paths are those that a comparison of `have` with `want` shows.
 pub(super) fn by_record(
     schema: Option<&Schema>,
     record: &Map<String, Value>,
@@ -24,8 +24,8 @@ pub(super) fn by_record(
     Search::new(schema, false).found_by(record, want, have)
 }
 
-/// What is left in `have` of what a record has masks for, by where it is in that: all but what is there as it is wanted.
-pub(super) fn left(
+/// The values of `have` at masked paths of a record, by their paths in it, except those that have their wanted values.
+pub(super) fn leftover(
     schema: Option<&Schema>,
     record: &Map<String, Value>,
     want: &Map<String, Value>,
@@ -36,7 +36,7 @@ pub(super) fn left(
 
 struct Search<'a> {
     schema: Option<&'a Schema>,
-    /// Whether only what is left is looked for, and is told by where it is live.
+    /// Whether only leftover values are collected, by their live paths.
     is_left: bool,
     at: FieldPath,
     found: Sensitive,
@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
         match lists::matching(merge, Some(record), want, have) {
             Matching::ByKeys { keys, .. } => self.keyed_list(&keys, record, want, have),
             Matching::Set | Matching::ByPosition => {
-                // What is there as it was recorded is not what was masked.
+                // A live value that equals its record is not the masked one.
                 let [recorded, live] = [record, have].map(|items| items.iter().collect::<HashSet<_>>());
                 let left = record.iter().filter(|item| !live.contains(item)).collect();
                 let others = have.iter().enumerate().filter(|(_, item)| !recorded.contains(item));
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     }
 
     fn keyed_list(&mut self, keys: &[ListKey], record: &[Value], want: &[Value], have: &[Value]) {
-        let [in_record, in_want, in_have] = [record, want, have].map(|items| lists::places(items, keys));
+        let [in_record, in_want, in_have] = [record, want, have].map(|items| lists::positions(items, keys));
         for (text, at) in &in_record {
             let (wanted, had) = (in_want.get(text).copied(), in_have.get(text).copied());
             let index = match self.is_left {
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
             let (wanted, had) = (wanted.map(|at| &want[at]), had.map(|at| &have[at]));
             self.within(Segment::Index(index), |search| search.value(&record[*at], wanted, had));
         }
-        // Items that a sensitive value tells apart are recorded without it.
+        // Items with a sensitive key are recorded without it.
         let left = record.iter().filter(|item| lists::key_of(item, keys).is_none()).collect();
         let is_left = self.is_left;
         let others = have.iter().enumerate().filter_map(|(at, had)| {
@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
         self.unnamed(left, others.collect());
     }
 
-    /// Items that nothing names, one for one where there are as many. Otherwise nobody knows which of them were sensitive.
+    /// Matches items without keys one by one if the lists have equal lengths. Otherwise all of them may be sensitive.
     fn unnamed(&mut self, left: Vec<&Value>, others: Vec<Other<'_>>) {
         let is_one_for_one = left.len() == others.len();
         if !is_one_for_one && left.iter().any(|item| contains_mask(item)) {
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
 
 /// A live item that is not in the record by what names it, and what is wanted of it.
 struct Other<'v> {
-    /// Where it is told to be.
+    /// Its index in the result.
     index: usize,
     want: Option<&'v Value>,
     had: &'v Value,

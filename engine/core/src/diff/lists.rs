@@ -1,4 +1,4 @@
-//! Which items of two lists belong together.
+//! Matching of items in two lists.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::path::Segment;
 use crate::schema::{ListKey, Merge};
 
-/// How the items of two lists are matched.
+/// How two lists are matched.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Matching {
     /// By the values of keys.
     ByKeys {
         /// The keys.
         keys: Vec<ListKey>,
-        /// Whether others may add items of their own, as to `listType=map` lists.
+        /// Whether others may add items, as in `listType=map` lists.
         shared: bool,
     },
     /// By their value; others may add theirs.
@@ -23,7 +23,7 @@ pub(super) enum Matching {
     ByPosition,
 }
 
-/// Keys that tell items apart where nobody says which do, if they happen to be unique.
+/// Common keys of items in lists without a schema, if their values are unique.
 const COMMON: [&str; 6] = ["name", "key", "id", "type", "host", "path"];
 
 /// Decides how to match, by how the list is merged, if others may add to it, and by what is in it.
@@ -39,7 +39,7 @@ pub(super) fn matching(merge: Option<&Merge>, prior: Option<&[Value]>, want: &[V
     let is_enough = |keys: &[ListKey]| is_unique(want, keys) && is_unique(have, keys);
     let prior = prior.unwrap_or_default();
     let pairing = |keys: &[ListKey]| [(want, have), (prior, have), (prior, want)].map(|(a, b)| pairs(a, b, keys));
-    // One key is easier to read where it is enough, and pairs what all of them do, by which the server goes.
+    // A single key is easier to read, if it matches the same items as all keys of the server.
     let by_all = shared.filter(|keys| keys.len() > 1 && is_enough(keys)).map(|keys| pairing(keys));
     let common = COMMON.map(|name| ListKey { name: name.to_owned(), default: None });
     let first = shared.and_then(|keys| keys.first()).cloned();
@@ -51,7 +51,7 @@ pub(super) fn matching(merge: Option<&Merge>, prior: Option<&[Value]>, want: &[V
     }
 }
 
-/// The text that tells an item apart: its values under the keys.
+/// The values of an item under the keys, as one text.
 pub(super) fn key_of(item: &Value, keys: &[ListKey]) -> Option<String> {
     let values: Option<Vec<String>> = keys.iter().map(|key| key.of(item)).collect();
     values.map(|values| values.join(","))
@@ -63,8 +63,8 @@ pub(super) fn step_to(keys: &[ListKey], text: String) -> Segment {
     Segment::Item { key: names.join(","), value: text }
 }
 
-/// Where the first item of each text is.
-pub(super) fn places(items: &[Value], keys: &[ListKey]) -> HashMap<String, usize> {
+/// The position of the first item with each key.
+pub(super) fn positions(items: &[Value], keys: &[ListKey]) -> HashMap<String, usize> {
     let mut places = HashMap::with_capacity(items.len());
     for (place, item) in items.iter().enumerate() {
         if let Some(text) = key_of(item, keys) {
@@ -74,9 +74,9 @@ pub(super) fn places(items: &[Value], keys: &[ListKey]) -> HashMap<String, usize
     places
 }
 
-/// Where the item is that each of some belongs to.
+/// For each item, the position of its counterpart.
 fn pairs(items: &[Value], others: &[Value], keys: &[ListKey]) -> Vec<Option<usize>> {
-    let places = places(others, keys);
+    let places = positions(others, keys);
     items.iter().map(|item| places.get(&key_of(item, keys)?).copied()).collect()
 }
 

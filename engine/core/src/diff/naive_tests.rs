@@ -1,4 +1,4 @@
-//! Lists are compared as if each item were looked for among all others.
+//! Tests of list matching against a naive search.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -197,7 +197,7 @@ fn list() -> impl Strategy<Value = Vec<Value>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn lists_are_compared_as_if_each_item_were_looked_for_among_all(
+    fn lists_are_compared_like_naive_search(
         prior in prop::option::of(list()),
         want in list(),
         have in list(),
@@ -216,7 +216,7 @@ proptest! {
 
 /// To look for each item among all others would take hours.
 #[test]
-fn a_long_list_all_of_whose_items_are_renamed_is_compared() {
+fn long_list_of_renamed_items_is_compared() {
     const LONG: usize = 100_000;
     let list = |prefix: &str| (0..LONG).map(|n| json!({"name": format!("{prefix}{n}")})).collect::<Vec<_>>();
     let (old, new) = (object(&list("old")), object(&list("new")));

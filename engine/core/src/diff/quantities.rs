@@ -1,14 +1,14 @@
-//! Which fields of the built-in kinds are quantities (`resource.Quantity` in the Kubernetes API).
+//! Fields of built-in kinds that are quantities (`resource.Quantity` in the Kubernetes API).
 //!
-//! A field is one by its kind and path, never by its name alone: `spec.values.default.tag` of a custom resource may be
-//! `"1.1"` and `"1.10"`, which are two things. The server keeps what custom resources say as it is written, whatever they
-//! call quantities, so that no field of theirs is one here.
+//! A field counts by its kind and path, never by its name: `spec.values.default.tag` of a custom resource may be
+//! `"1.1"` or `"1.10"`, which differ. A server stores quantities of custom resources as they are written, so none of
+//! their fields is listed here.
 
 use super::equality::Kind;
 use crate::kinds::pod_spec;
 use crate::path::{FieldPath, Segment};
 
-/// Fields by the kinds that have them. `*` is any key or item, `|` is between keys of which any will do.
+/// Quantities by kind. `*` is any key or item, `|` separates alternative keys.
 const QUANTITIES: [(&str, &[&str], &[&str]); 8] = [
     ("", &["ResourceQuota"], &["spec.hard.*"]),
     ("", &["LimitRange"], &["spec.limits.*.default|defaultRequest|max|min|maxLimitRequestRatio.*"]),

@@ -1,7 +1,7 @@
-//! Which changes there are between what is recorded, wanted and live.
+//! Tests of changes between recorded, wanted and live objects.
 //!
-//! Elsewhere: `lists` is about items of lists, `others` about what others do, `sensitive` about values that are not shown, and
-//! `moved` about what moved away from what was applied.
+//! Elsewhere: `lists` is about items, `others` about other writers, `sensitive` about masked values, `moved` about
+//! drift.
 
 use serde_json::json;
 
@@ -80,7 +80,7 @@ fn equal_objects_have_no_changes() {
 }
 
 #[test]
-fn what_the_server_sets_is_left_alone() {
+fn server_fields_are_ignored() {
     check(
         json!({"metadata": {"name": "web", "labels": {"a": "b"}, "creationTimestamp": null}, "spec": {"replicas": 1}, "status": {}}),
         json!({
@@ -103,7 +103,7 @@ fn fields_are_added_and_changed() {
 }
 
 #[test]
-fn a_field_goes_only_when_it_was_recorded() {
+fn only_recorded_fields_are_removed() {
     check_recorded(
         json!({"data": {"a": "1", "b": "2"}}),
         json!({"data": {"a": "1"}}),
@@ -121,7 +121,7 @@ fn a_field_goes_only_when_it_was_recorded() {
 }
 
 #[test]
-fn drift_is_told_from_what_is_newly_wanted() {
+fn drift_differs_from_new_values() {
     check_recorded(
         json!({"spec": {"replicas": 1, "image": "a"}}),
         json!({"spec": {"replicas": 1, "image": "b"}}),
@@ -182,7 +182,7 @@ fn quantities_are_equal_where_quantities_are() {
 }
 
 #[test]
-fn what_only_has_the_name_of_a_quantity_is_text() {
+fn quantity_field_names_do_not_convert_text() {
     for (api_version, kind, path) in [
         ("example.com/v1", "Widget", "spec.values.default.tag"),
         ("example.com/v1", "Deployment", "spec.template.spec.containers.0.resources.limits.cpu"),
@@ -207,7 +207,7 @@ fn what_only_has_the_name_of_a_quantity_is_text() {
 }
 
 #[test]
-fn string_data_is_compared_with_the_data_a_server_keeps() {
+fn string_data_is_compared_with_stored_data() {
     let secret = |field: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: {"password": value}});
     check(secret("stringData", "hunter2"), secret("data", "aHVudGVyMg=="), "");
     check(secret("stringData", "hunter2"), secret("data", "b2xk"), "data.password: \"(sensitive)\" > \"(sensitive)\"");
@@ -219,7 +219,7 @@ fn mask(text: &str) -> Value {
 }
 
 #[test]
-fn unknown_values_are_told_as_such() {
+fn unknown_values_are_shown() {
     let desired = Resolved {
         attributes: owned(json!({"data": {"uid": null}})),
         unknown: [FieldPath::of_keys(["data", "uid"])].into(),
@@ -230,7 +230,7 @@ fn unknown_values_are_told_as_such() {
 }
 
 #[test]
-fn a_preview_decides_and_shows_what_the_server_does_besides() {
+fn preview_decides_and_shows_server_changes() {
     let mut live = service(json!({"type": "ClusterIP", "ports": [{"port": 80}]}));
     live["metadata"]["resourceVersion"] = json!("1");
     let mut preview = service(json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
@@ -244,7 +244,7 @@ fn a_preview_decides_and_shows_what_the_server_does_besides() {
 }
 
 #[test]
-fn resources_that_are_no_objects_have_no_server_fields() {
+fn non_kubernetes_resources_have_no_server_fields() {
     let map = |value: Value| value.as_object().cloned().unwrap();
     let wanted = map(json!({"status": "on"}));
     let desired = Resolved::plain(&wanted);

@@ -1,4 +1,4 @@
-//! Paths to fields: how they are written, and where in an object they lead.
+//! Paths to ignored fields: their syntax, and the values that they lead to.
 
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<FieldPath, String> {
     }
     match segments.first() {
         Some(Segment::Key(_)) => Ok(FieldPath(segments)),
-        Some(Segment::Index(_) | Segment::Item { .. }) => Err("it begins with the name of a field".to_owned()),
+        Some(Segment::Index(_) | Segment::Item { .. }) => Err("it must begin with the name of a field".to_owned()),
         None => Err("it is empty".to_owned()),
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn by_name(path: &FieldPath, root: &Map<String, Value>) -> FieldPath 
     })
 }
 
-/// A path with the steps that lead to an item of a list, by its index, written anew.
+/// The path with list items replaced by their index or name.
 fn located(
     path: &FieldPath,
     root: &Map<String, Value>,
@@ -106,8 +106,7 @@ fn located(
     located
 }
 
-/// Where a path leads once an item of a list is taken away, if that is what the other path leads to; nowhere when it led into
-/// that.
+/// The path after the removal of a list item; `None` if it led into that item.
 pub(super) fn without(mut path: FieldPath, gone: &FieldPath) -> Option<FieldPath> {
     let Some((Segment::Index(gone), list)) = gone.0.split_last() else { return Some(path) };
     if path.0.starts_with(list)
@@ -121,7 +120,7 @@ pub(super) fn without(mut path: FieldPath, gone: &FieldPath) -> Option<FieldPath
     Some(path)
 }
 
-/// Whether a field is in an item of a list that is not there, so that nobody can have it.
+/// Whether a field is in a list item that does not exist.
 pub(super) fn is_in_missing_item(path: &FieldPath, live: &Map<String, Value>) -> bool {
     let above = |depth: usize| match get(live, &path.up_to(depth)) {
         Some(Value::Array(items)) => index(items, &path.0[depth]).is_none(),
@@ -156,8 +155,8 @@ pub(super) fn get<'v>(root: &'v Map<String, Value>, path: &FieldPath) -> Option<
     path.0[1..].iter().try_fold(first, step)
 }
 
-/// Makes the field of an object what it is live, or takes it away where it `is_left_out` or not live. Maps on the way are
-/// made, items of lists are not.
+/// Sets a field of an object to its live value, or removes it if it `is_left_out` or not live. Missing maps are created,
+/// missing list items are not.
 pub(super) fn put(root: &mut Map<String, Value>, path: &FieldPath, live: &Map<String, Value>, is_left_out: bool) {
     let value = get(live, path).filter(|_| !is_left_out);
     if value.is_none() && get(root, path).is_none() {

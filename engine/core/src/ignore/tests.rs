@@ -1,4 +1,4 @@
-//! What is wanted of a resource, and what is applied, where some of its fields are left to others.
+//! Tests of ignored fields in the wanted and the applied object.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn map(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn fields_are_as_they_are_live_and_others_stay() {
+fn ignored_fields_have_live_values() {
     let wanted = map(json!({"spec": {"replicas": 1, "paused": true, "containers": [
         {"name": "log", "image": "l1"}, {"name": "web", "image": "w1"}]}, "labels": {"a.b/c": "1"}}));
     let live = map(json!({"spec": {"replicas": 5, "extra": {"deep": 1}, "others": [{"name": "web", "image": "x"}],
@@ -43,7 +43,7 @@ fn fields_are_as_they_are_live_and_others_stay() {
 }
 
 #[test]
-fn a_number_is_an_index_in_lists_and_a_key_in_maps() {
+fn number_is_list_index_or_map_key() {
     let object = |value: &str| {
         map(json!({"data": {"0": value, "1": value}, "args": [value, value], "ports": [
             {"name": "a", "x": value}, {"name": "0", "x": value}, {"name": "8080", "x": value}]}))
@@ -68,7 +68,7 @@ fn a_number_is_an_index_in_lists_and_a_key_in_maps() {
 }
 
 #[test]
-fn a_field_is_touched_however_its_path_is_written() {
+fn every_spelling_of_path_touches_field() {
     let check = |field: &str, path: &str| {
         let ignored = Ignored::of(&resource(json!([field]))).unwrap();
         ignored.touches(&parse(path).unwrap())
@@ -86,7 +86,7 @@ fn a_field_is_touched_however_its_path_is_written() {
 }
 
 #[test]
-fn unknown_values_of_ignored_items_are_known_once_they_are_live() {
+fn unknown_values_of_ignored_items_become_known() {
     let containers = |image: Value| map(json!({"spec": {"containers": [{"name": "web", "image": image}]}}));
     let image = FieldPath::of_keys(["spec", "containers"]).index(0).key("image");
     for field in ["spec.containers[0].image", "spec.containers.0.image", "spec.containers[name=web].image"] {
@@ -102,7 +102,7 @@ fn unknown_values_of_ignored_items_are_known_once_they_are_live() {
 }
 
 #[test]
-fn items_of_one_list_that_are_not_live_go_without_others() {
+fn absent_ignored_items_are_removed() {
     let args = |args: &[&str]| map(json!({"args": args, "deep": [{"x": ["0", "1", "2"]}, {"x": ["0", "1", "2"]}]}));
     let (wanted, live) = (args(&["a", "b", "c", "d"]), map(json!({"args": ["x"], "deep": [{"x": []}, {"x": []}]})));
     let check = |fields: Value, expected: &[&str]| {
@@ -127,7 +127,7 @@ fn items_of_one_list_that_are_not_live_go_without_others() {
 }
 
 #[test]
-fn an_item_that_is_yet_to_be_made_has_all_its_fields() {
+fn new_item_has_all_fields() {
     let containers = |names: &[&str]| {
         let items: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "wanted"})).collect();
         map(json!({"spec": {"containers": items}}))
@@ -141,16 +141,16 @@ fn an_item_that_is_yet_to_be_made_has_all_its_fields() {
 }
 
 #[test]
-fn what_cannot_be_ignored_is_told_with_its_place() {
+fn invalid_ignored_field_is_reported() {
     for (fields, message) in [
-        (json!(["spec..x"]), "`spec..x` is no path: a name is missing"),
-        (json!(["spec.x[a]"]), "`spec.x[a]` is no path: [a] is neither [0] nor [name=web]"),
-        (json!(["spec.x[0"]), "`spec.x[0` is no path: a bracket is not closed"),
+        (json!(["spec..x"]), "`spec..x` is not a path: a name is missing"),
+        (json!(["spec.x[a]"]), "`spec.x[a]` is not a path: [a] is neither [0] nor [name=web]"),
+        (json!(["spec.x[0"]), "`spec.x[0` is not a path: a bracket is not closed"),
         (json!([""]), "`` is no path: it is empty"),
-        (json!("metadata.name"), "`metadata.name` says which object it is, and cannot be left to others"),
-        (json!(["metadata"]), "`metadata` says which object it is, and cannot be left to others"),
-        (json!({"spec": 1}), "a list of paths such as spec.replicas is wanted here"),
-        (json!([1]), "a list of paths such as spec.replicas is wanted here"),
+        (json!("metadata.name"), "`metadata.name` identifies the object and cannot be ignored"),
+        (json!(["metadata"]), "`metadata` identifies the object and cannot be ignored"),
+        (json!({"spec": 1}), "must be a list of paths such as spec.replicas"),
+        (json!([1]), "must be a list of paths such as spec.replicas"),
     ] {
         let problem = Ignored::of(&resource(fields)).unwrap_err();
         assert_eq!(problem.to_string(), format!("extensions[\"{IGNORE_FIELDS}\"]: {message}"));
@@ -173,7 +173,7 @@ fn entry(manager: &str, fields: Value) -> Value {
 }
 
 #[test]
-fn what_is_applied_leaves_a_field_to_who_has_it() {
+fn applied_object_omits_fields_of_others() {
     let containers = |fields: Value| json!({"f:containers": {"k:{\"name\":\"web\"}": fields}});
     let image = json!({".": {}, "f:name": {}, "f:image": {}});
     let ours = json!({"f:spec": {"f:replicas": {}, "f:containers": {"k:{\"name\":\"web\"}": image}}});
@@ -194,7 +194,7 @@ fn what_is_applied_leaves_a_field_to_who_has_it() {
 }
 
 #[test]
-fn a_part_of_what_is_applied_as_one_value_is_applied_as_it_is_live() {
+fn atomic_value_keeps_ignored_live_part() {
     let service = |selector: Value| json!({"spec": {"selector": selector}}).as_object().unwrap().clone();
     let wanted = service(json!({"app": "web"}));
     let mut live = service(json!({"app": "web", "track": "canary"}));
@@ -215,7 +215,7 @@ fn a_part_of_what_is_applied_as_one_value_is_applied_as_it_is_live() {
 }
 
 #[test]
-fn what_several_have_of_a_map_is_left_to_each() {
+fn ignored_map_fields_stay_with_each_manager() {
     let fields = json!(["metadata.annotations", "data"]);
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     let wanted = map(annotations(json!({"scrape": "true", "theirs": "1", "new": "1"})));
@@ -233,7 +233,7 @@ fn what_several_have_of_a_map_is_left_to_each() {
 }
 
 #[test]
-fn a_value_of_a_secret_has_two_names() {
+fn secret_value_is_ignored_under_both_names() {
     let mut secret = resource(json!(["stringData.password"]));
     secret.attributes.insert("kind".to_owned(), "Secret".into());
     let ignored = Ignored::of(&secret).unwrap();
@@ -244,7 +244,7 @@ fn a_value_of_a_secret_has_two_names() {
 }
 
 #[test]
-fn rules_of_an_aggregated_role_are_left_to_the_control_plane() {
+fn aggregated_role_rules_are_ignored() {
     let role = |rule: Value, extensions: Value| -> Resource {
         let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"},
             "aggregationRule": rule, "rules": []});

@@ -1,10 +1,10 @@
-//! Imports of ConfigMaps.
+//! Tests of imports of ConfigMaps.
 
 use serde_json::json;
 
 use super::*;
-use crate::masks::DigestKeys;
 use crate::planner::{PlanInput, draft};
+use crate::secret_digest::DigestKeys;
 
 fn id(name: &str) -> ResourceId {
     ResourceId(format!("v1:ConfigMap:shop:{name}"))
@@ -57,7 +57,7 @@ fn imported(
 }
 
 #[test]
-fn what_is_named_is_recorded_as_it_is_and_nothing_else() {
+fn selected_resource_is_recorded_unchanged() {
     let actions = imported(
         &spec(maps(&["a", "b"])),
         &State::default(),
@@ -74,7 +74,7 @@ fn what_is_named_is_recorded_as_it_is_and_nothing_else() {
 }
 
 #[test]
-fn what_is_named_has_to_be_wanted_there_and_nobodys() {
+fn selected_resource_must_exist_without_owner() {
     let others = owner("api").marked(&object("b"));
     let before = Owner { stack_uid: "uid-before".to_owned(), ..owner("web") }.marked(&object("c"));
     let selection = named(&["a", "b", "c", "z"]);
@@ -84,16 +84,16 @@ fn what_is_named_has_to_be_wanted_there_and_nobodys() {
     let told = imported(&spec(maps(&["a", "b", "c"])), &State::default(), &selection, &[("b", others), ("c", before)])
         .unwrap_err();
     let begin = [
-        "NotThere v1:ConfigMap:shop:a: it is not there",
-        "OwnedByAnother v1:ConfigMap:shop:b: ConfigMap b in namespace shop belongs to shop/api/dev, and this is",
-        "OwnedByAnother v1:ConfigMap:shop:c: it bears the mark of shop/web/dev/uid-before, an earlier stack",
+        "NotThere v1:ConfigMap:shop:a: the object does not exist",
+        "OwnedByAnother v1:ConfigMap:shop:b: ConfigMap b in namespace shop is owned by shop/api/dev, not by",
+        "OwnedByAnother v1:ConfigMap:shop:c: an earlier stack of the same name owns it (shop/web/dev/uid-before)",
     ];
     assert_eq!(told.len(), begin.len(), "{told:?}");
     assert!(told.iter().zip(begin).all(|(told, begin)| told.starts_with(begin)), "{told:#?}");
 }
 
 #[test]
-fn everything_is_what_is_there_and_nobodys_and_not_recorded() {
+fn import_all_takes_unowned_unrecorded_objects() {
     let recorded = StateResource::named_by(&id("d")).unwrap();
     let state = State { resources: vec![recorded], ..State::default() };
     let live = [("a", object("a")), ("b", owner("api").marked(&object("b"))), ("d", object("d"))];
@@ -106,7 +106,7 @@ fn everything_is_what_is_there_and_nobodys_and_not_recorded() {
 }
 
 #[test]
-fn what_another_system_has_on_record_is_taken_whether_it_is_wanted_or_not() {
+fn foreign_records_are_imported_even_outside_spec() {
     let record = |name: &str| ForeignRecord {
         id: id(name),
         depends_on: vec![id("a")],
@@ -126,7 +126,7 @@ fn what_another_system_has_on_record_is_taken_whether_it_is_wanted_or_not() {
 }
 
 #[test]
-fn a_name_outside_has_to_be_that_of_the_object() {
+fn import_id_must_name_object() {
     for (name, is_its) in [
         ("shop/a", true),
         ("v1:ConfigMap:shop:a", true),
@@ -146,7 +146,7 @@ fn a_name_outside_has_to_be_that_of_the_object() {
     }
     let mut wanted = maps(&["a"]);
     wanted[0]["extensions"] = json!({IMPORT_ID: 7});
-    assert_eq!(spec(wanted).validate().unwrap_err()[0].message, "text is wanted here");
+    assert_eq!(spec(wanted).validate().unwrap_err()[0].message, "must be text");
 }
 
 #[test]
@@ -155,5 +155,5 @@ fn nothing_here_imports_terraform_resources() {
     let selected = Selected { id: "a:b:c:d".into(), infrastructure_id: Some("i-1".to_owned()) };
     let selection = Selection { resources: vec![selected], ..Selection::default() };
     let told = imported(&wanted, &State::default(), &selection, &[]).unwrap_err();
-    assert_eq!(told, ["NoRuntime a:b:c:d: nothing here imports resources of type Terraform"]);
+    assert_eq!(told, ["NoRuntime a:b:c:d: resources of type Terraform cannot be imported"]);
 }

@@ -1,7 +1,7 @@
-//! What is done about one resource, by what is wanted, recorded and live of it.
+//! The action of one resource, decided by what is wanted, recorded and live.
 //!
-//! Start at [`decide_place`] for what is wanted, and at [`remove`] for what no longer is. Neither looks at other resources:
-//! which records are of which object is settled before.
+//! Start at [`decide_placed`] for a resource of the Spec, and at [`remove`] for a recorded one outside of it. Neither reads other
+//! resources: `identities` has found the records of each object by then.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use super::PlanInput;
 use crate::conflict::{FieldConflict, masked};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
 use crate::ignore::Ignored;
-use crate::import::is_to_be_left;
-use crate::object::{is_going, uid_of};
+use crate::import::is_never_deleted;
+use crate::object::{is_terminating, uid_of};
 use crate::owner::{Owner, is_marked};
 use crate::plan::{Action, FieldChange, Live, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
@@ -20,9 +20,9 @@ use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
-use crate::unrecorded;
+use crate::untracked;
 
-/// What is done about a resource; the fields are those of a [`PlannedAction`].
+/// The action of a resource; the fields are those of a [`PlannedAction`].
 pub(super) struct Decision {
     pub(super) action: Action,
     pub(super) changes: Vec<FieldChange>,
@@ -52,36 +52,40 @@ impl Decision {
         }
     }
 
-    /// To make what is not there, or is not known to be.
+    /// Creates an object that does not exist, as far as is known.
     pub(super) fn create(changes: Vec<FieldChange>, drift: bool, unverified: Option<String>) -> Self {
         Self { changes, drift, unverified, ..Self::new(Action::Create) }
     }
 }
 
-/// The cluster that an object is recorded in, where that is another than it goes to, or its namespace is. A cluster may have
-/// got another name: what has the uid that is recorded is where it was.
+/// The recorded cluster of an object that moves to another cluster or namespace. An object with the recorded uid in the target
+/// cluster does not move: the cluster has a new name.
 pub(super) fn moved_from<'a>(input: &PlanInput<'a>, resource: &Resource, prior: &'a StateResource) -> Option<&'a str> {
     let is_there = match input.live.get(&resource.id)? {
         Live::Present(live) => prior.uid().is_some() && uid_of(live) == prior.uid(),
         Live::Absent | Live::Unverified(_) => false,
     };
     let is_object = [resource.kind, prior.kind] == [ResourceType::Kubernetes; 2];
-    let has_moved = is_object && !input.clusters.is_in_place(prior, resource) && !is_there;
+    let has_moved = is_object && !input.clusters.is_at_target(prior, resource) && !is_there;
     has_moved.then(|| input.clusters.of_recorded(prior))
 }
 
-/// Whether somebody made what is live of a resource in place of what is recorded of it, under whatever id. What is being
-/// deleted is as good as gone.
+/// Whether others created the live object in place of the recorded one, under whichever id it is recorded. A terminating object
+/// counts as absent.
 fn is_recreated(input: &PlanInput<'_>, id: &ResourceId, records: [Option<&StateResource>; 2]) -> bool {
     let Some(Live::Present(live)) = input.live.get(id).filter(|_| records.iter().any(Option::is_some)) else {
         return false;
     };
-    !is_going(live) && records.into_iter().flatten().all(|prior| input.owner.is_recreated(prior, live))
+    !is_terminating(live) && records.into_iter().flatten().all(|prior| input.owner.is_recreated(prior, live))
 }
 
-/// What to do, also about an object that is in another cluster or namespace than it is to be: it is made anew in this one, and
-/// goes there. One that is never removed stays there. `records` has what is recorded under its id, then what is under another.
-pub(super) fn decide_place(
+/// Decides about a resource of the Spec. An object that moves to another cluster or namespace is created there, and deleted in
+/// its former location unless it was imported. `records` has the record under its own id, then the one under another id.
+///
+/// # Errors
+///
+/// The former or the new location cannot be reached.
+pub(super) fn decide_placed(
     input: &PlanInput<'_>,
     resource: &Resource,
     records: [Option<&StateResource>; 2],
@@ -95,7 +99,7 @@ pub(super) fn decide_place(
         return Ok(Decision { recreated, drift: decision.drift || recreated, ..decision });
     };
     let decision = decide(input, resource, records, None, resolved, ignored);
-    if is_to_be_left(&prior.extensions) {
+    if is_never_deleted(&prior.extensions) {
         return Ok(decision);
     }
     let (to, namespaces) = (input.clusters.of_wanted(resource), input.clusters.namespaces(prior, resource));
@@ -104,14 +108,13 @@ pub(super) fn decide_place(
             Some([before, after]) if from == to => format!("namespace {before} to {after}"),
             Some(_) | None => format!("cluster {from} to {to}"),
         };
-        let message =
-            format!("it is to go from {way}, and stays where it is while cluster {to} cannot be looked at: {why}");
+        let message = format!("it cannot move from {way} while cluster {to} cannot be read: {why}");
         return Err(Problem::new(reason::UNAVAILABLE, message).of(&resource.id).at("extensions.cluster"));
     }
     if !input.clusters.has(from) {
         let message = format!(
-            "it is recorded in cluster {from}, which the workspace does not have; it cannot be removed there before the \
-             workspace has a cluster of that name, or, if it is gone for good, spec.forgetClusters of a Run names it"
+            "it is recorded in cluster {from}, which the workspace does not have; add a cluster of that name; if the \
+             cluster no longer exists, name it in spec.forgetClusters of a Run"
         );
         return Err(Problem::new(reason::NO_RUNTIME, message).of(&resource.id).at("extensions.cluster"));
     }
@@ -128,7 +131,7 @@ pub(super) fn decide_place(
     Ok(Decision { action: Action::Replace, changes, drift: false, takes_over, ..decision })
 }
 
-/// The table of DESIGN: what to do, by whether it is recorded, wanted and live. `prior` is what counts of the `records`.
+/// Decides by whether the resource is recorded, wanted and live. `prior` is the record that counts of the `records`.
 fn decide(
     input: &PlanInput<'_>,
     resource: &Resource,
@@ -138,43 +141,90 @@ fn decide(
     ignored: &Ignored,
 ) -> Decision {
     let waits = resolved.waits();
-    let told = input.previews.get(&resource.id);
-    let (preview, unverified) = match told {
-        Some(Preview::Unverified(why) | Preview::MissingNamespace(why) | Preview::Lifted(why, _)) => {
+    let dry_run = input.previews.get(&resource.id);
+    let (preview, unverified) = match dry_run {
+        Some(Preview::Unverified(why) | Preview::MissingNamespace(why) | Preview::RejectedUntil(why, _)) => {
             (None, Some(why.clone()))
         }
-        // It turned out not to be known, and the infrastructure was asked about other values.
+        // A value turned out to be unknown, and the dry run was made with another one.
         Some(_) if waits.is_some() => (None, waits.clone()),
-        Some(_) | None => (told, None),
+        Some(_) | None => (dry_run, None),
     };
-    // A Job that has finished is not made again before its manifest changes.
+    let live = match live_object(input, resource, prior, &unverified, (resolved, ignored)) {
+        Ok(live) => live,
+        Err(decision) => return *decision,
+    };
+    let changes = changes(input, resource, records, prior, preview, (resolved, ignored, live));
+    // An imported object has no field and no owner annotation of ours yet.
+    let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
+    // A record of another resource type is of another object.
+    let takes_over = prior.is_some_and(|prior| prior.kind != resource.kind);
+    // The dry run decides even if it was made with other values.
+    let is_replaced = matches!(dry_run, Some(Preview::Replaced(_))) || takes_over;
+    let action = match prior {
+        _ if is_replaced => Action::Replace,
+        None => Action::Adopt,
+        Some(prior) if changes.is_empty() && !imported && !is_of_another(input.owner, prior, live) => Action::Unchanged,
+        Some(_) => Action::Update,
+    };
+    let taken = match preview {
+        Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => {
+            masked(conflicts, &Sensitive::of(&resolved.attributes, &resolved.sensitive))
+        }
+        Some(_) | None => Vec::new(),
+    };
+    Decision {
+        drift: changes.iter().any(|change| change.drift),
+        changes,
+        // An unchanged resource is not dry-run, so that its unknown values count only here.
+        unverified: unverified.or(waits),
+        takes_over,
+        taken,
+        imported,
+        ..Decision::new(action)
+    }
+}
+
+/// The live object of a resource, or the decision where none can be compared.
+fn live_object<'a>(
+    input: &PlanInput<'a>,
+    resource: &Resource,
+    prior: Option<&StateResource>,
+    unverified: &Option<String>,
+    (resolved, ignored): (&Resolved<'_>, &Ignored),
+) -> Result<&'a Map<String, Value>, Box<Decision>> {
+    // A finished Job is not created again before its manifest changes.
     let is_done = |prior: &StateResource| prior.finished && is_as_wanted(input, prior, None, (resolved, ignored));
-    let changes_of_new = || of_new(&resource.id, resource.kind, resolved, input.keys);
-    let live = match input.live.get(&resource.id) {
-        // What is being deleted is as good as gone.
-        Some(Live::Present(live)) if !is_going(live) => live,
-        Some(Live::Present(_) | Live::Absent) if prior.is_some_and(is_done) => return Decision::new(Action::Unchanged),
-        Some(Live::Present(_) | Live::Absent) => {
-            return Decision::create(changes_of_new(), prior.is_some(), unverified);
-        }
-        // What is recorded was there before, as far as anybody knows.
+    let all_fields = || of_new(&resource.id, resource.kind, resolved, input.keys);
+    let decision = match input.live.get(&resource.id) {
+        // A terminating object counts as absent.
+        Some(Live::Present(live)) if !is_terminating(live) => return Ok(live),
+        Some(Live::Present(_) | Live::Absent) if prior.is_some_and(is_done) => Decision::new(Action::Unchanged),
+        Some(Live::Present(_) | Live::Absent) => Decision::create(all_fields(), prior.is_some(), unverified.clone()),
+        // A recorded object probably still exists.
         Some(Live::Unverified(why)) if prior.is_some() => {
-            return Decision { action: Action::Update, ..Decision::create(Vec::new(), false, Some(why.clone())) };
+            Decision { action: Action::Update, ..Decision::create(Vec::new(), false, Some(why.clone())) }
         }
-        Some(Live::Unverified(why)) => {
-            return Decision::create(changes_of_new(), false, Some(why.clone()));
-        }
-        // Nothing was: what changes is not asked for.
-        None => {
-            return Decision::create(Vec::new(), false, Some("it was not read".to_owned()));
-        }
+        Some(Live::Unverified(why)) => Decision::create(all_fields(), false, Some(why.clone())),
+        // A plan without reads needs no changes.
+        None => Decision::create(Vec::new(), false, Some("the live object was not read".to_owned())),
     };
-    // It may not have been asked at all, since nothing seemed to change.
-    let unverified = unverified.or(waits);
-    let unsure = may_hold_unrecorded(input, &resource.id, records, live);
+    Err(Box::new(decision))
+}
+
+/// The fields of a live object that change: as a dry run shows, else by a three-way comparison.
+fn changes(
+    input: &PlanInput<'_>,
+    resource: &Resource,
+    records: [Option<&StateResource>; 2],
+    prior: Option<&StateResource>,
+    preview: Option<&Preview>,
+    (resolved, ignored, live): (&Resolved<'_>, &Ignored, &Map<String, Value>),
+) -> Vec<FieldChange> {
+    let unsure = may_hold_untracked(input, &resource.id, records, live);
     let records: Vec<&Map<String, Value>> = records.into_iter().flatten().flat_map(StateResource::objects).collect();
     let comparison = Comparison {
-        // It may be recorded under another.
+        // It may be recorded under another id.
         id: prior.map_or(&resource.id, StateResource::digest_id),
         kind: resource.kind,
         prior: prior.map(|prior| &prior.attributes),
@@ -185,7 +235,7 @@ fn decide(
         keys: input.keys,
         schema: input.schemas.get(&resource.id).map(AsRef::as_ref),
     };
-    let changes = match preview {
+    match preview {
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
             against_preview(&comparison, &ignored.as_live(made.clone(), live))
         }
@@ -193,45 +243,25 @@ fn decide(
             Preview::Replaced(None)
             | Preview::Unverified(_)
             | Preview::MissingNamespace(_)
-            | Preview::Lifted(..)
+            | Preview::RejectedUntil(..)
             | Preview::Refused(_),
         )
         | None => three_way(&comparison),
-    };
-    // What was only recorded has no field of ours yet, and no mark.
-    let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
-    // What is here is not what is recorded then.
-    let takes_over = prior.is_some_and(|prior| prior.kind != resource.kind);
-    // Something else cannot be changed in place where a value is another than the one that was asked about.
-    let replaced = matches!(told, Some(Preview::Replaced(_))) || takes_over;
-    let action = match prior {
-        _ if replaced => Action::Replace,
-        None => Action::Adopt,
-        Some(prior) if changes.is_empty() && !imported && !is_of_another(input.owner, prior, live) => Action::Unchanged,
-        Some(_) => Action::Update,
-    };
-    let drift = changes.iter().any(|change| change.drift);
-    let taken = match preview {
-        Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => {
-            masked(conflicts, &Sensitive::of(&resolved.attributes, &resolved.sensitive))
-        }
-        Some(_) | None => Vec::new(),
-    };
-    Decision { changes, drift, unverified, takes_over, taken, imported, ..Decision::new(action) }
+    }
 }
 
-/// Whether what is live of a resource may hold [what no record tells of](unrecorded).
-pub(super) fn may_hold_unrecorded(
+/// Whether the live object of a resource may have [untracked fields](untracked).
+pub(super) fn may_hold_untracked(
     input: &PlanInput<'_>,
     id: &ResourceId,
     records: [Option<&StateResource>; 2],
     live: &Map<String, Value>,
 ) -> bool {
     let is_open = input.state.open.iter().any(|call| call.id == *id);
-    unrecorded::may_be_in(input.owner.has(live), is_open, records.into_iter().flatten())
+    untracked::may_be_in(input.owner.has(live), is_open, records.into_iter().flatten())
 }
 
-/// Whether what is recorded of a resource is what is wanted of it, so that the infrastructure can be asked about it.
+/// Whether the record of a resource is as the Spec wants it, so that a dry run shows only drift.
 pub(super) fn is_as_wanted(
     input: &PlanInput<'_>,
     prior: &StateResource,
@@ -250,20 +280,20 @@ pub(super) fn is_as_wanted(
     resolved.unknown.is_empty() && wanted.contains(&recorded)
 }
 
-/// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
-/// has to be brought up to date, or else this one could not be removed.
+/// Whether the record is of an earlier object than this live one of ours, such as one that was created under another id. The
+/// record has to be updated, or the live object could not be deleted later.
 fn is_of_another(owner: &Owner, prior: &StateResource, live: &Map<String, Value>) -> bool {
     owner.has(live) && matches!((prior.uid(), uid_of(live)), (Some(recorded), Some(uid)) if recorded != uid)
 }
 
-/// What is done about a resource that is recorded and no longer wanted.
+/// Decides about a recorded resource that the Spec does not have.
 pub(super) fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over: bool) -> PlannedAction {
     let owned_by = match live {
         Some(Live::Present(live)) if !taken_over => owner.other(live),
         Some(Live::Present(_) | Live::Absent | Live::Unverified(_)) | None => None,
     };
     let may_be_there = !matches!(live, Some(Live::Absent));
-    let imported = may_be_there && !taken_over && owned_by.is_none() && is_to_be_left(&prior.extensions);
+    let imported = may_be_there && !taken_over && owned_by.is_none() && is_never_deleted(&prior.extensions);
     let recreated = match live {
         Some(Live::Present(live)) => !taken_over && owned_by.is_none() && !imported && owner.is_recreated(prior, live),
         Some(Live::Absent | Live::Unverified(_)) | None => false,
@@ -273,7 +303,7 @@ pub(super) fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, 
         Some(Live::Absent) => (Action::Forget, None),
         Some(Live::Present(_)) => (Action::Delete, None),
         Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
-        None => (Action::Delete, Some("it was not read".to_owned())),
+        None => (Action::Delete, Some("the live object was not read".to_owned())),
     };
     PlannedAction {
         depends_on: prior.depends_on.clone(),

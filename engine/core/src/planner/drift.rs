@@ -1,29 +1,30 @@
-//! What moved away from what was applied, for a look that changes nothing.
+//! Drift: differences of live objects from what was applied, for a refresh that changes nothing.
 //!
-//! What is recorded is what was applied last, which the Spec of the last release need not be: a run that failed got some of the
-//! way to another one, and what an import released was never applied. So what is live is held against the record of it, and a
-//! plan decides only where what is wanted is what is recorded, and in its place. What is recorded elsewhere is looked at there.
+//! The record has what was applied last. The Spec of the last release may differ from it: a failed Run applied a part
+//! of another Spec, and a released import was never applied. Therefore live objects are compared with their records.
+//! The ordinary decision is used where the Spec equals the record and the object does not move. An object that moves is
+//! read in its recorded location.
 
 use super::PlanInput;
-use super::decision::{Decision, is_as_wanted, may_hold_unrecorded, moved_from};
+use super::decision::{Decision, is_as_wanted, may_hold_untracked, moved_from};
 use crate::cluster::Clusters;
 use crate::diff::{Deployed, moved};
 use crate::ignore::Ignored;
-use crate::object::{is_going, uid_of};
-use crate::owner::{Standing, taken_from};
+use crate::object::{is_terminating, uid_of};
+use crate::owner::{Ownership, take_over_from};
 use crate::plan::{Action, Live, PlannedAction, Preview};
 use crate::resolve::Resolved;
 use crate::spec::{Resource, ResourceType};
 use crate::state::StateResource;
 
-/// Whether an object is recorded in another cluster or namespace than it is wanted in, and somebody can look there. Where nothing
-/// is to be changed, what is live of it is what is there.
+/// Whether an object is recorded in another cluster or namespace than it is wanted in, and can be read there. A refresh
+/// reads it there.
 pub fn is_recorded_elsewhere(clusters: &Clusters, prior: &StateResource, resource: &Resource) -> bool {
     let is_object = [resource.kind, prior.kind] == [ResourceType::Kubernetes; 2];
-    is_object && !clusters.is_in_place(prior, resource) && clusters.has(clusters.of_recorded(prior))
+    is_object && !clusters.is_at_target(prior, resource) && clusters.has(clusters.of_recorded(prior))
 }
 
-/// What is decided of a wanted resource that is recorded elsewhere, where nothing is to be changed; `None` of all others.
+/// Decides about a wanted resource that is recorded elsewhere, in a refresh; `None` for any other one.
 pub(super) fn of_elsewhere(
     input: &PlanInput<'_>,
     (resource, [own, _]): (&Resource, [Option<&StateResource>; 2]),
@@ -33,8 +34,8 @@ pub(super) fn of_elsewhere(
     Some(of_record(input, prior, input.live.get(&resource.id), Some((resource, resolved))))
 }
 
-/// What is decided of a wanted resource, for which a plan decides as told. `records` has what is recorded under its id, then
-/// what is under another.
+/// Adjusts the decision about a wanted resource in a refresh. `records` has the record under its id, then the one under
+/// another.
 pub(super) fn of_wanted(
     input: &PlanInput<'_>,
     (resource, records): (&Resource, [Option<&StateResource>; 2]),
@@ -50,7 +51,7 @@ pub(super) fn of_wanted(
     let is_of_live = |prior: &&StateResource| prior.uid().is_some() && prior.uid() == object.and_then(uid_of);
     let Some(prior) = recorded().find(is_of_live).or_else(|| recorded().next()) else { return decision };
     if let Some(from) = moved_from(input, resource, prior) {
-        return unseen(&format!("it is recorded in cluster {from}, where nobody looked"));
+        return unreadable(&format!("it is recorded in cluster {from}, which was not read"));
     }
     let refused = match input.previews.get(&resource.id) {
         Some(Preview::Refused(why)) => Some(why.clone()),
@@ -67,7 +68,7 @@ pub(super) fn of_wanted(
     found
 }
 
-/// What is said of what is recorded and not wanted.
+/// Decides about a recorded resource outside of the Spec, in a refresh.
 pub(super) fn of_unwanted(input: &PlanInput<'_>, prior: &StateResource) -> PlannedAction {
     let found = of_record(input, prior, input.live.get(&prior.id), None);
     PlannedAction {
@@ -82,12 +83,13 @@ pub(super) fn of_unwanted(input: &PlanInput<'_>, prior: &StateResource) -> Plann
     }
 }
 
-/// Nobody could look at what is recorded.
-fn unseen(why: &str) -> Decision {
+/// The decision about a resource that could not be read.
+fn unreadable(why: &str) -> Decision {
     Decision { unverified: Some(why.to_owned()), ..Decision::new(Action::Update) }
 }
 
-/// What it would take to bring back what was applied, as far as the record and what is live tell; and how it is wanted, if it is.
+/// Decides what would restore the applied object, by its record and its live object; `wanted` is its resource in the Spec,
+/// if any.
 fn of_record(
     input: &PlanInput<'_>,
     prior: &StateResource,
@@ -95,21 +97,21 @@ fn of_record(
     wanted: Option<(&Resource, &Resolved<'_>)>,
 ) -> Decision {
     let object = match live {
-        Some(Live::Present(object)) if !is_going(object) => object,
+        Some(Live::Present(object)) if !is_terminating(object) => object,
         Some(Live::Present(_) | Live::Absent) if prior.finished => return Decision::new(Action::Unchanged),
         Some(Live::Present(_) | Live::Absent) => return Decision::create(Vec::new(), true, None),
-        Some(Live::Unverified(why)) => return unseen(why),
-        None => return unseen("it was not read"),
+        Some(Live::Unverified(why)) => return unreadable(why),
+        None => return unreadable("the live object was not read"),
     };
-    match input.owner.standing(wanted.and_then(|(resource, _)| taken_from(resource)), object) {
-        Standing::Free => {}
-        Standing::TakesOver(owner) => {
-            // What is not wanted any more is left to whoever has it.
+    match input.owner.ownership(wanted.and_then(|(resource, _)| take_over_from(resource)), object) {
+        Ownership::Free => {}
+        Ownership::TakesOver(owner) => {
+            // The new owner keeps an object that the Spec does not have.
             let action = if wanted.is_some() { Action::Adopt } else { Action::Forget };
             return Decision { drift: true, owned_by: Some(owner), ..Decision::new(action) };
         }
-        Standing::Refused(_) => {
-            let refused = input.owner.other(object).map(|owner| format!("it belongs to {owner} now"));
+        Ownership::Refused(_) => {
+            let refused = input.owner.other(object).map(|owner| format!("{owner} owns it now"));
             return Decision { drift: true, refused, ..Decision::new(Action::Update) };
         }
     }
@@ -125,7 +127,7 @@ fn of_record(
     let changes = moved(&Deployed {
         record: prior,
         released: wanted.map(|(_, resolved)| resolved),
-        unsure: may_hold_unrecorded(input, &prior.id, [Some(prior), None], object),
+        unsure: may_hold_untracked(input, &prior.id, [Some(prior), None], object),
         live: object,
         keys: input.keys,
         schema: input.schemas.get(&prior.id).map(AsRef::as_ref),

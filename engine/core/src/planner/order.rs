@@ -1,6 +1,6 @@
-//! What comes after what, by what is wanted and by what was recorded.
+//! The order of actions, by dependencies of the Spec and of the records.
 //!
-//! Elsewhere: `stage` has the order of kinds where nothing else says one.
+//! Elsewhere: `stage` has the order of kinds without dependencies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,8 +13,8 @@ use crate::plan::PlannedAction;
 use crate::spec::{ResourceId, ResourceType};
 use crate::state::StateResource;
 
-/// Puts the actions into their order: what is kept after what it depends on, what goes after all
-/// that were recorded to depend on it, whether these go too or are only changed. Of `later` the first of each two waits.
+/// Orders the actions: kept resources after their dependencies, deletions after their recorded dependents. The first id of
+/// each pair in `later` waits for the second.
 pub(super) fn ordered(
     mut before: Before,
     mut actions: BTreeMap<ResourceId, PlannedAction>,
@@ -24,12 +24,12 @@ pub(super) fn ordered(
     later: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
     let mut removable = BTreeSet::new();
-    // What is not wanted comes after nothing by itself, whether it goes or is only looked at.
+    // Unwanted resources have no dependencies of their own.
     for id in actions.keys() {
         before.entry(id.clone()).or_default();
     }
-    // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
-    // no record may be missing. Whoever depends on that id depends on the object.
+    // The record under a former id is dropped last: the action on the object may fail, and a record has to remain.
+    // Dependents of the former id depend on the object.
     let last_id = |id| superseded.get(id).copied();
     let goes = |id: &ResourceId| actions.get(id).is_some_and(|action| !action.action.keeps());
     let after = recorded

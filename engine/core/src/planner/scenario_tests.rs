@@ -1,25 +1,26 @@
-//! Plans as people read them.
+//! Tests of rendered plans.
 //!
-//! Elsewhere: `contents` is about what goes with what is deleted, `control_plane` about objects that controllers write or
-//! delete, `order` about what comes first, `references` about what references lead to, `sensitive` about what plans must
-//! not show, and `properties` about what holds of all plans.
+//! Elsewhere: `cascade` is about cascading deletes, `control_plane` about objects that controllers write or delete,
+//! `order` about order, `references` about references, `sensitive` about masked values, and `properties` about all
+//! plans.
 
 use insta::assert_snapshot;
 use serde_json::json;
 
 use super::*;
 use crate::conflict::{FieldConflict, are_planned};
+use crate::plan::Action;
 use crate::render::{Colour, render};
 use crate::sensitive::{MASK, UNKNOWN};
 
-mod contents;
+mod cascade;
 mod control_plane;
 mod order;
 mod properties;
 mod references;
 mod sensitive;
 
-struct World {
+struct Scenario {
     state: State,
     live: BTreeMap<ResourceId, Live>,
     previews: BTreeMap<ResourceId, Preview>,
@@ -28,7 +29,7 @@ struct World {
     keys: DigestKeys,
 }
 
-impl Default for World {
+impl Default for Scenario {
     fn default() -> Self {
         Self {
             state: State::default(),
@@ -87,7 +88,7 @@ fn secret() -> (Value, &'static str) {
     (secret, "${kusion_path.v1:Secret:shop:db.stringData.password}")
 }
 
-impl World {
+impl Scenario {
     /// Everything that is neither recorded nor told to be live is not there.
     fn input<'a>(&'a self, spec: &'a Spec, live: &'a BTreeMap<ResourceId, Live>) -> PlanInput<'a> {
         PlanInput {
@@ -103,7 +104,7 @@ impl World {
         for id in spec.resources.iter().map(|it| &it.id).chain(self.state.resources.iter().map(|it| &it.id)) {
             live.entry(id.clone()).or_insert(Live::Absent);
         }
-        crate::going::spread(&mut live, |_| "");
+        crate::terminating::mark_contents(&mut live, |_| "");
         live
     }
 
@@ -150,11 +151,11 @@ impl World {
 
     /// What was applied before.
     fn applied(resources: Value) -> Self {
-        let mut world = Self::default();
+        let mut scenario = Self::default();
         let spec = spec(resources);
-        let plan = world.plan(&spec);
-        world.carry_out(&spec, &plan);
-        world
+        let plan = scenario.plan(&spec);
+        scenario.carry_out(&spec, &plan);
+        scenario
     }
 }
 
@@ -163,8 +164,8 @@ fn table(plan: &Plan) -> String {
 }
 
 #[test]
-fn the_table_of_actions() {
-    let mut world = World::applied(json!([
+fn actions_follow_table() {
+    let mut scenario = Scenario::applied(json!([
         config_map("same", &[], json!({"a": "1"})),
         config_map("changed", &[], json!({"a": "1"})),
         config_map("drifted", &[], json!({"a": "1"})),
@@ -172,12 +173,12 @@ fn the_table_of_actions() {
         config_map("unwanted", &[], json!({"a": "1"})),
         config_map("unwanted-and-gone", &[], json!({"a": "1"})),
     ]));
-    world.put("drifted", json!({"a": "by hand"}));
-    world.put("there", json!({"a": "2"}));
-    world.live.insert(id("lost"), Live::Absent);
-    world.live.insert(id("unwanted-and-gone"), Live::Absent);
-    world.live.insert(id("unsure"), Live::Unverified("its kind is not known".to_owned()));
-    let plan = world.plan(&spec(json!([
+    scenario.put("drifted", json!({"a": "by hand"}));
+    scenario.put("there", json!({"a": "2"}));
+    scenario.live.insert(id("lost"), Live::Absent);
+    scenario.live.insert(id("unwanted-and-gone"), Live::Absent);
+    scenario.live.insert(id("unsure"), Live::Unverified("its kind is not known".to_owned()));
+    let plan = scenario.plan(&spec(json!([
         config_map("same", &[], json!({"a": "1"})),
         config_map("changed", &[], json!({"a": "2"})),
         config_map("drifted", &[], json!({"a": "1"})),
@@ -191,7 +192,7 @@ fn the_table_of_actions() {
         data.a: "1" → "2"
     ~ update   v1:ConfigMap:shop:drifted
         data.a: "by hand" → "1"  (drift)
-    + create   v1:ConfigMap:shop:lost  (it was recorded, and is gone)
+    + create   v1:ConfigMap:shop:lost  (it was recorded, but no longer exists)
         + data: {"a":"1"}
     + create   v1:ConfigMap:shop:new
         + data: {"a":"1"}
@@ -207,26 +208,27 @@ fn the_table_of_actions() {
 }
 
 #[test]
-fn what_is_deleted_waits_for_what_no_longer_uses_it() {
-    let world = World::applied(json!([config_map("user", &["used"], json!({})), config_map("used", &[], json!({}))]));
-    let plan = world.plan(&spec(json!([config_map("user", &[], json!({"a": "1"}))])));
+fn deletion_waits_for_former_users() {
+    let scenario =
+        Scenario::applied(json!([config_map("user", &["used"], json!({})), config_map("used", &[], json!({}))]));
+    let plan = scenario.plan(&spec(json!([config_map("user", &[], json!({"a": "1"}))])));
     let deletion = plan.actions.iter().find(|it| it.id == id("used")).unwrap();
     assert_eq!((deletion.action, deletion.after.as_slice()), (Action::Delete, [id("user")].as_slice()));
 }
 
 #[test]
-fn deletions_whose_records_contradict_each_other_still_happen() {
-    let mut world = World::applied(json!([config_map("a", &["b"], json!({})), config_map("b", &[], json!({}))]));
-    world.state.resources.iter_mut().find(|it| it.id == id("b")).unwrap().depends_on = vec![id("a")];
-    let plan = world.plan(&Spec::default());
+fn contradicting_records_are_still_deleted() {
+    let mut scenario = Scenario::applied(json!([config_map("a", &["b"], json!({})), config_map("b", &[], json!({}))]));
+    scenario.state.resources.iter_mut().find(|it| it.id == id("b")).unwrap().depends_on = vec![id("a")];
+    let plan = scenario.plan(&Spec::default());
     assert_eq!(plan.summary().delete, 2);
 }
 
 #[test]
-fn cycles_are_told_with_their_path() {
-    let world = World::default();
+fn cycles_are_reported_with_path() {
+    let scenario = Scenario::default();
     let by_reference = json!({"x": format!("$kusion_path.{}.data.x", id("a"))});
-    let problems = world.problems(&spec(json!([
+    let problems = scenario.problems(&spec(json!([
         config_map("a", &["b"], json!({})),
         config_map("b", &["c"], json!({})),
         config_map("c", &[], by_reference),
@@ -235,10 +237,10 @@ fn cycles_are_told_with_their_path() {
 }
 
 #[test]
-fn a_namespace_and_a_definition_come_before_what_needs_them() {
+fn namespace_and_definition_precede_their_objects() {
     let (namespace, instance) = (namespace(), instance("a"));
     for definition in [definition(), service()] {
-        let plan = World::default().plan(&spec(json!([instance, namespace, definition])));
+        let plan = Scenario::default().plan(&spec(json!([instance, namespace, definition])));
         let ids: Vec<_> = plan.actions.iter().map(|it| it.id.0.as_str()).collect();
         assert_eq!(ids, [definition["id"].as_str().unwrap(), "v1:Namespace:shop", "x.dev/v1:Web:shop:a"]);
         assert_eq!(plan.actions[2].after.len(), 2);
@@ -247,18 +249,18 @@ fn a_namespace_and_a_definition_come_before_what_needs_them() {
     // What people wrote wins over what is implied.
     let mut backwards = namespace;
     backwards["dependsOn"] = json!(["v1:ConfigMap:shop:a"]);
-    let plan = World::default().plan(&spec(json!([backwards, config_map("a", &[], json!({}))])));
+    let plan = Scenario::default().plan(&spec(json!([backwards, config_map("a", &[], json!({}))])));
     assert_eq!(plan.actions[0].id, id("a"));
 }
 
 #[test]
-fn a_preview_decides_between_update_replace_and_nothing() {
-    let mut world = World::applied(json!([config_map("a", &[], json!({"a": "1"}))]));
+fn preview_decides_update_replace_or_unchanged() {
+    let mut scenario = Scenario::applied(json!([config_map("a", &[], json!({"a": "1"}))]));
     let wanted = spec(json!([config_map("a", &[], json!({"a": "2"}))]));
     let object = |data: Value| config_map("a", &[], data)["attributes"].as_object().cloned().unwrap();
     let mut action = |preview: Preview| {
-        world.previews.insert(id("a"), preview);
-        world.plan(&wanted).actions.remove(0)
+        scenario.previews.insert(id("a"), preview);
+        scenario.plan(&wanted).actions.remove(0)
     };
     assert_eq!(action(Preview::Changed(object(json!({"a": "2"})))).action, Action::Update);
     assert_eq!(action(Preview::Changed(object(json!({"a": "1"})))).action, Action::Unchanged);
@@ -277,7 +279,7 @@ fn a_preview_decides_between_update_replace_and_nothing() {
 }
 
 #[test]
-fn the_quick_start_of_kusion_is_planned() {
+fn kusion_quick_start_is_planned() {
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "$kusion_path.v1:Namespace:quickstart.metadata.name"}});
     let spec = spec(json!([
@@ -285,28 +287,28 @@ fn the_quick_start_of_kusion_is_planned() {
         {"id": "v1:Namespace:quickstart", "type": "Kubernetes", "dependsOn": null, "extensions": null,
             "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quickstart"}}},
     ]));
-    let world = World::default();
-    let live = world.full(&spec);
-    let draft = draft(&world.input(&spec, &live)).unwrap();
+    let scenario = Scenario::default();
+    let live = scenario.full(&spec);
+    let draft = draft(&scenario.input(&spec, &live)).unwrap();
     let resolved = &draft.desired[&ResourceId::from("apps/v1:Deployment:quickstart:web")];
     assert_eq!(resolved.attributes["metadata"]["namespace"], "quickstart");
     assert_eq!(draft.plan.actions[0].id.0, "v1:Namespace:quickstart");
 }
 
 #[test]
-fn three_thousand_resources_are_planned_in_no_time() {
+fn three_thousand_resources_are_planned_quickly() {
     let resources: Vec<Value> = (0..3_000)
         .map(|n| {
             let before: Vec<String> = if n == 0 { vec![] } else { vec![format!("m{}", n / 2)] };
             config_map(&format!("m{n}"), &before.iter().map(String::as_str).collect::<Vec<_>>(), json!({"a": "1"}))
         })
         .collect();
-    let mut world = World::applied(Value::Array(resources.clone()));
+    let mut scenario = Scenario::applied(Value::Array(resources.clone()));
     let wanted = spec(Value::Array(resources));
-    world.put("m77", json!({"a": "by hand"}));
-    let live = world.full(&wanted);
+    scenario.put("m77", json!({"a": "by hand"}));
+    let live = scenario.full(&wanted);
     let start = std::time::Instant::now();
-    let plan = plan(&world.input(&wanted, &live)).unwrap();
+    let plan = plan(&scenario.input(&wanted, &live)).unwrap();
     // Unoptimised and on a busy machine; optimised it takes a twentieth.
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
     assert_eq!((plan.summary().update, plan.summary().unchanged), (1, 2_999));

@@ -1,11 +1,12 @@
-//! Plans of ConfigMaps: which action each gets, and in which order they come.
+//! Tests of actions and their order, with ConfigMaps.
 
 use serde_json::json;
 
 use super::*;
 use crate::dependencies::written;
-use crate::plan::FieldChange;
+use crate::plan::{Action, FieldChange};
 use crate::scope::Scopes;
+use crate::spec::ResourceType;
 use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
@@ -89,7 +90,7 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
 }
 
 #[test]
-fn an_object_comes_after_the_namespace_of_its_own_cluster() {
+fn object_follows_namespace_of_its_cluster() {
     let of = |id: &str, object: serde_json::Value, cluster: &str| Resource {
         id: id.into(),
         kind: ResourceType::Kubernetes,
@@ -116,7 +117,7 @@ fn an_object_comes_after_the_namespace_of_its_own_cluster() {
 }
 
 #[test]
-fn an_object_comes_after_what_it_needs_under_another_name_of_its_server_and_of_no_other() {
+fn object_follows_dependency_under_server_alias() {
     let of = |id: &str, api_version: &str, kind: &str, name: &str, rest: serde_json::Value, cluster: &str| {
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
         object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -154,7 +155,7 @@ fn an_object_comes_after_what_it_needs_under_another_name_of_its_server_and_of_n
 }
 
 #[test]
-fn what_is_there_already_where_an_object_goes_is_taken_over_and_told() {
+fn existing_object_at_new_location_is_taken_over() {
     let mut moved = wanted("a", "x", &[]);
     moved.extensions.insert("cluster".to_owned(), "east".into());
     let spec = Spec { resources: vec![moved], ..Spec::default() };
@@ -166,7 +167,7 @@ fn what_is_there_already_where_an_object_goes_is_taken_over_and_told() {
         let plan = plan(&PlanInput { live: &live, clusters: &clusters, ..blind }).unwrap();
         assert_eq!((plan.actions[0].action, plan.actions[0].takes_over), (Action::Replace, takes_over));
         let table = crate::render::render(&plan, crate::render::Colour::Never);
-        assert_eq!(table.contains("(something is there already, and is taken over)"), takes_over, "{table}");
+        assert_eq!(table.contains("(an object already exists there and is taken over)"), takes_over, "{table}");
     }
 }
 
@@ -176,7 +177,7 @@ fn with_uid(mut object: Map<String, Value>, uid: &str) -> Map<String, Value> {
 }
 
 #[test]
-fn an_id_that_goes_elsewhere_leaves_its_object_to_the_id_that_wants_it_there() {
+fn moving_id_leaves_object_to_other_id() {
     let (goes, stays) = (id("a"), ResourceId(format!("{}/main", id("a"))));
     let (owner, keys, clusters) = (Owner::default(), keys(), Clusters::new(vec!["main".to_owned(), "east".to_owned()]));
     let record = StateResource {
@@ -208,7 +209,7 @@ fn an_id_that_goes_elsewhere_leaves_its_object_to_the_id_that_wants_it_there() {
         assert_eq!((second.after.as_slice(), second.drift), ([stays.clone()].as_slice(), false));
         assert_eq!((first.recorded_id(), second.recorded_id()), (Some(&goes), None));
         let table = crate::render::render(&plan, crate::render::Colour::Never);
-        assert!(table.contains("(what is recorded is the object of v1:ConfigMap:n:a/main, and stays)"), "{table}");
+        assert!(table.contains("(the recorded object is that of v1:ConfigMap:n:a/main and stays)"), "{table}");
     }
     // What people wrote comes first.
     let plan = planned(Live::Absent, &["a"]);
@@ -217,7 +218,7 @@ fn an_id_that_goes_elsewhere_leaves_its_object_to_the_id_that_wants_it_there() {
 }
 
 #[test]
-fn two_ids_that_change_places_change_their_records() {
+fn exchanged_ids_exchange_records() {
     let web = |version: &str| {
         let object = json!({"apiVersion": format!("x.dev/{version}"), "kind": "Web", "metadata": {"name": "a", "namespace": "n"}});
         (ResourceId(format!("x.dev/{version}:Web:n:a")), object.as_object().cloned().unwrap())
@@ -258,7 +259,7 @@ fn unplaced(name: &str) -> Resource {
 }
 
 #[test]
-fn one_object_is_not_wanted_with_and_without_its_default_namespace() {
+fn default_namespace_makes_ids_duplicates() {
     let (state, owner, keys) = (State::default(), Owner::default(), keys());
     let with_default = |namespace: &str, resources: Vec<Resource>| {
         let names = vec!["main".to_owned()];
@@ -268,7 +269,7 @@ fn one_object_is_not_wanted_with_and_without_its_default_namespace() {
         plan(&input).map(drop).map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let same = |id: &str, first: &str| {
-        let why = "what names no namespace goes to n in cluster main";
+        let why = "an object without a namespace goes to n in cluster main";
         Err(vec![format!("{id}: attributes.metadata.namespace: this is the same object as {first}: {why}")])
     };
     let (bare, full) = ("v1:ConfigMap:a", "v1:ConfigMap:n:a");
@@ -301,7 +302,7 @@ fn cell(api_version: &str, kind: &str, namespace: &str) -> Resource {
 }
 
 #[test]
-fn the_cluster_says_which_custom_objects_are_one() {
+fn cluster_scope_makes_custom_objects_duplicates() {
     let spec = Spec {
         resources: vec![cell("example.com/v1", "Cell", ""), cell("example.com/v1", "Cell", "n"), wanted("a", "", &[])],
         ..Spec::default()
@@ -328,7 +329,7 @@ fn the_cluster_says_which_custom_objects_are_one() {
 }
 
 #[test]
-fn a_second_record_of_a_cluster_scoped_object_moves_to_the_first() {
+fn second_record_of_cluster_scoped_object_merges() {
     let roles = "rbac.authorization.k8s.io/v1";
     let (first, second) = (cell(roles, "ClusterRole", ""), cell(roles, "ClusterRole", "n"));
     let live = with_uid(first.attributes.clone(), "u");
@@ -350,7 +351,7 @@ fn a_second_record_of_a_cluster_scoped_object_moves_to_the_first() {
 }
 
 #[test]
-fn an_object_whose_default_namespace_is_another_by_now_is_made_anew_there() {
+fn changed_default_namespace_recreates_object() {
     let (owner, keys) = (Owner::default(), keys());
     let planned = |default: &str, is_wanted: bool, import_id: Option<&str>| {
         let mut desired = unplaced("a");
@@ -390,11 +391,11 @@ fn an_object_whose_default_namespace_is_another_by_now_is_made_anew_there() {
 }
 
 #[test]
-fn what_another_deployment_owns_is_neither_taken_over_nor_updated() {
+fn object_of_another_deployment_is_not_updated() {
     for is_recorded in [false, true] {
         let problems = planned_of_another(None, true, is_recorded).unwrap_err();
         let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
-        let expected = "OwnedByAnother v1:ConfigMap:n:x: ConfigMap x in namespace n belongs to shop/api/dev, and this is \
+        let expected = "OwnedByAnother v1:ConfigMap:n:x: ConfigMap x in namespace n is owned by shop/api/dev, not by \
                         shop/web/dev; to take it over, set stoa.dev/take-over-from: shop/api/dev in the resource's \
                         extensions or annotations";
         assert_eq!(told, [expected]);
@@ -403,7 +404,7 @@ fn what_another_deployment_owns_is_neither_taken_over_nor_updated() {
 }
 
 #[test]
-fn what_another_deployment_owns_is_taken_over_on_purpose() {
+fn object_of_another_deployment_is_taken_over_explicitly() {
     for is_recorded in [false, true] {
         let action = planned_of_another(Some("shop/api/dev"), true, is_recorded).unwrap();
         assert_eq!((action.action, action.owned_by.as_deref()), (Action::Adopt, Some("shop/api/dev")));
@@ -412,13 +413,13 @@ fn what_another_deployment_owns_is_taken_over_on_purpose() {
 }
 
 #[test]
-fn what_another_deployment_owns_is_not_removed() {
+fn object_of_another_deployment_is_not_deleted() {
     let action = planned_of_another(None, false, true).unwrap();
     assert_eq!((action.action, action.owned_by.as_deref()), (Action::Forget, Some("shop/api/dev")));
 }
 
 #[test]
-fn what_somebody_made_in_place_of_what_is_recorded_is_taken_over_or_left_alone_and_told() {
+fn recreated_object_is_adopted_or_left() {
     let owner = Owner { stack: "web".to_owned(), ..Owner::default() };
     let with_uid = |uid: &str| {
         let mut object = object("x", "a");
@@ -453,18 +454,18 @@ fn what_somebody_made_in_place_of_what_is_recorded_is_taken_over_or_left_alone_a
     let table = |is_wanted| crate::render::render(&of(with_uid("u-2"), is_wanted), crate::render::Colour::Never);
     assert_eq!(
         table(true),
-        "> adopt    v1:ConfigMap:n:x  (what was applied is gone; another that somebody made has its name, and is taken \
+        "> adopt    v1:ConfigMap:n:x  (the applied object no longer exists; another object has its name and is taken \
          over)\n\nPlan: 1 to adopt.\n"
     );
     assert_eq!(
         table(false),
-        ". forget   v1:ConfigMap:n:x  (what was applied is gone; another that somebody made has its name, and is left \
-         alone)\n\nPlan: 1 to forget.\n"
+        ". forget   v1:ConfigMap:n:x  (the applied object no longer exists; another object has its name and is not \
+         deleted)\n\nPlan: 1 to forget.\n"
     );
 }
 
 #[test]
-fn what_is_recorded_under_another_id_was_not_made_in_place_of_it() {
+fn object_recorded_under_another_id_is_not_recreated() {
     let with_uid = |uid: &str| {
         let mut object = object("x", "a");
         object["metadata"]["uid"] = json!(uid);
@@ -485,7 +486,7 @@ fn what_is_recorded_under_another_id_was_not_made_in_place_of_it() {
 }
 
 #[test]
-fn what_is_recorded_wanted_and_live_decides_the_action() {
+fn record_spec_and_live_object_decide_action() {
     for (prior, desired, live, expected, drift) in [
         (Some("a"), Some("a"), Some("a"), Action::Unchanged, false),
         (Some("a"), Some("b"), Some("a"), Action::Update, false),
@@ -533,7 +534,7 @@ fn refreshed(
 }
 
 #[test]
-fn a_refresh_holds_what_is_live_against_what_was_applied_whatever_is_wanted() {
+fn refresh_compares_live_with_applied() {
     for (prior, desired, live, expected, drift) in [
         (Some("a"), Some("a"), Some("a"), Action::Unchanged, false),
         (Some("a"), Some("a"), Some("c"), Action::Update, true),
@@ -565,14 +566,14 @@ fn a_refresh_holds_what_is_live_against_what_was_applied_whatever_is_wanted() {
 }
 
 #[test]
-fn a_refresh_tells_who_has_what_was_applied_and_what_is_said_of_that() {
+fn refresh_reports_owner_and_rejection() {
     let api = Owner { stack: "api".to_owned(), ..Owner::default() };
     for desired in [Some(wanted("x", "a", &[])), Some(wanted("x", "b", &[])), None] {
         let found =
             refreshed(desired, Some(recorded("x", "a", &[])), Live::Present(api.marked(&object("x", "a"))), None);
         let refused = found.refused.as_deref().unwrap_or_default();
         assert_eq!((found.action, found.drift), (Action::Update, true), "{found:?}");
-        assert!(refused.starts_with("it belongs to ") && refused.contains("/api/"), "{refused}");
+        assert!(refused.ends_with(" owns it now") && refused.contains("/api/"), "{refused}");
         assert_eq!(found.owned_by, None);
     }
     // Of what is not recorded nobody said that it is ours.
@@ -594,13 +595,13 @@ fn a_refresh_tells_who_has_what_was_applied_and_what_is_said_of_that() {
     let plan = Plan { actions: vec![gone], ..Plan::of("") };
     assert_eq!(
         crate::render::render(&plan, crate::render::Colour::Never),
-        "+ create   v1:ConfigMap:n:x  (it was recorded, and is gone)  (an apply would be refused: flux has it)\n\n\
-         Plan: 1 to create.\n"
+        "+ create   v1:ConfigMap:n:x  (it was recorded, but no longer exists)  (an apply would be refused: flux has \
+         it)\n\nPlan: 1 to create.\n"
     );
 }
 
 #[test]
-fn a_refresh_tells_from_whom_an_apply_would_take_what_was_applied() {
+fn refresh_reports_previous_owner() {
     let found = |from: &Owner, is_wanted: bool| {
         let mut desired = wanted("x", "a", &[]);
         desired.extensions.insert(crate::owner::TAKE_OVER_FROM.to_owned(), "/api/".into());
@@ -618,7 +619,7 @@ fn a_refresh_tells_from_whom_an_apply_would_take_what_was_applied() {
 }
 
 #[test]
-fn a_refresh_looks_at_what_is_recorded_elsewhere_where_that_is() {
+fn refresh_reads_recorded_location() {
     let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
     let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
     let record = recorded("x", "b", &[]).in_cluster("east".to_owned());
@@ -640,7 +641,7 @@ fn a_refresh_looks_at_what_is_recorded_elsewhere_where_that_is() {
 }
 
 #[test]
-fn what_a_lost_call_may_have_set_is_not_shown() {
+fn untracked_values_are_masked() {
     let owner = Owner { stack: "web".to_owned(), ..Owner::default() };
     let (spec, keys) = (Spec { resources: vec![wanted("x", "b", &[])], ..Spec::default() }, keys());
     let before = |record: StateResource, open: Vec<OpenCall>, live: Map<String, Value>| {
@@ -649,7 +650,7 @@ fn what_a_lost_call_may_have_set_is_not_shown() {
         let found = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
         found.actions[0].changes[0].before.clone().unwrap()
     };
-    let place = crate::record::Place::default();
+    let place = crate::record::CallTarget::default();
     let call = OpenCall { id: id("x"), action: Action::Update, run: "run".to_owned(), place, retry: false };
     let (record, marked) = (recorded("x", "a", &[]), |value: &str| owner.marked(&object("x", value)));
     assert_eq!(before(record.clone(), Vec::new(), marked("hunter2")), "hunter2");
@@ -661,7 +662,7 @@ fn what_a_lost_call_may_have_set_is_not_shown() {
 }
 
 #[test]
-fn an_update_tells_each_field_before_and_after() {
+fn update_shows_field_before_and_after() {
     let plan = drafted(vec![wanted("x", "b", &[])], vec![recorded("x", "a", &[])], &[("x", "a")], false).plan;
     let change =
         FieldChange { path: "data.value".to_owned(), before: Some(json!("a")), after: Some(json!("b")), drift: false };
@@ -669,7 +670,7 @@ fn an_update_tells_each_field_before_and_after() {
 }
 
 #[test]
-fn without_state_what_is_no_longer_wanted_would_stay() {
+fn unrecorded_object_is_not_deleted() {
     let live = [("x", "a"), ("y", "a")];
     let without = drafted(vec![wanted("x", "a", &[])], vec![recorded("x", "a", &[])], &live, false).plan;
     assert_eq!(names(&without), ["x"]);
@@ -680,7 +681,7 @@ fn without_state_what_is_no_longer_wanted_would_stay() {
 }
 
 #[test]
-fn explicit_and_implicit_dependencies_come_first_and_no_edge_is_said_twice() {
+fn dependencies_come_first_without_duplicates() {
     let to_b = "$kusion_path.v1:ConfigMap:n:b.data.value";
     // a after b, by reference; b after c; and a after c, which the way over b implies.
     let wanted = vec![wanted("a", to_b, &["c"]), wanted("b", "from b", &["c"]), wanted("c", "from c", &[])];
@@ -692,7 +693,7 @@ fn explicit_and_implicit_dependencies_come_first_and_no_edge_is_said_twice() {
 }
 
 #[test]
-fn a_destroy_deletes_dependents_first() {
+fn destroy_deletes_dependents_first() {
     let state = vec![recorded("a", "x", &["b"]), recorded("b", "x", &["c"]), recorded("c", "x", &[])];
     let live = [("a", "x"), ("b", "x"), ("c", "x")];
     let plan = drafted(vec![wanted("a", "x", &[])], state, &live, true).plan;
@@ -702,7 +703,7 @@ fn a_destroy_deletes_dependents_first() {
 }
 
 #[test]
-fn what_nobody_knows_the_result_of_stops_everything() {
+fn unknown_state_stops_plan() {
     let state =
         State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
@@ -714,7 +715,7 @@ fn what_nobody_knows_the_result_of_stops_everything() {
 }
 
 #[test]
-fn what_was_not_asked_about_stays_as_sketched_unless_it_refers_to_something() {
+fn unpreviewed_action_stays_as_sketched() {
     let reference = "$kusion_path.v1:ConfigMap:n:a.metadata.resourceVersion";
     let resources = vec![wanted("a", "x", &[]), wanted("b", reference, &[]), wanted("c", "x", &["a"])];
     let spec = Spec { resources, ..Spec::default() };

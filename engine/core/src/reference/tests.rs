@@ -1,3 +1,5 @@
+//! Tests of the syntax of references.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -26,7 +28,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_whole_value_is_one_reference() {
+fn whole_value_is_one_reference() {
     check("$kusion_path.apps/v1:Deployment:shop:web.metadata.name", "<apps/v1:Deployment:shop:web | metadata.name>");
     check("$kusion_path.p.ports[0].port", "<p | ports[0].port>");
     check(r#"$kusion_path.p.metadata.annotations["a.b/c\"d"]"#, r#"<p | metadata.annotations["a.b/c\"d"]>"#);
@@ -34,7 +36,7 @@ fn a_whole_value_is_one_reference() {
 }
 
 #[test]
-fn the_longest_known_id_wins() {
+fn longest_known_id_wins() {
     check("$kusion_path.v1:Namespace:a.b.metadata.name", "<v1:Namespace:a.b | metadata.name>");
     check("$kusion_path.v1:Namespace:a.metadata.name", "<v1:Namespace:a | metadata.name>");
 }
@@ -56,11 +58,11 @@ fn other_text_is_left_alone() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
-    check("$kusion_path.q.x", "error: at character 1: no resource has an id that `q.x` begins with");
+fn errors_name_field_and_cause() {
+    check("$kusion_path.q.x", "error: at character 1: `q.x` does not begin with the id of a resource");
     check(
         "é ${kusion_path.p.x} ${kusion_path.q.x}",
-        "error: at character 22: no resource has an id that `q.x` begins with",
+        "error: at character 22: `q.x` does not begin with the id of a resource",
     );
     check("$kusion_path.p", "error: at character 15: a path must follow the id, such as `.metadata.name`");
     check("$kusion_path.p.", "error: at character 16: a name must follow the dot");
@@ -110,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_what_is_parsed(path in path(), before in "[^$]*", after in "[^$]*") {
+    fn written_reference_is_parsed_back(path in path(), before in "[^$]*", after in "[^$]*") {
         let reference = Reference { id: "p".into(), path };
         let text = format!("$kusion_path.p{}", written(&reference.path));
         prop_assert_eq!(parse(&text, &known).unwrap(), Some(Template::Whole(reference.clone())));
@@ -130,7 +132,7 @@ proptest! {
 
 /// Every dot may be where an id ends, so that texts of dots would take time without end.
 #[test]
-fn a_text_of_dots_is_refused_in_time() {
+fn long_dotted_text_is_rejected_quickly() {
     let text = format!("$kusion_path.{}", ".".repeat(4 << 20));
     assert!(matches!(parse(&text, &|id| id == "a"), Err(ReferenceError::UnknownId { .. })));
     let id = "x.".repeat(100);

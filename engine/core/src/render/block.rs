@@ -1,4 +1,4 @@
-//! Values as people read them that are too long for one line: much as YAML has them, what is short enough on a line of its own.
+//! Rendered values that are too long for one line, much like YAML.
 
 use serde_json::Value;
 

@@ -17,7 +17,7 @@ fn plan(actions: Vec<PlannedAction>) -> Plan {
 }
 
 #[test]
-fn short_summary_shows_each_action_by_its_mark() {
+fn short_summary_shows_action_marks() {
     let summary = Summary { create: 12, update: 3, replace: 1, unchanged: 7, ..Summary::default() };
     assert_eq!(short_summary(&summary), "+12 ~3 -0 ±1");
     assert_eq!(short_summary(&Summary { forget: 2, ..Summary::default() }), "+0 ~0 -0 .2");
@@ -25,7 +25,7 @@ fn short_summary_shows_each_action_by_its_mark() {
 }
 
 #[test]
-fn every_action_is_a_line_with_its_fields_below() {
+fn each_action_is_line_with_fields() {
     let plan = plan(vec![
         action("v1:Namespace:shop", Action::Unchanged, vec![]),
         PlannedAction {
@@ -66,7 +66,10 @@ fn every_action_is_a_line_with_its_fields_below() {
         },
         action("v1:Secret:shop:old", Action::Delete, vec![]),
         action("v1:Secret:shop:lost", Action::Forget, vec![]),
-        PlannedAction { given_up: vec!["old".to_owned()], ..action("v1:ConfigMap:shop:moved", Action::Create, vec![]) },
+        PlannedAction {
+            forgotten_clusters: vec!["old".to_owned()],
+            ..action("v1:ConfigMap:shop:moved", Action::Create, vec![])
+        },
         PlannedAction {
             owned_by: Some("shop/api/dev".to_owned()),
             ..action("v1:Service:shop:api", Action::Adopt, vec![])
@@ -82,7 +85,7 @@ fn every_action_is_a_line_with_its_fields_below() {
     ]);
     assert_snapshot!(render(&plan, Colour::Never), @r#"
     + create   v1:ConfigMap:shop:web  (unverified: its namespace is not there yet)
-    + create   v1:ConfigMap:shop:gone  (it was recorded, and is gone)
+    + create   v1:ConfigMap:shop:gone  (it was recorded, but no longer exists)
     ~ update   apps/v1:Deployment:shop:web
         spec.replicas: 3 → 1  (drift)
         + spec.paused: true
@@ -97,17 +100,17 @@ fn every_action_is_a_line_with_its_fields_below() {
     > adopt    apps/v1:Deployment:shop:api  (recorded as apps/v1beta1:Deployment:shop:api)
     - delete   v1:Secret:shop:old
     . forget   v1:Secret:shop:lost
-    + create   v1:ConfigMap:shop:moved  (forgotten in cluster old, where it is left as it is)
+    + create   v1:ConfigMap:shop:moved  (forgotten in cluster old, where the object stays as it is)
     > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
-    . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
-    . forget   apps/v1beta1:Deployment:shop:api  (it is the object of apps/v1:Deployment:shop:api, which is wanted, and is left alone)
+    . forget   v1:Secret:shop:api  (shop/api/dev owns it now, so it is not deleted)
+    . forget   apps/v1beta1:Deployment:shop:api  (the Spec has the same object as apps/v1:Deployment:shop:api, so it is not deleted)
 
     Plan: 3 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 3 to forget; 1 unchanged; 1 unverified.
     "#);
 }
 
 #[test]
-fn texts_of_several_lines_show_the_lines_that_differ() {
+fn multiline_texts_show_changed_lines() {
     let plan = plan(vec![action(
         "v1:ConfigMap:shop:web",
         Action::Update,
@@ -133,7 +136,7 @@ fn long_values_are_cut_between_characters() {
 }
 
 #[test]
-fn a_very_long_table_shows_every_resource_and_as_many_fields_as_fit() {
+fn long_table_shows_all_resources() {
     let text = Value::from(vec!["x".repeat(70); BLOCK].join("\n"));
     let fields = || ["data.a", "data.b"].map(|path| change(path, None, Some(text.clone()))).into();
     let of = |number: usize| action(&format!("v1:ConfigMap:shop:{number}"), Action::Create, fields());
@@ -142,19 +145,19 @@ fn a_very_long_table_shows_every_resource_and_as_many_fields_as_fit() {
     assert_eq!(table.matches("+ create   v1:ConfigMap:shop:").count(), 200);
     let shown = table.matches(": |\n").count();
     assert!(table.contains(&format!("\n… {} fields are left out", 400 - shown)), "{shown} are shown");
-    assert!(table.contains("v1:ConfigMap:shop:199\n    … 2 fields more\n"));
+    assert!(table.contains("v1:ConfigMap:shop:199\n    … 2 more fields\n"));
     assert!(table.ends_with("\n\nPlan: 200 to create.\n"));
 }
 
 #[test]
-fn a_plan_with_nothing_to_do_says_so() {
+fn empty_plan_says_no_changes() {
     assert_eq!(render(&plan(vec![]), Colour::Never), "Plan: no changes; 0 unchanged.\n");
     let kept = plan(vec![action("a", Action::Unchanged, vec![])]);
     assert_eq!(render(&kept, Colour::Never), "Plan: no changes; 1 unchanged.\n");
 }
 
 #[test]
-fn colours_mark_what_comes_and_goes_and_change_no_text() {
+fn colours_change_no_text() {
     let changes = vec![
         change("spec.replicas", Some(json!(1)), Some(json!(2))),
         change("spec.paused", None, Some(json!(true))),
@@ -185,7 +188,7 @@ fn colours_mark_what_comes_and_goes_and_change_no_text() {
 }
 
 #[test]
-fn nothing_that_a_plan_says_moves_the_cursor_or_begins_a_line() {
+fn control_characters_are_escaped() {
     let bad = "x\n\u{1b}[2A\u{1b}[2K\r\u{9b}1A\u{202e}y";
     let plan = plan(vec![action(
         &format!("v1:ConfigMap:shop:{bad}"),
@@ -212,7 +215,7 @@ fn nothing_that_a_plan_says_moves_the_cursor_or_begins_a_line() {
 }
 
 #[test]
-fn warnings_stand_above_the_summary_and_leave_the_digest_alone() {
+fn warnings_precede_summary_outside_of_digest() {
     let quiet = plan(vec![action("v1:ConfigMap:shop:web", Action::Create, vec![])]);
     let warned = Plan { warnings: vec!["one\nline".to_owned(), "two".to_owned()], ..quiet.clone() };
     assert_eq!(warned.digest(), quiet.digest());

@@ -1,9 +1,9 @@
-//! What every server says of the lists and maps of Kubernetes' own kinds, so that none has to be asked: their documents have
-//! megabytes, and a Git repository has nobody to ask.
+//! Merge schemas of built-in kinds, so that no server has to be asked: its documents have megabytes, and a Git
+//! repository has no server.
 //!
-//! Only stable versions are here. A test compares all of it with what a real kube-apiserver says.
+//! Only stable versions are listed. A test compares them with a real kube-apiserver.
 //!
-//! Source: the OpenAPI of Kubernetes 1.36, and for what is filled in its `defaults.go` of each group.
+//! Source: the OpenAPI of Kubernetes 1.36, and `defaults.go` of each group for defaults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -14,19 +14,19 @@ use super::{Draft, Filled, ListKey, Merge, Schema};
 use crate::kinds::pod_spec;
 use crate::object::split_api_version;
 
-/// What is said of some fields. They are keys with dots in between: `*` is any key or item, `|` is between keys that are alike.
+/// Merge rules of some fields. Their paths are keys with dots: `*` is any key or item, `|` separates alternative keys.
 enum Fields {
-    /// Lists whose items are told apart by these keys; behind `=` is what an item has that does not say.
+    /// Lists whose items are identified by these keys; after `=` is the default of a key.
     Keyed(&'static str, &'static str),
-    /// Lists whose items are told apart by their values.
+    /// Lists whose items are identified by their values.
     Set(&'static str),
     /// Maps with one owner.
     Atomic(&'static str),
-    /// What the server makes of fields in a list or map with one owner that nobody gives.
+    /// The value that the server sets in unset fields of atomic lists and maps.
     Default(&'static str, Value),
-    /// The same, where it copies them from the first of these maps beside their own that has them.
+    /// The same, copied from the first of these sibling maps that has one.
     Copied(&'static str, &'static [&'static str]),
-    /// Those that have the same fields in them.
+    /// Fields with the same fields in them.
     Of(&'static str, fn() -> Vec<Fields>),
 }
 
@@ -70,7 +70,7 @@ fn container() -> Vec<Fields> {
     ]
 }
 
-/// What names a field of the pod.
+/// The fields of a reference to a Pod's field.
 fn reference() -> Vec<Fields> {
     vec![Default("fieldRef.apiVersion", json!("v1")), Default("resourceFieldRef.divisor", json!("0"))]
 }
@@ -133,8 +133,7 @@ fn device() -> Vec<Fields> {
     ]
 }
 
-/// The kinds that can be applied, by apiVersion, some of them with what they have in common with others first. What is said of
-/// pods is left out.
+/// The kinds that can be applied, by apiVersion, with their merge rules. The rules of Pods are left out.
 fn kinds() -> Vec<(&'static str, &'static [&'static str], Vec<Fields>)> {
     const ADMISSION: &str = "admissionregistration.k8s.io/v1";
     vec![
@@ -251,17 +250,17 @@ static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
     known
 });
 
-/// What is the same for all kinds.
+/// The schema of any kind.
 pub(super) static ANY_KIND: LazyLock<Schema> = LazyLock::new(|| any_kind().into());
 
-/// The same, to go on from.
+/// The same as a draft to extend.
 pub(super) fn any_kind() -> Draft {
     let mut draft = Draft { fields: BTreeMap::new(), filled: BTreeMap::new() };
     put(&mut draft, &["metadata"], &metadata());
     draft
 }
 
-/// What is said of a kind.
+/// The rules of a kind.
 pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<&'static Schema> {
     KINDS.get(api_version)?.get(kind)
 }
@@ -270,14 +269,14 @@ fn of_pods(api_version: &str, kind: &str) -> Draft {
     let mut draft = any_kind();
     let Some(spec) = pod_spec(split_api_version(api_version).0, kind) else { return draft };
     put(&mut draft, &[spec], &pod());
-    // What is beside the `spec` of a template is its metadata.
+    // The sibling of a template's `spec` is its metadata.
     if let Some((template, _)) = spec.rsplit_once('.') {
         put(&mut draft, &[template, "metadata"], &metadata());
     }
     draft
 }
 
-/// Notes what is said of fields below these paths.
+/// Adds the rules of fields below these paths.
 fn put(draft: &mut Draft, above: &[&str], all: &[Fields]) {
     let paths = |below: &str| expand(&[above, &[below]].concat().join("."));
     for fields in all {

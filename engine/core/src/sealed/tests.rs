@@ -36,7 +36,7 @@ fn attributes(spec: &Spec, index: usize) -> Value {
 }
 
 #[test]
-fn values_of_secrets_are_sealed_where_they_stand_and_nothing_else_is() {
+fn only_secret_values_are_sealed() {
     let map = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
         "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"password": "hunter2"}}});
     let spec = spec(json!([secret("db", json!({"password": "hunter2", "none": null})), map]));
@@ -51,7 +51,7 @@ fn values_of_secrets_are_sealed_where_they_stand_and_nothing_else_is() {
 }
 
 #[test]
-fn a_reference_alone_is_no_secret_and_text_around_one_is() {
+fn reference_is_not_sealed_but_surrounding_text_is() {
     let spec = spec(json!([
         secret("a", json!({"x": "hunter2"})),
         secret(
@@ -71,7 +71,7 @@ fn a_reference_alone_is_no_secret_and_text_around_one_is() {
 }
 
 #[test]
-fn a_copy_of_a_value_elsewhere_in_its_secret_is_sealed_too() {
+fn copied_secret_value_is_sealed() {
     let mut db = secret("db", json!({"password": "hunter2", "user": "db"}));
     let copy = r#"{"stringData":{"password":"hunter2"}}"#;
     db["attributes"]["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": copy});
@@ -84,7 +84,7 @@ fn a_copy_of_a_value_elsewhere_in_its_secret_is_sealed_too() {
 }
 
 #[test]
-fn what_might_be_a_secret_counts_as_one() {
+fn possible_secrets_are_sealed() {
     for kind in [json!("$kusion_path.a.b"), Value::Null, json!(1)] {
         let mut db = secret("db", json!({"password": "hunter2"}));
         db["attributes"]["kind"] = kind;
@@ -97,7 +97,7 @@ fn what_might_be_a_secret_counts_as_one() {
 }
 
 #[test]
-fn settings_that_may_have_credentials_are_sealed_whole() {
+fn credential_settings_are_sealed_whole() {
     let spec: Spec = serde_json::from_value(json!({"resources": [], "context": {"AWS_SECRET_ACCESS_KEY": "hunter2"},
         "secretStore": {"provider": {"fake": {"data": [{"key": "a", "value": "hunter2"}]}}}}))
     .unwrap();
@@ -109,7 +109,7 @@ fn settings_that_may_have_credentials_are_sealed_whole() {
 }
 
 #[test]
-fn what_looks_sealed_is_sealed_again() {
+fn lookalike_of_sealed_value_is_sealed() {
     let forged = json!({"$sealed": r#"["v1:Secret:shop:db","stringData","password"] "2retnuh""#});
     let mut map = secret("a", json!({"x": forged, "y": {"z": forged}}));
     map["attributes"]["kind"] = json!("ConfigMap");
@@ -120,7 +120,7 @@ fn what_looks_sealed_is_sealed_again() {
 }
 
 #[test]
-fn people_see_what_is_sealed_and_nothing_in_clear() {
+fn sealed_values_are_shown_masked() {
     let spec = spec(json!([secret("db", json!({"password": "hunter2"}))]));
     let kept = sealed(&spec);
     assert_eq!(shown(&kept), kept);
@@ -147,7 +147,7 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn a_secret_of_very_many_values_is_looked_through_once() {
+fn large_secret_is_scanned_once() {
     // To compare each of these with each would take minutes.
     let values = |from: usize| -> Map<String, Value> {
         (from..from + 100_000).map(|number| (number.to_string(), json!(format!("v{number}")))).collect()
@@ -166,7 +166,7 @@ fn a_secret_of_very_many_values_is_looked_through_once() {
 
 proptest! {
     #[test]
-    fn whatever_is_sealed_opens_to_what_it_was(all in prop::collection::vec(values(), 1..4), context in values()) {
+    fn sealed_spec_opens_unchanged(all in prop::collection::vec(values(), 1..4), context in values()) {
         let resources = all.into_iter().enumerate().map(|(index, value)| Resource {
             id: if index == 0 { "a".into() } else { ResourceId(format!("r{index}")) },
             kind: crate::ResourceType::Kubernetes,

@@ -1,8 +1,7 @@
-//! The texts that are sensitive, and whether one of them is in another text.
+//! A search for sensitive texts within other texts.
 //!
-//! A Secret may have hundreds of thousands of them, and the object around it as many other texts. So they are not compared one
-//! with the other: equal ones are looked up, and so is, in their order, what each place of another text begins with. That takes
-//! no memory but for the order, and for each place about as many comparisons as the number of texts has binary digits.
+//! A Secret may have hundreds of thousands of texts, and the object around it as many. Therefore equal texts are looked
+//! up in a set, and substrings by binary search in the sorted texts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -13,18 +12,17 @@ use serde_json::Value;
 
 /// Shorter texts are not searched for inside others: they would be found everywhere.
 pub(super) const SEARCHED: usize = 4;
-/// So few are searched for one after the other, which takes less time than to look at each place.
+/// Up to this number, texts are searched one by one, which is faster than the index.
 const FEW: usize = if cfg!(test) { 8 } else { 64 };
-/// So many bytes of places and texts that begin alike are compared for one text. Long ones of one letter would take hours; beyond
-/// that it counts as having one of them.
+/// The maximum number of compared bytes for one text. Beyond it, the text counts as sensitive; long repetitions would take
+/// hours.
 const COMPARED: usize = if cfg!(test) { 1 << 22 } else { 1 << 30 };
 
 /// Texts, and how they are searched for. Clones share both until one of them gets another text.
 #[derive(Clone, Default)]
 pub(super) struct Texts {
     all: Arc<BTreeSet<Arc<str>>>,
-    /// Those that are searched for, in order, without any that begins with another: where it is, the other is too. Made when it is
-    /// needed first.
+    /// The searched texts, sorted, without those that start with another one. Built on first use.
     shortest: Arc<OnceLock<Vec<Arc<str>>>>,
 }
 
@@ -67,7 +65,7 @@ impl Texts {
         }
     }
 
-    /// Whether a text is one of them, or has one in it that is long enough to be searched for.
+    /// Whether a text is one of them, or contains one that is long enough.
     pub(super) fn are_in(&self, text: &str) -> bool {
         if self.is_empty() {
             return false;
@@ -76,9 +74,9 @@ impl Texts {
             || (text.len() >= SEARCHED && has_one_of(text, self.shortest.get_or_init(|| shortest(self.searched()))))
     }
 
-    /// A message with `mask` in the place of each of them that is long enough to be searched for, also as JSON quotes it.
+    /// The message with `mask` in place of each text that is long enough, also in its JSON form.
     pub(super) fn masked(&self, message: &str, mask: &str) -> String {
-        // Most begin with what is nowhere in the message, which is told without a pass over it for each.
+        // Most texts start with bytes that are not in the message, which one set shows for all of them.
         let beginnings: HashSet<&[u8]> = message.as_bytes().windows(SEARCHED).collect();
         let may_be_there =
             |text: &str| text.len() <= message.len() && beginnings.contains(&text.as_bytes()[..SEARCHED]);
@@ -107,11 +105,11 @@ fn quoted(text: &str) -> Option<Arc<str>> {
     text.bytes().any(is_escaped).then(|| Value::from(text).to_string().trim_matches('"').into())
 }
 
-/// Of texts in order, those that begin with no other.
+/// The sorted texts that start with no other one.
 fn shortest<'t>(texts: impl Iterator<Item = &'t Arc<str>>) -> Vec<Arc<str>> {
     let mut shortest: Vec<Arc<str>> = Vec::new();
     for text in texts {
-        // What begins with a text comes right behind it.
+        // Texts with a common prefix are adjacent.
         if shortest.last().is_none_or(|last| !text.starts_with(&**last)) {
             shortest.push(Arc::clone(text));
         }
@@ -119,7 +117,7 @@ fn shortest<'t>(texts: impl Iterator<Item = &'t Arc<str>>) -> Vec<Arc<str>> {
     shortest
 }
 
-/// Whether one of these is in the text; they are the [`shortest`].
+/// Whether the text contains one of the [`shortest`].
 fn has_one_of(text: &str, shortest: &[Arc<str>]) -> bool {
     if shortest.len() <= FEW {
         return shortest.iter().any(|sensitive| text.contains(&**sensitive));
@@ -136,17 +134,17 @@ fn has_one_of(text: &str, shortest: &[Arc<str>]) -> bool {
     })
 }
 
-/// How many bytes two texts begin with alike.
+/// The length of the common prefix of two texts, in bytes.
 fn common(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }
 
-/// Where the last of the texts, which are in order, is that does not come behind this one.
+/// The position of the last sorted text that is not greater than this one.
 fn last_up_to(text: &str, texts: &[Arc<str>]) -> Option<usize> {
     texts.partition_point(|other| **other <= *text).checked_sub(1)
 }
 
-/// The message with `mask` in the place of each of the texts, which are in order, whether they overlap there or not.
+/// The message with `mask` in place of each of the sorted texts, which may overlap.
 fn without(message: &str, texts: &[Arc<str>], mask: &str) -> String {
     let beginnings = beginnings(texts);
     let mut compared = 0;
@@ -184,7 +182,7 @@ fn without(message: &str, texts: &[Arc<str>], mask: &str) -> String {
     masked
 }
 
-/// For each of the texts, which are in order, where the longest other one is that it begins with.
+/// For each of the sorted texts, the position of its longest proper prefix among them.
 fn beginnings(texts: &[Arc<str>]) -> Vec<Option<usize>> {
     let mut beginnings = Vec::with_capacity(texts.len());
     let mut last: Option<usize> = None;
@@ -223,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_found_as_by_looking_for_each(
+        fn search_finds_same_texts_as_naive_search(
             sensitive in btree_set("[abé]{1,6}", 0..40),
             others in prop::collection::vec("[abé]{0,9}", 1..8),
         ) {
@@ -234,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_left_in_a_message(sensitive in btree_set("[ab\"\n]{1,6}", 0..40), message in "[ab\"\\\\\nn]{0,30}") {
+        fn messages_contain_no_text(sensitive in btree_set("[ab\"\n]{1,6}", 0..40), message in "[ab\"\\\\\nn]{0,30}") {
             let masked = texts(sensitive.iter().map(String::as_str)).masked(&message, MASK);
             for text in sensitive.iter().filter(|text| text.len() >= SEARCHED) {
                 prop_assert!(!masked.contains(&**text), "{text:?} is in {masked:?}");
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_to_compare_counts_as_sensitive() {
+    fn expensive_comparison_counts_as_sensitive() {
         let few: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
         let long = format!("{}b", "a".repeat(5_000));
         let texts = texts(few.iter().map(String::as_str).chain([long.as_str()]));
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_texts_of_any_length_is_searched_for() {
+    fn number_and_length_of_texts_are_unlimited() {
         let texts = numbered(10_000, 1000);
         assert!(!texts.are_in("none of them") && !texts.are_in(&"0".repeat(999)));
         assert!(texts.are_in(&format!("<{:01000}>", 9_999)) && !texts.are_in(&format!("<{:01000}>", 10_000)));
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text_goes_as_a_whole_whichever_come_close_to_it() {
+    fn longest_match_is_redacted() {
         // The last of them up to `aaaaac` is `aaaaab`, and that up to `bbbbccce` is `bbbbcccd`; neither is there.
         let close = ["aaaa", "aaaaa", "aaaaaab", "aaaaab", "aaaab", "bbbb", "bbbbcccc", "bbbbcccd", "cccc", "dddd"];
         for (message, masked) in [
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn clones_share_a_search_until_one_gets_another_text() {
+    fn clones_share_search_until_changed() {
         let first = numbered(100, 8);
         let mut second = Texts::default();
         second.extend(&first);

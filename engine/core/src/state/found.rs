@@ -1,26 +1,26 @@
-//! Which object a record is of: by its id alone, by what was found live, or by the uid that is meant.
+//! Identity of a recorded object: by its id, its live object, or its uid.
 //!
-//! An object whose call has no known result is recorded by its identity, and nothing of its fields.
+//! An object of a call without a known result is recorded by its identity alone.
 
 use serde_json::{Map, Value};
 
 use super::StateResource;
-use crate::masks::only_masks;
 use crate::object::{ObjectRef, named, split_api_version, uid_of};
+use crate::secret_digest::only_masks;
 use crate::spec::{ResourceId, ResourceType};
 
-/// What is kept of the metadata of an object that was found, which says which it is.
+/// The metadata fields that identify a found object.
 const FOUND: [&str; 2] = ["uid", "namespace"];
 
-/// The namespace in ids of objects that name it, and of such as name none, wherever these go.
+/// The namespace in ids of objects in `default`, and of objects without a namespace.
 const PERHAPS_NONE: &str = "default";
 
 impl StateResource {
-    /// All that the id of a Kubernetes object tells of it: which object it is, and perhaps in which cluster. `None` for
-    /// other ids. The object need not name the namespace: [`without_namespace`](Self::without_namespace).
+    /// The object that the id of a Kubernetes resource names, perhaps with its cluster. `None` for other ids. The object
+    /// may lack the namespace: [`without_namespace`](Self::without_namespace).
     ///
-    /// Names may hold colons in RBAC alone, as in `system:node`, and namespaces nowhere. So the kind has to say whether what
-    /// is before the first colon is a namespace.
+    /// Only names of RBAC objects contain colons, as in `system:node`. Thus the kind decides whether the part before the
+    /// first colon is a namespace.
     pub fn named_by(id: &ResourceId) -> Option<Self> {
         let (object, cluster) = crate::cluster::split(id);
         let mut parts = object.splitn(3, ':');
@@ -54,16 +54,16 @@ impl StateResource {
         })
     }
 
-    /// The other object that the same id may be of: one that names no namespace, as Kusion writes `default` for none. `None`
-    /// where the id says enough.
+    /// The other object that the same id may name: one without a namespace, since Kusion writes `default` for none. `None`
+    /// where the id is unambiguous.
     pub fn without_namespace(&self) -> Option<Self> {
         let mut other = self.clone();
         let namespace = other.attributes.get_mut("metadata")?.as_object_mut()?.remove("namespace")?;
         (namespace == PERHAPS_NONE).then_some(other)
     }
 
-    /// The same, found live after a call whose result was lost. Of the object only its identity is kept: which of its
-    /// values are sensitive is known only to whoever applies it. Where they were before stays known.
+    /// The same, found live after a lost call. Only the identity is recorded, since sensitive values are not known here.
+    /// Former masks are kept.
     #[must_use]
     pub fn found(self, live: &Map<String, Value>, cluster: String) -> Self {
         let metadata = live.get("metadata").and_then(Value::as_object);
@@ -74,15 +74,15 @@ impl StateResource {
         Self { live: live.into_iter().collect(), cluster, masked, ..self }
     }
 
-    /// The same with the uid of the object that is meant.
+    /// The same with another uid.
     #[must_use]
     pub fn with_uid(self, uid: &str) -> Self {
         let metadata = Map::from_iter([("uid".to_owned(), Value::from(uid))]);
         Self { live: Map::from_iter([("metadata".to_owned(), metadata.into())]), ..self }
     }
 
-    /// The same where a call may have been made that the record does not tell of: which object it is, and nothing of its
-    /// fields, so that the infrastructure is asked which of them are ours.
+    /// The same after a possible lost call: only the identity is recorded, so that the next plan asks which fields are
+    /// ours.
     #[must_use]
     pub fn as_found(self) -> Self {
         if ObjectRef::of(&self.attributes).is_none() {
@@ -93,7 +93,7 @@ impl StateResource {
         Self { attributes, masked, ..self }.found(&live, cluster)
     }
 
-    /// Whether nothing is recorded but which object it is.
+    /// Whether only the identity is recorded.
     pub fn is_only_found(&self) -> bool {
         let is_kept = |metadata: &Map<String, Value>| metadata.keys().all(|key| FOUND.contains(&key.as_str()));
         let is_found = |(key, value): (&String, &Value)| key == "metadata" && value.as_object().is_some_and(is_kept);
@@ -106,15 +106,15 @@ impl StateResource {
         uid_of(&self.live)
     }
 
-    /// The namespace that the object was live in, where it named none: whoever looked then knew the default.
+    /// The namespace of the live object, if the object has none in the Spec.
     pub fn default_namespace(&self) -> Option<&str> {
         let is_named = ObjectRef::of(&self.attributes).is_none_or(|object| !object.namespace.is_empty());
         self.live.get("metadata").filter(|_| !is_named)?.get("namespace")?.as_str()
     }
 
-    /// The same in a cluster in which it never was: where it names no namespace, in the default of that.
+    /// The same in another cluster, where it never was: without a namespace it is in the default one there.
     #[must_use]
-    pub fn anew_in_cluster(self, cluster: &str) -> Self {
+    pub fn created_in_cluster(self, cluster: &str) -> Self {
         let mut record = self.in_cluster(cluster.to_owned());
         if record.default_namespace().is_some()
             && let Some(metadata) = record.live.get_mut("metadata").and_then(Value::as_object_mut)
@@ -125,7 +125,7 @@ impl StateResource {
     }
 }
 
-/// Where fields were sensitive, those of an object among them that is not kept.
+/// The masks of fields, with those of a dropped object.
 fn with_masks(masked: &[Map<String, Value>], object: &Map<String, Value>) -> Vec<Map<String, Value>> {
     let (mut masked, more) = (masked.to_vec(), only_masks(object));
     if !more.is_empty() && !masked.contains(&more) {
@@ -139,13 +139,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_an_object_was_found_that_names_no_namespace_is_kept_for_its_cluster_alone() {
+    fn default_namespace_of_found_object_is_recorded() {
         let live = serde_json::json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "labels": {}}});
         let found = StateResource::named_by(&"v1:ConfigMap:a".into()).unwrap();
         let found = found.found(live.as_object().unwrap(), "main".to_owned());
         assert_eq!((found.uid(), found.default_namespace()), (Some("u"), Some("shop")));
         assert!(found.is_only_found());
-        let elsewhere = found.anew_in_cluster("east");
+        let elsewhere = found.created_in_cluster("east");
         assert_eq!((elsewhere.cluster.as_str(), elsewhere.default_namespace()), ("east", None));
         let named = StateResource::named_by(&"v1:ConfigMap:shop:a".into()).unwrap();
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_with_the_namespace_default_may_be_of_an_object_that_names_none() {
+    fn id_with_default_namespace_may_lack_namespace() {
         for (id, may_be) in [
             ("v1:ConfigMap:default:a", true),
             ("v1:ConfigMap:default:a/east", true),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_tells_namespace_and_name_though_the_name_has_colons() {
+    fn id_has_namespace_and_name_with_colons() {
         let rbac = "rbac.authorization.k8s.io/v1";
         for (id, namespace, name) in [
             ("v1:Namespace:shop".to_owned(), "", "shop"),

@@ -1,9 +1,9 @@
-//! Statuses as Flux and Argo CD write them.
+//! Tests with statuses as Flux and Argo CD write them.
 
 use serde_json::json;
 
 use super::*;
-use crate::history::tests::Bed;
+use crate::history::tests::TestHistory;
 
 const OLD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const WANTED: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -44,7 +44,7 @@ fn check(reading: &Reading, expected: Compliance, why: &str) {
 }
 
 #[test]
-fn kustomization_is_compliant_once_it_applied_the_commit_or_a_later_one() {
+fn kustomization_complies_at_commit_or_later() {
     use Compliance::{Compliant, NonCompliant, Pending, Unknown};
     let ready = ["True", "ReconciliationSucceeded", "Applied revision"];
     let unhealthy = ["False", "HealthCheckFailed", "timeout waiting for: [Deployment/shop/web]"];
@@ -94,7 +94,7 @@ fn argo(sync: [&str; 2], health: &str, operation: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn application_is_compliant_once_it_is_synced_and_healthy_at_the_commit_or_a_later_one() {
+fn application_complies_when_synced_and_healthy() {
     use Compliance::{Compliant, NonCompliant, Pending, Unknown};
     let done = |revision: &str| json!({"phase": "Succeeded", "syncResult": {"revision": revision}});
     let failed = |revision: &str| json!({"phase": "Failed", "message": "one or more objects failed to apply", "syncResult": {"revision": revision}});
@@ -126,7 +126,7 @@ fn application_is_compliant_once_it_is_synced_and_healthy_at_the_commit_or_a_lat
 }
 
 #[test]
-fn what_the_repository_does_not_tell_is_not_known() {
+fn unknown_commit_has_unknown_compliance() {
     let ready = ["True", "ReconciliationSucceeded", ""];
     let reading = Reading::kustomization(&flux(LATER, LATER, ready));
     let away = Lineage::unknown("the repository cannot be reached".to_owned());
@@ -148,14 +148,14 @@ fn healthy(at: Oid) -> Reading {
 
 /// How each of the commits and what has a revision compare, and why all is not known, with a bound.
 fn compared(
-    bed: &Bed,
+    bed: &TestHistory,
     longest: usize,
     head: Oid,
     [commits, revisions]: [&[Oid]; 2],
 ) -> (Vec<Vec<Compliance>>, Option<git2::Error>) {
     let names = |ids: &[Oid]| ids.iter().map(Oid::to_string).collect::<BTreeSet<_>>();
     let (branch, history) = (("main", Some(head)), bed.within(longest));
-    let (lineage, cut) = Lineage::look(&bed.repository, &history, branch, &names(commits), &names(revisions)).unwrap();
+    let (lineage, cut) = Lineage::search(&bed.repository, &history, branch, &names(commits), &names(revisions)).unwrap();
     let of = |revision: &Oid| {
         commits.iter().map(|id| healthy(*revision).of(&id.to_string(), &lineage).0).collect::<Vec<_>>()
     };
@@ -163,8 +163,8 @@ fn compared(
 }
 
 #[test]
-fn many_commits_are_looked_for_at_once() {
-    let bed = Bed::new();
+fn many_commits_are_searched_at_once() {
+    let bed = TestHistory::new();
     let line = bed.line(0, 300, &[]);
     let revisions = [line[299], line[280], line[200], line[50]];
     // Once from the head, and once from each of the others: 199, 199, 199 and 249. Each commit by itself takes 19,900 from
@@ -180,9 +180,9 @@ fn many_commits_are_looked_for_at_once() {
 }
 
 #[test]
-fn what_a_history_tells_within_its_bound_is_known_whatever_is_farther() {
+fn commits_within_search_limit_are_known() {
     use Compliance::{Compliant, NonCompliant, Unknown};
-    let bed = Bed::new();
+    let bed = TestHistory::new();
     let line = bed.line(0, 100, &[]);
     let (first, near, head) = (line[0], line[95], line[99]);
     // The head is asked what it has.

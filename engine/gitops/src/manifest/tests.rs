@@ -1,3 +1,5 @@
+//! Tests of paths and contents of files.
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -27,7 +29,7 @@ fn check_path(api_version: &str, kind: &str, namespace: &str, name: &str, expect
 }
 
 #[test]
-fn files_are_where_people_look_for_them() {
+fn files_have_readable_paths() {
     check_path("v1", "ConfigMap", "shop", "web", "dev/shop/configmap-web.yaml");
     check_path("apps/v1", "Deployment", "shop", "web", "dev/shop/deployment-web.yaml");
     check_path("v1", "Namespace", "", "shop", "dev/_cluster/namespace-shop.yaml");
@@ -38,7 +40,7 @@ fn files_are_where_people_look_for_them() {
 }
 
 #[test]
-fn an_object_reads_from_its_name_down() {
+fn object_is_read_from_its_name() {
     let object = json!({
         "spec": {"b": [{"z": 1, "a": "yes"}], "a": "1"}, "kind": "Deployment",
         "metadata": {"labels": {"app": "web"}, "namespace": "shop", "name": "web", "uid": "u"},
@@ -55,7 +57,7 @@ fn an_object_reads_from_its_name_down() {
 }
 
 #[test]
-fn secret_with_values_in_the_open_is_refused_and_an_encrypted_one_is_not() {
+fn plain_secret_is_rejected_and_encrypted_accepted() {
     let secret = |field: &str, value: Value| {
         resource(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: value,
             "sops": {"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0"}}))
@@ -81,7 +83,7 @@ fn secret_with_values_in_the_open_is_refused_and_an_encrypted_one_is_not() {
 }
 
 #[test]
-fn names_that_lead_out_of_the_folder_are_refused() {
+fn names_outside_of_folder_are_rejected() {
     for (namespace, name) in
         [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), (".git", "a"), ("shop", "")]
     {
@@ -92,9 +94,9 @@ fn names_that_lead_out_of_the_folder_are_refused() {
 }
 
 #[test]
-fn a_file_that_does_not_parse_is_named() {
+fn unparsable_file_is_named() {
     let err = parse("dev/shop/a.yaml", b"a: [").unwrap_err();
-    assert!(err.to_string().starts_with("dev/shop/a.yaml holds no object: "), "{err}");
+    assert!(err.to_string().starts_with("dev/shop/a.yaml is not an object: "), "{err}");
 }
 
 fn json_value() -> impl Strategy<Value = Value> {
@@ -153,7 +155,7 @@ fn json_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(value in json_value()) {
+    fn written_manifest_is_read_back(value in json_value()) {
         let object = Map::from_iter([("data".to_owned(), value)]);
         let text = render(&object).unwrap();
         let read = parse("a.yaml", &text);

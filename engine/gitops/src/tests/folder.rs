@@ -1,4 +1,4 @@
-//! Objects that are in the folder already, in files of any name.
+//! Tests of existing objects, in files of any name.
 
 use super::*;
 
@@ -20,8 +20,8 @@ data:
   a: \"1\"   # one
 ";
 
-fn head(bed: &Bed, path: &str) -> String {
-    let repository = bed.repository();
+fn head(repository: &TestRepository, path: &str) -> String {
+    let repository = repository.repository();
     let commit = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
     let blob = commit.tree().unwrap().get_path(path.as_ref()).unwrap().id();
     String::from_utf8(repository.find_blob(blob).unwrap().content().to_vec()).unwrap()
@@ -33,73 +33,73 @@ async fn live(runtime: &GitOpsRuntime, desired: &Resource) -> Result<Live, Runti
 }
 
 #[tokio::test]
-async fn object_is_edited_in_the_file_that_has_it() {
-    for bed in Bed::both() {
-        bed.push_by_somebody_else("dev/apps/maps.yml", MAPS);
-        let runtime = bed.run("u-1");
+async fn object_is_edited_in_its_file() {
+    for repository in TestRepository::both() {
+        repository.foreign_push("dev/apps/maps.yml", MAPS);
+        let runtime = repository.run("u-1");
         let Live::Present(found) = live(&runtime, &config_map("b", "2")).await.unwrap() else { panic!("it is there") };
         assert_eq!(found["data"], json!({"a": "1"}));
         let prior = apply(&runtime, &config_map("b", "2")).await;
         let commit = finish(&runtime).await.unwrap();
-        assert_eq!(bed.files(), ["dev/apps/maps.yml"], "it is not written a second time");
-        let text = head(&bed, "dev/apps/maps.yml");
+        assert_eq!(repository.files(), ["dev/apps/maps.yml"], "it is not written a second time");
+        let text = head(&repository, "dev/apps/maps.yml");
         let (first, second) = text.split_once("---\n").unwrap();
         assert_eq!(first, MAPS.split_once("---\n").unwrap().0);
         assert!(second.starts_with("# its neighbour\n") && second.contains("  a: \"2\"   # one\n"), "{text}");
         // Once more changes nothing, and another try of the run finds its commit.
         assert_eq!(finish(&runtime).await, Some(commit));
-        let again = bed.run("u-2");
+        let again = repository.run("u-2");
         apply(&again, &config_map("b", "2")).await;
         assert_eq!(finish(&again).await, None);
 
-        let removing = bed.run("u-3");
+        let removing = repository.run("u-3");
         removing.delete(&prior).await.unwrap();
         finish(&removing).await.unwrap();
-        assert_eq!(head(&bed, "dev/apps/maps.yml"), first);
+        assert_eq!(head(&repository, "dev/apps/maps.yml"), first);
     }
 }
 
 #[tokio::test]
-async fn file_goes_with_its_last_object() {
-    let bed = Bed::local();
-    bed.push_by_somebody_else("dev/apps/maps.yml", MAPS);
-    let runtime = bed.run("u-1");
+async fn file_is_deleted_with_last_object() {
+    let repository = TestRepository::local();
+    repository.foreign_push("dev/apps/maps.yml", MAPS);
+    let runtime = repository.run("u-1");
     let priors = [apply(&runtime, &config_map("a", "2")).await, apply(&runtime, &config_map("b", "2")).await];
     finish(&runtime).await.unwrap();
-    let text = head(&bed, "dev/apps/maps.yml");
+    let text = head(&repository, "dev/apps/maps.yml");
     assert!(text.contains("name: a       # the first") && text.matches("---\n").count() == 1, "{text}");
-    let removing = bed.run("u-2");
+    let removing = repository.run("u-2");
     for prior in &priors {
         removing.delete(prior).await.unwrap();
     }
     finish(&removing).await.unwrap();
-    assert_eq!(bed.files(), [""; 0]);
+    assert_eq!(repository.files(), [""; 0]);
 }
 
 #[tokio::test]
-async fn comments_of_an_objects_own_file_stay() {
-    let bed = Bed::local();
+async fn comments_of_own_file_stay() {
+    let repository = TestRepository::local();
     let path = "dev/shop/configmap-a.yaml";
-    bed.push_by_somebody_else(path, MAPS.split_once("---\n").unwrap().0);
-    let runtime = bed.run("u-1");
+    repository.foreign_push(path, MAPS.split_once("---\n").unwrap().0);
+    let runtime = repository.run("u-1");
     apply(&runtime, &config_map("a", "2")).await;
     finish(&runtime).await.unwrap();
-    let text = head(&bed, path);
+    let text = head(&repository, path);
     assert!(text.starts_with("# maps of the shop\n") && text.contains("name: a       # the first"), "{text}");
     assert_eq!(manifest::parse(path, text.as_bytes()).unwrap()["data"], json!({"a": "2"}));
 }
 
 #[tokio::test]
-async fn object_that_two_files_have_is_refused() {
-    let bed = Bed::local();
-    bed.push_by_somebody_else("dev/one.yaml", MAPS);
-    bed.push_by_somebody_else(
+async fn object_in_two_files_is_rejected() {
+    let repository = TestRepository::local();
+    repository.foreign_push("dev/one.yaml", MAPS);
+    repository.foreign_push(
         "dev/two.json",
         &json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a", "namespace": "shop"}})
         .to_string(),
     );
-    let runtime = bed.run("u-1");
+    let runtime = repository.run("u-1");
     let expected = "dev/one.yaml and dev/two.json both have ConfigMap a; keep one of them, or set spec.gitops.directory to \
                     the folder that is deployed";
     assert_eq!(live(&runtime, &config_map("a", "1")).await.unwrap_err().to_string(), expected);
@@ -109,10 +109,10 @@ async fn object_that_two_files_have_is_refused() {
 }
 
 #[tokio::test]
-async fn objects_of_other_workspaces_within_the_folder_are_theirs() {
-    let bed = Bed::local();
+async fn objects_of_other_workspaces_are_kept() {
+    let repository = TestRepository::local();
     let of = |uid: &str, directory: &str, workspace: &str| {
-        let mut config = GitOpsConfig { directory: directory.to_owned(), ..bed.config(uid) };
+        let mut config = GitOpsConfig { directory: directory.to_owned(), ..repository.config(uid) };
         config.run.owner.workspace = workspace.to_owned();
         GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
     };
@@ -123,76 +123,76 @@ async fn objects_of_other_workspaces_within_the_folder_are_theirs() {
     assert_eq!(live(&outer, &config_map("a", "1")).await.unwrap(), Live::Absent);
     apply(&outer, &config_map("a", "2")).await;
     finish(&outer).await.unwrap();
-    assert_eq!(bed.files(), ["inner/shop/configmap-a.yaml", "shop/configmap-a.yaml"]);
+    assert_eq!(repository.files(), ["inner/shop/configmap-a.yaml", "shop/configmap-a.yaml"]);
 }
 
 #[tokio::test]
-async fn definitions_in_the_folder_are_what_custom_resources_are_validated_by() {
-    let bed = Bed::local();
+async fn definitions_in_folder_validate_custom_resources() {
+    let repository = TestRepository::local();
     let names = async |runtime: &GitOpsRuntime| -> Vec<Value> {
         let validation = runtime.validation().await.unwrap();
         assert_eq!(validation.kubernetes, NEWEST_KUBERNETES);
         validation.definitions.iter().map(|it| it["metadata"]["name"].clone()).collect()
     };
-    assert_eq!(names(&bed.run("u-1")).await, [json!(null); 0], "there is no branch yet");
+    assert_eq!(names(&repository.run("u-1")).await, [json!(null); 0], "there is no branch yet");
     let definition =
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
-    bed.push_by_somebody_else("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
-    bed.push_by_somebody_else("other/all.yaml", definition);
-    assert_eq!(names(&bed.run("u-2")).await, [json!("widgets.example.com")]);
+    repository.foreign_push("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
+    repository.foreign_push("other/all.yaml", definition);
+    assert_eq!(names(&repository.run("u-2")).await, [json!("widgets.example.com")]);
 }
 
 #[tokio::test]
-async fn item_of_a_list_is_refused_with_its_file() {
-    let bed = Bed::local();
+async fn list_item_is_rejected_with_its_file() {
+    let repository = TestRepository::local();
     let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [item]});
-    bed.push_by_somebody_else("dev/all.json", &list.to_string());
+    repository.foreign_push("dev/all.json", &list.to_string());
     let expected = "dev/all.json has ConfigMap a as an item of a List; write each item as a document of its own, with --- \
                     between";
-    assert_eq!(live(&bed.run("u-1"), &config_map("a", "1")).await.unwrap_err().to_string(), expected);
+    assert_eq!(live(&repository.run("u-1"), &config_map("a", "1")).await.unwrap_err().to_string(), expected);
 }
 
 #[tokio::test]
-async fn object_is_read_as_kubectl_reads_it() {
-    let bed = Bed::local();
+async fn object_is_read_as_by_kubectl() {
+    let repository = TestRepository::local();
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {mode: 0644, on: x}\n";
-    bed.push_by_somebody_else("dev/a.yml", text);
-    let Live::Present(found) = live(&bed.run("u-1"), &config_map("a", "1")).await.unwrap() else {
+    repository.foreign_push("dev/a.yml", text);
+    let Live::Present(found) = live(&repository.run("u-1"), &config_map("a", "1")).await.unwrap() else {
         panic!("it is there")
     };
     assert_eq!(found["data"], json!({"mode": 420, "true": "x"}));
 }
 
 #[tokio::test]
-async fn cluster_scoped_object_is_found_whatever_namespace_it_names() {
-    let bed = Bed::local();
+async fn cluster_scoped_object_is_found_in_any_namespace() {
+    let repository = TestRepository::local();
     let role = |namespace: &str| {
         let metadata = json!({"name": "reader", "namespace": namespace});
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata})
     };
-    bed.push_by_somebody_else("dev/roles.json", &role("shop").to_string());
+    repository.foreign_push("dev/roles.json", &role("shop").to_string());
     let mut desired = config_map("a", "1");
     desired.attributes = role("").as_object().unwrap().clone();
-    assert!(matches!(live(&bed.run("u-1"), &desired).await, Ok(Live::Present(_))));
+    assert!(matches!(live(&repository.run("u-1"), &desired).await, Ok(Live::Present(_))));
 }
 
 #[tokio::test]
-async fn many_objects_of_one_file_are_changed_together() {
-    let bed = Bed::local();
+async fn objects_of_file_change_together() {
+    let repository = TestRepository::local();
     let document = |number: usize| {
         format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{number}, namespace: shop}}\ndata: {{a: '1'}} # {number}\n"
         )
     };
     let documents: Vec<String> = (0..1_000).map(document).collect();
-    bed.push_by_somebody_else("dev/all.yaml", &documents.join("---\n"));
-    let runtime = bed.run("u-1");
+    repository.foreign_push("dev/all.yaml", &documents.join("---\n"));
+    let runtime = repository.run("u-1");
     for number in 0..1_000 {
         apply(&runtime, &config_map(&format!("m{number}"), "2")).await;
     }
     finish(&runtime).await.unwrap();
-    let text = head(&bed, "dev/all.yaml");
+    let text = head(&repository, "dev/all.yaml");
     assert_eq!(text.matches("# ").count(), 1_000);
-    assert_eq!(bed.files(), ["dev/all.yaml"]);
+    assert_eq!(repository.files(), ["dev/all.yaml"]);
 }

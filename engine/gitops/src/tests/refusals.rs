@@ -1,11 +1,11 @@
-//! What is refused, and in which words.
+//! Tests of rejections and their messages.
 
 use super::*;
 
 #[tokio::test]
-async fn branch_that_does_not_exist_is_refused_unless_it_is_to_be_made() {
-    for bed in Bed::both() {
-        let config = GitOpsConfig { create_branch: false, ..bed.config("u-1") };
+async fn missing_branch_is_rejected_unless_created() {
+    for repository in TestRepository::both() {
+        let config = GitOpsConfig { create_branch: false, ..repository.config("u-1") };
         let runtime = GitOpsRuntime::new(config.clone(), Arc::new(Anonymous)).unwrap();
         let expected = format!(
             "repository {} has no branch main; create the branch, or set spec.gitops.createBranch: true",
@@ -15,8 +15,8 @@ async fn branch_that_does_not_exist_is_refused_unless_it_is_to_be_made() {
         apply(&runtime, &config_map("a", "1")).await;
         let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
         assert_eq!((failed.is_retryable(), failed.to_string()), (false, expected));
-        assert!(bed.log().is_empty());
-        let first = bed.run("u-2");
+        assert!(repository.log().is_empty());
+        let first = repository.run("u-2");
         apply(&first, &config_map("a", "1")).await;
         finish(&first).await.unwrap();
         let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
@@ -26,19 +26,19 @@ async fn branch_that_does_not_exist_is_refused_unless_it_is_to_be_made() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_the_push_is_not_asked_again() {
-    let bed = Bed::remote();
-    bed.refuse_pushes();
-    let runtime = bed.run("u-1");
+async fn rejected_push_is_not_repeated() {
+    let repository = TestRepository::remote();
+    repository.refuse_pushes();
+    let runtime = repository.run("u-1");
     apply(&runtime, &config_map("a", "1")).await;
     let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
-    assert!(!retryable && message.contains("refuses the push: pre-receive hook declined"), "{message}");
+    assert!(!retryable && message.contains("rejects the push: pre-receive hook declined"), "{message}");
 }
 
 #[tokio::test]
-async fn a_name_that_no_file_can_have_is_refused() {
-    let bed = Bed::local();
-    let runtime = bed.run("u-1");
+async fn invalid_file_name_is_rejected() {
+    let repository = TestRepository::local();
+    let runtime = repository.run("u-1");
     let role = |name: String| {
         let mut role = config_map("a", "1");
         role.attributes.insert("metadata".to_owned(), json!({"name": name, "namespace": "shop"}));
@@ -55,12 +55,12 @@ async fn a_name_that_no_file_can_have_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_where_no_name_can_lead_and_nothing_is_written_there() {
-    let bed = Bed::local();
-    let first = bed.run("u-1");
+async fn unreachable_path_is_absent_and_not_written() {
+    let repository = TestRepository::local();
+    let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await;
-    let runtime = bed.run("u-2");
+    let runtime = repository.run("u-2");
     for (field, value) in [
         ("apiVersion", json!("example\0.com/v1")),
         ("metadata", json!({"name": "a", "namespace": "shop\0"})),
@@ -76,15 +76,15 @@ async fn nothing_is_where_no_name_can_lead_and_nothing_is_written_there() {
 }
 
 #[tokio::test]
-async fn a_file_where_a_folder_should_be_is_told() {
-    let bed = Bed::local();
-    let first = bed.run("u-1");
+async fn file_in_place_of_folder_is_reported() {
+    let repository = TestRepository::local();
+    let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await;
-    bed.push_by_somebody_else("dev/other", "a file\n");
+    repository.foreign_push("dev/other", "a file\n");
     let mut desired = config_map("b", "1");
     desired.attributes["metadata"]["namespace"] = json!("other");
-    let second = bed.run("u-2");
+    let second = repository.run("u-2");
     apply(&second, &desired).await;
     let err = second.finish(&Grant::unlimited()).await.unwrap_err();
     assert_eq!(
@@ -94,34 +94,35 @@ async fn a_file_where_a_folder_should_be_is_told() {
 }
 
 #[tokio::test]
-async fn a_folder_where_a_file_should_be_is_told_and_stays() {
-    let bed = Bed::local();
-    let first = bed.run("u-1");
+async fn folder_in_place_of_file_is_kept() {
+    let repository = TestRepository::local();
+    let first = repository.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await;
-    let prior = apply(&bed.run("u-0"), &config_map("b", "1")).await;
+    let prior = apply(&repository.run("u-0"), &config_map("b", "1")).await;
     let theirs = "dev/shop/configmap-b.yaml/theirs.yaml";
-    bed.push_by_somebody_else(theirs, "a: 1\n");
-    let second = bed.run("u-2");
+    repository.foreign_push(theirs, "a: 1\n");
+    let second = repository.run("u-2");
     apply(&second, &config_map("b", "2")).await;
     let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
     assert!(!retryable && message.starts_with("dev/shop/configmap-b.yaml cannot be written"), "{message}");
-    let third = bed.run("u-3");
+    let third = repository.run("u-3");
     third.delete(&prior).await.unwrap();
     assert_eq!(finish(&third).await, None, "there is no such file");
-    assert_eq!(bed.files(), ["dev/shop/configmap-a.yaml", theirs]);
+    assert_eq!(repository.files(), ["dev/shop/configmap-a.yaml", theirs]);
 }
 
 #[tokio::test]
-async fn a_repository_that_is_not_there_is_told() {
-    let bed = Bed::local();
-    let at = |repository: String| {
-        GitOpsRuntime::new(GitOpsConfig { repository, ..bed.config("u") }, Arc::new(Anonymous)).unwrap()
+async fn missing_repository_is_reported() {
+    let repository = TestRepository::local();
+    let at = |url: String| {
+        let config = GitOpsConfig { repository: url, ..repository.config("u") };
+        GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
     };
     let (retryable, message) = told(at("file:///nowhere/deploy.git".to_owned()).read(&[]).await);
     assert_eq!((retryable, message.as_str()), (false, "repository file:///nowhere/deploy.git does not exist"));
 
-    let plain = bed.directory.path().join("plain");
+    let plain = repository.directory.path().join("plain");
     std::fs::create_dir(&plain).unwrap();
     let (retryable, message) = told(at(plain.display().to_string()).read(&[]).await);
     assert!(!retryable && message.contains("does not exist"), "{message}");
@@ -150,9 +151,9 @@ impl Connect for Token {
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
+async fn credentials_in_server_message_are_redacted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let repository = format!("git://{}/deploy.git", listener.local_addr().unwrap());
+    let url = format!("git://{}/deploy.git", listener.local_addr().unwrap());
     let answer = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let said = "ERR nobody is called s3cr3t";
@@ -160,16 +161,16 @@ async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
         // Until it is read, lest it be reset.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let bed = Bed::local();
-    let config = GitOpsConfig { repository, ..bed.config("u") };
+    let repository = TestRepository::local();
+    let config = GitOpsConfig { repository: url, ..repository.config("u") };
     let (_, message) = told(GitOpsRuntime::new(config, Arc::new(Token("s3cr3t"))).unwrap().read(&[]).await);
     answer.join().unwrap();
     assert!(message.ends_with("remote error: nobody is called (sensitive)"), "{message}");
 
     // So is a hook that refuses a push.
-    let bed = Bed::remote();
-    bed.refuse_pushes();
-    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Token("declined"))).unwrap();
+    let repository = TestRepository::remote();
+    repository.refuse_pushes();
+    let runtime = GitOpsRuntime::new(repository.config("u-1"), Arc::new(Token("declined"))).unwrap();
     apply(&runtime, &config_map("a", "1")).await;
     let (_, message) = told(runtime.finish(&Grant::unlimited()).await);
     assert!(message.ends_with("pre-receive hook (sensitive)"), "{message}");
@@ -190,13 +191,13 @@ impl Remotes for Cut {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_much_is_refused_and_one_that_takes_too_long_is_tried_again() {
+async fn oversized_answer_is_rejected_and_timeout_retried() {
     let too_large: fn(String) -> Unreached = Unreached::TooLarge;
     let too_long: fn(String) -> Unreached = Unreached::Unavailable;
     for (unreached, may_be_tried) in [(too_large, false), (too_long, true)] {
-        let bed = Bed::remote();
-        let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Cut(unreached))).unwrap();
-        let expected = (may_be_tried, format!("{} takes too much", bed.config("u-1").repository));
+        let repository = TestRepository::remote();
+        let runtime = GitOpsRuntime::new(repository.config("u-1"), Arc::new(Cut(unreached))).unwrap();
+        let expected = (may_be_tried, format!("{} takes too much", repository.config("u-1").repository));
         assert_eq!(told(runtime.read(&[]).await), expected);
         apply(&runtime, &config_map("a", "1")).await;
         let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
@@ -224,25 +225,25 @@ impl Remotes for Alone {
 }
 
 #[tokio::test]
-async fn what_nobody_is_there_for_is_tried_again() {
-    let bed = Bed::remote();
-    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Alone)).unwrap();
-    let expected = (true, format!("repository {}: no thread is left", bed.config("u-1").repository));
+async fn unavailable_server_is_retried() {
+    let repository = TestRepository::remote();
+    let runtime = GitOpsRuntime::new(repository.config("u-1"), Arc::new(Alone)).unwrap();
+    let expected = (true, format!("repository {}: no thread is left", repository.config("u-1").repository));
     assert_eq!(told(runtime.read(&[]).await), expected);
     apply(&runtime, &config_map("a", "1")).await;
     let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
     assert!(failed.is_retryable() && !failed.is_unanswered(), "{failed:?}");
-    assert!(bed.log().is_empty());
+    assert!(repository.log().is_empty());
 }
 
 #[tokio::test]
-async fn nothing_is_written_once_the_grant_is_over() {
-    for bed in Bed::both() {
-        let runtime = bed.run("u-1");
+async fn expired_lease_prevents_writes() {
+    for repository in TestRepository::both() {
+        let runtime = repository.run("u-1");
         apply(&runtime, &config_map("a", "1")).await;
         let failed = runtime.finish(&Grant::until(tokio::time::Instant::now())).await.unwrap_err();
         assert!(failed.is_retryable() && !failed.is_unanswered(), "{failed:?}");
-        assert!(bed.log().is_empty());
+        assert!(repository.log().is_empty());
     }
 }
 
@@ -265,14 +266,14 @@ impl Remotes for CutAfterwards {
 }
 
 #[tokio::test]
-async fn a_push_whose_answer_takes_too_much_may_have_arrived() {
-    let bed = Bed::remote();
-    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(CutAfterwards)).unwrap();
+async fn push_with_oversized_answer_may_have_arrived() {
+    let repository = TestRepository::remote();
+    let runtime = GitOpsRuntime::new(repository.config("u-1"), Arc::new(CutAfterwards)).unwrap();
     apply(&runtime, &config_map("a", "1")).await;
     let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
     assert!(failed.is_retryable() && failed.is_unanswered(), "{failed:?}");
-    assert_eq!(finish(&runtime).await, Some(bed.log()[0]), "the next try finds it");
-    assert_eq!(bed.log().len(), 1);
+    assert_eq!(finish(&runtime).await, Some(repository.log()[0]), "the next try finds it");
+    assert_eq!(repository.log().len(), 1);
 }
 
 /// Reaches servers when the time for it is over, as far as is known there.
@@ -290,56 +291,56 @@ impl Remotes for Late {
 }
 
 #[tokio::test]
-async fn a_push_that_is_too_late_to_begin_has_done_nothing_and_is_tried_again() {
-    let bed = Bed::remote();
-    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Late)).unwrap();
+async fn late_push_is_retryable() {
+    let repository = TestRepository::remote();
+    let runtime = GitOpsRuntime::new(repository.config("u-1"), Arc::new(Late)).unwrap();
     apply(&runtime, &config_map("a", "1")).await;
     let failed = runtime.finish(&Grant::unlimited()).await.unwrap_err();
     assert!(matches!(failed, RuntimeError::Unread { .. }), "{failed:?}");
-    assert!(failed.is_retryable() && !failed.is_unanswered() && bed.log().is_empty(), "{failed}");
+    assert!(failed.is_retryable() && !failed.is_unanswered() && repository.log().is_empty(), "{failed}");
 }
 
 #[tokio::test]
-async fn a_file_that_is_larger_than_an_object_is_not_read_and_no_object_as_one_that_is_spoilt() {
-    for bed in Bed::both() {
-        let first = bed.run("u-0");
+async fn oversized_file_is_not_read() {
+    for repository in TestRepository::both() {
+        let first = repository.run("u-0");
         let prior = apply(&first, &config_map("a", "1")).await;
         apply(&first, &config_map("c", "1")).await;
         finish(&first).await;
-        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
+        repository.foreign_push("dev/shop/configmap-a.yaml", &"# nothing\n".repeat(2 << 20));
         let [large, other] = ["a", "c"].map(|name| config_map(name, "1"));
         let request = |desired| ReadRequest { desired: Some(desired), prior: None };
-        let mut read = bed.run("u-1").read(&[request(&large), request(&other)]).await.unwrap();
+        let mut read = repository.run("u-1").read(&[request(&large), request(&other)]).await.unwrap();
         assert!(matches!(&read[1], Ok(Live::Present(_))), "it has nothing to do with the other: {read:?}");
         let (retryable, message) = told(read.remove(0));
-        assert_eq!((retryable, message.as_str()), (false, "dev/shop/configmap-a.yaml has more than 16 MiB"));
+        assert_eq!((retryable, message.as_str()), (false, "dev/shop/configmap-a.yaml is larger than 16 MiB"));
         let recorded = ReadRequest { desired: Some(&large), prior: Some(&prior) };
-        let read = bed.run("u-1").read(&[recorded]).await.unwrap();
+        let read = repository.run("u-1").read(&[recorded]).await.unwrap();
         assert!(matches!(&read[0], Ok(Live::Present(_))), "it can be written anew: {read:?}");
         // Nor is one written.
-        let runtime = bed.run("u-2");
+        let runtime = repository.run("u-2");
         apply(&runtime, &config_map("b", &"x".repeat(17 << 20))).await;
         let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
-        assert!(!retryable && message.ends_with("would have more than 16 MiB"), "{message}");
+        assert!(!retryable && message.ends_with("would be larger than 16 MiB"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_branch_that_is_checked_out_is_left_alone() {
-    let bed = Bed::local();
-    let path: &Path = &bed.directory.path().join("work");
+async fn checked_out_branch_is_not_written() {
+    let repository = TestRepository::local();
+    let path: &Path = &repository.directory.path().join("work");
     Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
-    let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
+    let config = GitOpsConfig { repository: path.display().to_string(), ..repository.config("u") };
     let (retryable, message) =
         told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish(&Grant::unlimited()).await);
     assert!(!retryable && message.ends_with("has refs/heads/main checked out; use a bare repository"), "{message}");
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_by_field() {
-    let bed = Bed::local();
+fn invalid_settings_are_rejected_by_field() {
+    let repository = TestRepository::local();
     let check = |change: fn(&mut GitOpsConfig), expected: &str| {
-        let mut config = bed.config("u");
+        let mut config = repository.config("u");
         change(&mut config);
         let Err(RuntimeError::Invalid { field, .. }) = GitOpsRuntime::new(config, Arc::new(Anonymous)) else {
             panic!("{expected} is accepted")
@@ -355,14 +356,14 @@ fn settings_that_make_no_sense_are_refused_by_field() {
 }
 
 #[tokio::test]
-async fn nobody_makes_up_a_trailer_or_an_author() {
-    let bed = Bed::local();
-    let mut config = bed.config("u-1");
+async fn trailers_and_authors_cannot_be_forged() {
+    let repository = TestRepository::local();
+    let mut config = repository.config("u-1");
     config.run.requester = "eve <x@y>\nStoa-Run: u-2".to_owned();
     let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
     apply(&runtime, &config_map("a", "1")).await;
     let commit = finish(&runtime).await.unwrap();
-    let repository = bed.repository();
+    let repository = repository.repository();
     let commit = repository.find_commit(commit).unwrap();
     assert!(!commit.message().unwrap().lines().any(|line| line == "Stoa-Run: u-2"));
     assert_eq!(commit.author().name().unwrap(), "eve x@yStoa-Run: u-2");

@@ -126,7 +126,7 @@ async fn found(connections: &Connections, config: &ClusterConfig, wanted: &[Reso
 }
 
 #[tokio::test]
-async fn runs_share_a_connection_and_what_is_served_there() {
+async fn runs_share_connection_and_discovery() {
     let (server, url) = Served::start().await;
     let (connections, one) = (Connections::default(), config(&url, "hunter2"));
     let wanted: Vec<Resource> = (0..1_000).map(|number| resource("v1", "ConfigMap", &format!("c{number}"))).collect();
@@ -146,7 +146,7 @@ async fn runs_share_a_connection_and_what_is_served_there() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_not_let_in_is_made_anew() {
+async fn unauthorized_connection_is_renewed() {
     let (server, url) = Served::start().await;
     let (connections, config) = (Connections::default(), config(&url, "one"));
     let wanted = [resource("v1", "ConfigMap", "c0")];
@@ -164,7 +164,7 @@ async fn a_connection_that_is_not_let_in_is_made_anew() {
 }
 
 #[tokio::test]
-async fn kinds_that_come_and_change_are_asked_for_again() {
+async fn changed_kinds_are_discovered_again() {
     let (server, url) = Served::start().await;
     let (connections, config) = (Connections::default(), config(&url, "one"));
     let wanted = [resource("example.com/v1", "Widget", "w")];
@@ -183,7 +183,7 @@ async fn kinds_that_come_and_change_are_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_used_goes_and_there_are_never_too_many() {
+async fn idle_and_excess_connections_are_closed() {
     let connection = |url: &str| {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         Connection::new(url.to_owned(), Client::try_from(config).unwrap())

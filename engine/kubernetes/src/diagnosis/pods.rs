@@ -1,7 +1,8 @@
-//! Puts the state of a Pod into words: whether it can be scheduled, and what its containers wait for or ended with.
+//! Description of a Pod: whether it can be scheduled, and the states of its containers.
 //!
-//! Text that a container can write is left out: with `terminationMessagePolicy: FallbackToLogsOnError` the termination message
-//! is a part of its log, and may hold secrets of any origin. Readers of a Run may lack the permission to read `pods/log`.
+//! Text that a container can write is left out: with `terminationMessagePolicy: FallbackToLogsOnError` the termination
+//! message is a part of its log, and may hold secrets of any origin. Readers of a Run may lack the permission to read
+//! `pods/log`.
 
 use serde::Deserialize;
 
@@ -80,7 +81,7 @@ pub(super) fn unready_newest_first(mut pods: Vec<Pod>) -> Vec<Pod> {
     pods
 }
 
-/// What keeps Pods from being ready. Pods with the same trouble share one sentence, which names the first of them.
+/// The problems of Pods. Pods with the same problem share one message, which names the first one.
 pub(super) fn sentences(pods: &[Pod]) -> Vec<String> {
     let mut troubles: Vec<(String, &str, usize)> = Vec::new();
     for pod in pods {
@@ -134,7 +135,7 @@ impl Container {
             Some(waiting) => match (waiting.reason.as_deref(), ended) {
                 // It is on its way.
                 (None | Some("ContainerCreating" | "PodInitializing"), None) => None,
-                // The kubelet's own message only says how long it waits.
+                // The kubelet's own message has only the pause.
                 (Some(reason @ "CrashLoopBackOff"), Some(ended)) => {
                     Some(format!("container {name}: {reason}, it {ended}"))
                 }

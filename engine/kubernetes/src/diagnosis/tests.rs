@@ -1,4 +1,4 @@
-//! Workloads that are not ready, and what a cluster says of their Pods.
+//! Tests of workloads that are not ready.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ fn events(events: &[Value]) -> (&'static str, u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn containers_that_wait_or_end_are_named_with_reason_and_exit_code() {
+async fn failing_containers_are_named_with_reason() {
     let crashed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
     let scheduled = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]);
     for (status, expected) in [
@@ -107,7 +107,7 @@ async fn containers_that_wait_or_end_are_named_with_reason_and_exit_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_with_the_same_trouble_share_a_sentence_that_names_the_newest() {
+async fn pods_with_same_problem_share_sentence() {
     let all: Vec<Value> =
         (0..50).map(|n| pod(&format!("web-{n}"), n, waiting("ErrImagePull", "not found", json!({})))).collect();
     let said = explained(deployment(), vec![pods(&all), events(&[])]).await;
@@ -115,7 +115,7 @@ async fn pods_with_the_same_trouble_share_a_sentence_that_names_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn explanation_has_newest_warnings_and_none_that_repeats_a_container() {
+async fn newest_warnings_are_reported_without_repeats() {
     let event = |reason: &str, message: &str, second: u32| json!({"reason": reason, "message": message, "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
     let of_pod = [
         event("BackOff", "Back-off restarting failed container", 9),
@@ -165,7 +165,7 @@ async fn explanation_shows_no_output_of_containers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deployment_whose_pods_cannot_be_made_says_why() {
+async fn deployment_without_pods_reports_cause() {
     let mut object = deployment();
     object["status"]["conditions"] = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
         "message": "pods \"web-1\" is forbidden: exceeded quota"}]);
@@ -178,11 +178,14 @@ async fn missing_permission_is_one_sentence() {
     let refused = json!({"kind": "Status", "message": "pods is forbidden"});
     let ready = ("/readyz", 200, json!({}));
     let said = explained(deployment(), vec![ready, ("/namespaces/shop/", 403, refused)]).await;
-    assert_eq!(said, "the workspace's credentials may not list pods and events in namespace shop, which would say why");
+    assert_eq!(
+        said,
+        "the cause is unknown: the workspace's credentials may not list pods and events in namespace shop"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_workload_reports_why_and_reads_it_every_ten_seconds() {
+async fn slow_workload_is_diagnosed_every_ten_seconds() {
     let resources = json!({"resources": [{"name": "deployments", "kind": "Deployment", "namespaced": true}]});
     let (cluster, asked) = server(vec![
         ("/deployments/web", 200, deployment()),

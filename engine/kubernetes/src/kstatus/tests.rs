@@ -1,4 +1,4 @@
-//! The health of objects of built-in kinds, and of those that follow the conventions.
+//! Tests of the health of built-in kinds, and of custom kinds that follow the conventions.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn deployment(status: Value) -> Value {
 }
 
 #[test]
-fn deployment_is_current_when_its_new_replicas_are() {
+fn deployment_is_current_with_new_replicas() {
     let conditions = json!([
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
         {"type": "Available", "status": "True"}
@@ -91,7 +91,7 @@ fn replica_set_waits_for_its_pods() {
 }
 
 #[test]
-fn job_that_is_deleted_because_it_has_finished_is_current() {
+fn finished_job_being_deleted_is_current() {
     let job = |status: Value| json!({"metadata": {}, "spec": {"ttlSecondsAfterFinished": 0}, "status": status});
     let ended = |condition: &str| json!({"startTime": "x", "conditions": [{"type": condition, "status": "True"}]});
     let going = |status: Value| {
@@ -105,7 +105,7 @@ fn job_that_is_deleted_because_it_has_finished_is_current() {
 }
 
 #[test]
-fn job_is_current_once_it_runs_and_failed_when_it_gives_up() {
+fn job_is_current_or_failed() {
     check("batch/v1", "Job", json!({"status": {}}), Health::InProgress);
     check("batch/v1", "Job", json!({"status": {"startTime": "2026-01-01T00:00:00Z", "active": 1}}), Health::Current);
     let failed = json!([{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]);
@@ -127,7 +127,7 @@ fn pod_that_crashes_has_failed() {
 }
 
 #[test]
-fn services_and_claims_wait_for_what_they_are_given() {
+fn services_and_claims_wait_for_assignments() {
     check("v1", "Service", json!({"spec": {"type": "ClusterIP"}}), Health::Current);
     let balanced = |ingress: Value| json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}, "status": {"loadBalancer": {"ingress": ingress}}});
     check("v1", "Service", balanced(json!([])), Health::InProgress);
@@ -152,7 +152,7 @@ fn definition_is_current_when_established() {
 }
 
 #[test]
-fn custom_kinds_follow_the_conventions() {
+fn custom_kinds_follow_conventions() {
     let check = |object: Value, expected| check("example.com/v1", "Widget", object, expected);
     let with = |name: &str, status: &str| json!({"status": {"conditions": [{"type": name, "status": status}]}});
     check(json!({}), Health::Current);
@@ -166,7 +166,7 @@ fn custom_kinds_follow_the_conventions() {
 }
 
 #[test]
-fn a_condition_of_an_earlier_generation_says_nothing_of_a_later_one() {
+fn condition_of_earlier_generation_is_ignored() {
     let check = |object: Value, expected| check("cert-manager.io/v1", "Certificate", object, expected);
     let with = |conditions: &[(&str, &str, Option<i64>)]| {
         let conditions: Vec<Value> = conditions
@@ -201,11 +201,11 @@ fn a_condition_of_an_earlier_generation_says_nothing_of_a_later_one() {
         &Gvk { group: String::new(), version: "v1".to_owned(), kind: "Certificate".to_owned() },
         with(&[("Ready", "True", Some(1))]).as_object().unwrap(),
     );
-    assert_eq!(message, "Ready is of generation 1, and 2 is not yet observed");
+    assert_eq!(message, "condition Ready is of generation 1, and 2 is not observed yet");
 }
 
 #[test]
-fn what_a_custom_object_says_of_itself_has_an_order_and_what_is_malformed_says_nothing() {
+fn custom_conditions_are_evaluated_in_order() {
     let check = |object: Value, expected| check("example.com/v1", "Widget", object, expected);
     let conditions = |conditions: &[(&str, &str)]| -> Value {
         conditions.iter().map(|(name, status)| json!({"type": name, "status": status})).collect()
@@ -237,7 +237,7 @@ fn what_a_custom_object_says_of_itself_has_an_order_and_what_is_malformed_says_n
 }
 
 #[test]
-fn kinds_without_a_status_are_current_at_once_and_terminating_when_deleted() {
+fn kinds_without_status_are_current() {
     check("v1", "ConfigMap", json!({}), Health::Current);
     check("v1", "Namespace", json!({"status": {"phase": "Active"}}), Health::Current);
     check("v1", "Namespace", json!({"metadata": {"deletionTimestamp": "x"}}), Health::Terminating);

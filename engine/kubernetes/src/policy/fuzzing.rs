@@ -1,4 +1,4 @@
-//! What holds for health policies, whatever they say of whatever object.
+//! Fuzz target: properties of health policies for any object.
 
 use serde_json::{Map, Value, json};
 use stoa_engine::{Resource, ResourceId, ResourceType};
@@ -9,12 +9,13 @@ use crate::target::Gvk;
 /// A target by its name.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets of this crate.
+/// All fuzz targets of this crate.
 pub const TARGETS: &[Target] = &[("health_policies", health_policies)];
 
-/// Lines: `inProgress`, `failed`, `current`, of which one that is empty is left out, and then an object in JSON. A policy
-/// is read or refused with a field and a reason each; evaluating it ends, says the same each time, and tells no more of
-/// the object than it may.
+/// Fuzz input: lines with `inProgress`, `failed` and `current`, where empty ones are left out, and an object as JSON.
+///
+/// A policy is parsed, or rejected with fields and reasons. Its evaluation terminates, is deterministic, and quotes a
+/// limited part of the object.
 pub fn health_policies(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.splitn(4, '\n');
@@ -46,7 +47,7 @@ pub fn health_policies(data: &[u8]) {
     let first = health("Widget");
     assert_eq!(first, health("Widget"));
     assert!(!first.1.is_empty() && first.1.len() < LONGEST_ERROR + 128, "{first:?}");
-    // Of a Secret nothing is quoted.
+    // Nothing of a Secret is quoted.
     let (secret, message) = health("Secret");
     assert!(secret == first.0 && message.len() <= first.1.len(), "{message}");
 }

@@ -1,3 +1,5 @@
+//! Tests of health policies.
+
 use serde_json::json;
 use stoa_engine::ResourceId;
 
@@ -36,7 +38,7 @@ async fn health_of(policy: &HealthPolicy, kind: &str, object: Value) -> (Health,
 }
 
 #[tokio::test]
-async fn expressions_are_asked_in_the_order_of_flux() {
+async fn expressions_are_evaluated_in_flux_order() {
     let policy = policy(json!({
         "current": "status.phase in ['Running', 'Both', 'All']",
         "failed": "status.phase in ['Broken', 'Both', 'All']",
@@ -56,7 +58,7 @@ async fn expressions_are_asked_in_the_order_of_flux() {
 }
 
 #[tokio::test]
-async fn a_change_that_nobody_has_looked_at_is_in_progress_whatever_the_expressions_say() {
+async fn unobserved_change_is_in_progress() {
     let policy = policy(json!({"current": "true"}));
     let of = |generation: u64, observed: u64| json!({"metadata": {"generation": generation}, "status": {"observedGeneration": observed}});
     assert_eq!(health_of(&policy, "Widget", of(2, 1)).await.0, Health::InProgress);
@@ -96,7 +98,7 @@ async fn expressions_that_people_share_for_flux_hold() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_evaluated_is_in_progress_and_says_why() {
+async fn evaluation_error_is_in_progress_with_cause() {
     for (current, object, says) in [
         ("status.phase == 'Running'", json!({}), "cannot be evaluated: no such attribute(s): status"),
         ("status.phase == 'Running'", json!({"status": {}}), "cannot be evaluated: no such key: phase"),
@@ -110,12 +112,12 @@ async fn what_cannot_be_evaluated_is_in_progress_and_says_why() {
 }
 
 #[tokio::test]
-async fn expressions_are_bound_in_time_and_in_what_they_say() {
+async fn expressions_have_cost_and_message_limits() {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     let endless = (0..8).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
     let began = std::time::Instant::now();
     let (health, message) = health_of(&policy(json!({"current": endless})), "Widget", json!({})).await;
-    assert_eq!((health, message.as_str()), (Health::InProgress, "its health policy takes more steps than it may"));
+    assert_eq!((health, message.as_str()), (Health::InProgress, "its health policy takes too many steps"));
     assert!(began.elapsed() < std::time::Duration::from_secs(20));
 
     let long = json!({"data": {"key": "é".repeat(100_000)}});
@@ -127,22 +129,22 @@ async fn expressions_are_bound_in_time_and_in_what_they_say() {
 }
 
 #[test]
-fn a_policy_in_kcl_is_refused_with_what_to_write_instead() {
+fn kcl_policy_is_rejected_with_alternative() {
     let field = "extensions.healthPolicy[health.kcl]";
     refused(json!({"health.kcl": "assert res.status.ready"}), &[(field, "extensions.healthPolicy: {cel: {current:")]);
     refused(json!({"health.kcl": "x", "cel": {"current": "true"}}), &[(field, "KCL")]);
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_policy_is_told_with_its_field() {
-    refused(json!("true"), &[("extensions.healthPolicy", "has to be a map with `cel`")]);
-    refused(json!({}), &[("extensions.healthPolicy", "has to be a map with `cel`")]);
-    refused(json!({"cel": "true"}), &[("extensions.healthPolicy", "has to be a map with `cel`")]);
+fn policy_problems_are_reported_by_field() {
+    refused(json!("true"), &[("extensions.healthPolicy", "must be a map with `cel`")]);
+    refused(json!({}), &[("extensions.healthPolicy", "must be a map with `cel`")]);
+    refused(json!({"cel": "true"}), &[("extensions.healthPolicy", "must be a map with `cel`")]);
     refused(
         json!({"cel": {"healthy": "true", "current": 1}, "lua": "x"}),
         &[
-            ("extensions.healthPolicy.lua", "a health policy has cel"),
-            ("extensions.healthPolicy.cel.healthy", "current, failed and inProgress"),
+            ("extensions.healthPolicy.lua", "a health policy has the field cel"),
+            ("extensions.healthPolicy.cel.healthy", "current, failed or inProgress"),
             ("extensions.healthPolicy.cel.current", "has to be an expression"),
         ],
     );
@@ -178,7 +180,7 @@ async fn manifests_have_their_policy_in_annotations() {
 }
 
 #[test]
-fn a_workspace_with_an_expression_that_cannot_be_read_is_told_so_with_the_field() {
+fn workspace_policy_error_names_field() {
     let broken = KindHealth { current: "true".to_owned(), failed: Some("status.".to_owned()), ..KindHealth::default() };
     let error = KindPolicies::new(&[KindHealth { current: "true".to_owned(), ..KindHealth::default() }, broken]);
     let RuntimeError::Invalid { message, field } = error.unwrap_err() else { panic!("it is no other error") };

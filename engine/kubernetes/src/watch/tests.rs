@@ -1,4 +1,4 @@
-//! What is asked of a server by those who wait.
+//! Tests of the requests of watches.
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use crate::KubernetesRuntime;
 use crate::testing::{Server, widget};
 
-type Waiting = JoinHandle<Result<Health, RuntimeError>>;
+type HealthWait = JoinHandle<Result<Health, RuntimeError>>;
 
 /// Waits for the health of an object.
-fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> Waiting {
+fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> HealthWait {
     let runtime = Arc::clone(runtime);
     tokio::spawn(async move { runtime.wait_healthy(&desired, &|_, _| {}).await })
 }
@@ -33,18 +33,18 @@ async fn applied(server: &Server, runtime: &KubernetesRuntime, count: usize) -> 
         runtime.apply(&ApplyRequest::new(desired, None)).await.unwrap();
         server.set_ready("shop", desired.attributes["metadata"]["name"].as_str().unwrap(), "False");
         // The health as of the apply, which knew of no condition, is not what is waited for here.
-        runtime.take_remembered(&desired.id);
+        runtime.take_applied(&desired.id);
     }
     server.asked();
     widgets
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_objects_of_a_kind_are_waited_for_by_one_watch_that_ends_with_them() {
+async fn objects_of_kind_share_one_watch() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 200).await;
-    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     // Of each is asked how it is, since it changed after it was applied.
     let asked = server.asked();
@@ -65,14 +65,14 @@ async fn all_objects_of_a_kind_are_waited_for_by_one_watch_that_ends_with_them()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_nothing_comes_through_is_told_of_until_the_server_answers() {
+async fn silent_watch_is_reported_until_answer() {
     let said = ["cluster main does not answer: WATCH /apis/example.com/v1/namespaces/shop/widgets is waited for"];
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 2).await;
     // One that is not even begun.
     server.hold(Some("watch="));
-    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(runtime.awaited(), said);
     server.hold(None);
@@ -99,7 +99,7 @@ async fn a_watch_that_nothing_comes_through_is_told_of_until_the_server_answers(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_just_applied_is_not_asked_for_again() {
+async fn applied_object_is_not_read_again() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets: Vec<Resource> = (0..50).map(|n| widget("shop", &format!("w{n}"))).collect();
@@ -140,11 +140,11 @@ async fn what_was_just_applied_is_not_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_goes_on_where_it_was() {
+async fn broken_watch_resumes_at_its_version() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 3).await;
-    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.asked();
     server.set_ready("shop", "w0", "True");
@@ -160,11 +160,11 @@ async fn a_watch_that_breaks_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_that_is_gone_is_made_up_for_by_one_list() {
+async fn expired_history_needs_one_list() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 4).await;
-    let mut waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let mut waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.asked();
     server.forget();
@@ -183,7 +183,7 @@ async fn history_that_is_gone_is_made_up_for_by_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_keep_a_quiet_watch_from_falling_behind() {
+async fn bookmarks_advance_idle_watch() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 1).await;
@@ -202,12 +202,12 @@ async fn bookmarks_keep_a_quiet_watch_from_falling_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_may_not_watch_a_collection_watches_objects_by_name() {
+async fn forbidden_collection_is_watched_by_name() {
     let server = Server::default();
     server.refuse("watch=true&allowWatchBookmarks=true&resourceVersion", 403);
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 2).await;
-    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    let waiting: Vec<HealthWait> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
     settle().await;
     server.set_ready("shop", "w0", "True");
     server.end_watches();
@@ -229,7 +229,7 @@ async fn whoever_may_not_watch_a_collection_watches_objects_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_watched_by_its_name_whatever_is_in_that() {
+async fn name_with_special_characters_is_watched() {
     let server = Server::default();
     server.refuse("watch=true&allowWatchBookmarks=true&resourceVersion", 403);
     let runtime = Arc::new(server.runtime());
@@ -237,7 +237,7 @@ async fn an_object_is_watched_by_its_name_whatever_is_in_that() {
     let desired = widget("shop", "system:a&b=c,d+e");
     runtime.apply(&ApplyRequest::new(&desired, None)).await.unwrap();
     server.set_ready("shop", "system:a&b=c,d+e", "False");
-    runtime.take_remembered(&desired.id);
+    runtime.take_applied(&desired.id);
     let waiting = wait(&runtime, desired);
     settle().await;
     server.set_ready("shop", "system:a&b=c,d+e", "True");
@@ -246,7 +246,7 @@ async fn an_object_is_watched_by_its_name_whatever_is_in_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_comes_back_in_time_is_not_heard_of_and_one_that_stays_away_is() {
+async fn short_outage_is_not_reported() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 1).await;
@@ -272,7 +272,7 @@ async fn a_server_that_comes_back_in_time_is_not_heard_of_and_one_that_stays_awa
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_are_waited_for_by_the_same_watch() {
+async fn deletions_share_the_watch() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 3).await;
@@ -301,17 +301,17 @@ async fn deletions_are_waited_for_by_the_same_watch() {
 }
 
 #[test]
-fn who_joins_while_a_change_goes_by_hears_of_it_or_is_late() {
+fn late_subscriber_misses_no_change() {
     for version in 1..20_000_u64 {
         let (before, now) = ((version - 1).to_string(), version.to_string());
-        let waiting = super::Waiting::default();
+        let waiting = super::Waiters::default();
         let _first = waiting.begin("first", Some(before.clone()));
         let barrier = Barrier::new(2);
         let (seen, is_late) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| {
                 barrier.wait();
                 if !waiting.pass("w", &now) {
-                    waiting.tell("w", &now, None);
+                    waiting.report("w", &now, None);
                 }
             });
             barrier.wait();
@@ -324,7 +324,7 @@ fn who_joins_while_a_change_goes_by_hears_of_it_or_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_looked_at_still_is_when_a_look_was_given_up() {
+async fn cancelled_read_is_repeated() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 2).await;
@@ -351,13 +351,13 @@ async fn what_is_to_be_looked_at_still_is_when_a_look_was_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_without_an_end_is_read_as_far_as_there_is_room() {
+async fn oversized_event_is_cut() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let desired = applied(&server, &runtime, 1).await.remove(0);
     let waiting = wait(&runtime, desired);
     settle().await;
-    server.tell_too_much();
+    server.send_oversized_answers();
     server.set_ready("shop", "w0", "True");
     let start = tokio::time::Instant::now();
     assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);

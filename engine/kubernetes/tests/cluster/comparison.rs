@@ -1,9 +1,9 @@
-//! What is planned of what is live, recorded and wanted.
+//! Tests of plans against a real server.
 
 use super::*;
 
-/// The changes that a plan would make of what is recorded as it is wanted, by what is live and by what the cluster says of
-/// its kind. Nobody is asked what applying would do.
+/// The changes that a plan would make of a resource with its own record, by the live object and the schema of the
+/// cluster, without a dry run.
 async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String> {
     let requests = [ReadRequest { desired: Some(desired), prior: None }];
     let live = BTreeMap::from([(desired.id.clone(), runtime.read(&requests).await.unwrap().remove(0).unwrap())]);
@@ -24,8 +24,8 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
 }
 
 #[tokio::test]
-async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
-    let bed = Bed::new().await;
+async fn custom_lists_are_compared_by_definition() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let item = json!({"type": "object", "required": ["name"], "properties": {
         "name": {"type": "string"}, "value": {"type": "string"}}});
@@ -37,12 +37,12 @@ async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
         "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}}));
-    let crd = bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let crd = test.apply(&definition, None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     let ours = json!([{"name": "a", "value": "1"}]);
     let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
-        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"shared": ours, "ports": ours}}));
-    bed.apply(&widget, None).await.unwrap();
+        "metadata": {"name": "w", "namespace": test.namespace}, "spec": {"shared": ours, "ports": ours}}));
+    test.apply(&widget, None).await.unwrap();
     // The server takes a moment to describe what it serves already.
     let mut waits = 0;
     while runtime_of("web").await.schemas(&[&widget]).await.unwrap().is_empty() {
@@ -54,7 +54,7 @@ async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
     assert_eq!(planned(&runtime, &widget).await, [""; 0]);
 
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
-    let widgets: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind);
+    let widgets: Api<DynamicObject> = Api::namespaced_with(test.client.clone(), &test.namespace, &kind);
     let theirs = json!({"name": "theirs", "value": "2"});
     let applied =
         Patch::Apply(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"shared": [theirs]}}));
@@ -63,15 +63,15 @@ async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
     let by_hand = Patch::Merge(json!({"spec": {"ports": [ours[0], theirs]}}));
     widgets.patch("w", &PatchParams::default(), &by_hand).await.unwrap();
     assert_eq!(planned(&runtime, &widget).await, ["!spec.ports[name=theirs]"]);
-    bed.delete(&recorded(&widget, Map::new())).await.unwrap();
-    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
+    test.delete(&recorded(&widget, Map::new())).await.unwrap();
+    test.delete(&recorded(&definition, crd.live)).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_known_of_built_in_kinds_is_what_a_server_says() {
-    let bed = Bed::new().await;
+async fn built_in_schemas_match_server() {
+    let test = TestNamespace::new().await;
     let get = async |path: &str| -> Value {
-        bed.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+        test.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
     };
     let is_built_in = |group: &str| !group.contains('.') || group.ends_with(".k8s.io");
     let is_stable = |version: &str| version[1..].bytes().all(|digit| digit.is_ascii_digit());
@@ -102,7 +102,7 @@ async fn what_is_known_of_built_in_kinds_is_what_a_server_says() {
     assert!(compared > 50, "{compared} kinds");
 }
 
-/// What pods are made of, with much that servers fill in. Pods that are called alike are taken over by each other's owners.
+/// A Pod template with many server defaults. Pods of one name would be adopted by each other's owners.
 fn pod_template(app: &str) -> Value {
     let labels = json!({ "app": app });
     json!({"metadata": {"labels": labels}, "spec": {
@@ -145,7 +145,7 @@ fn pod_template(app: &str) -> Value {
     }})
 }
 
-/// Objects of most kinds, by apiVersion and kind, without their metadata. What is not in a namespace says so by `true`.
+/// Objects of most kinds, by apiVersion and kind, without metadata. `true` marks cluster-scoped ones.
 fn of_many_kinds() -> Vec<(&'static str, &'static str, bool, Value)> {
     const ADMISSION: &str = "admissionregistration.k8s.io/v1";
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -323,8 +323,8 @@ fn of_many_kinds() -> Vec<(&'static str, &'static str, bool, Value)> {
 }
 
 #[tokio::test]
-async fn what_a_server_makes_of_built_in_kinds_is_as_wanted() {
-    let bed = Bed::new().await;
+async fn built_in_defaults_are_not_drift() {
+    let test = TestNamespace::new().await;
     let name = unique("as-wanted");
     let mut all = Vec::new();
     for (api_version, kind, is_global, mut object) in of_many_kinds() {
@@ -332,45 +332,45 @@ async fn what_a_server_makes_of_built_in_kinds_is_as_wanted() {
         // Two kinds may not have the same pods.
         object["metadata"] = json!({"name": format!("{name}-{lower}-{version}")});
         if !is_global {
-            object["metadata"]["namespace"] = json!(bed.namespace);
+            object["metadata"]["namespace"] = json!(test.namespace);
         }
         object["apiVersion"] = json!(api_version);
         object["kind"] = json!(kind);
         let desired = resource(object);
-        let applied = bed.apply(&desired, None).await.unwrap_or_else(|err| panic!("{}: {err:?}", desired.id));
+        let applied = test.apply(&desired, None).await.unwrap_or_else(|err| panic!("{}: {err:?}", desired.id));
         all.push((desired, applied.live));
     }
     let mut moved = Vec::new();
     for (desired, _) in &all {
         assert!(!desired.needs_schema(), "{} is not known", desired.id);
-        moved.extend(planned(&bed.runtime, desired).await.into_iter().map(|field| format!("{}: {field}", desired.id)));
+        moved.extend(planned(&test.runtime, desired).await.into_iter().map(|field| format!("{}: {field}", desired.id)));
     }
     for (desired, live) in all {
-        bed.delete(&recorded(&desired, live)).await.unwrap();
+        test.delete(&recorded(&desired, live)).await.unwrap();
     }
     assert_eq!(moved, [""; 0]);
 }
 
 #[tokio::test]
-async fn the_binding_of_a_volume_is_no_drift() {
-    let bed = Bed::new().await;
+async fn volume_binding_is_not_drift() {
+    let test = TestNamespace::new().await;
     let spec = json!({"accessModes": ["ReadWriteOnce"]});
     let object = |kind: &str, metadata: Value, more: Value| {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec});
         object["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         resource(object)
     };
-    let claimed = json!({"name": "data", "namespace": bed.namespace});
+    let claimed = json!({"name": "data", "namespace": test.namespace});
     let volume = json!({"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/nowhere"}, "claimRef": claimed});
     let volume = object("PersistentVolume", json!({"name": unique("bound")}), volume);
     let more = json!({"storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}});
     let claim = object("PersistentVolumeClaim", claimed, more);
     for desired in [&volume, &claim] {
-        bed.apply(desired, None).await.unwrap();
+        test.apply(desired, None).await.unwrap();
     }
     let mut waits = 0;
     let live = loop {
-        let Live::Present(live) = bed.read(&volume).await.unwrap() else { panic!("{volume:?}") };
+        let Live::Present(live) = test.read(&volume).await.unwrap() else { panic!("{volume:?}") };
         if live["status"]["phase"] == "Bound" {
             break live;
         }
@@ -380,17 +380,17 @@ async fn the_binding_of_a_volume_is_no_drift() {
     };
     assert!(live["spec"]["claimRef"]["uid"].is_string(), "{live:?}");
     for desired in [&volume, &claim] {
-        assert_eq!(planned(&bed.runtime, desired).await, [""; 0]);
+        assert_eq!(planned(&test.runtime, desired).await, [""; 0]);
     }
     // It is protected while it is bound.
     for (desired, live) in [(&claim, Map::new()), (&volume, live)] {
-        bed.delete(&recorded(desired, live)).await.unwrap();
+        test.delete(&recorded(desired, live)).await.unwrap();
     }
 }
 
 /// The managers that have a field of `data`.
-async fn managers_of(bed: &Bed, name: &str, key: &str) -> Vec<String> {
-    let entries = bed.config_maps().get(name).await.unwrap().metadata.managed_fields.unwrap_or_default();
+async fn managers_of(test: &TestNamespace, name: &str, key: &str) -> Vec<String> {
+    let entries = test.config_maps().get(name).await.unwrap().metadata.managed_fields.unwrap_or_default();
     let field = format!("f:{key}");
     let has = |fields: &Value| fields["f:data"].get(&field).is_some();
     let holders = entries.into_iter().filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| has(&fields.0)));
@@ -398,26 +398,26 @@ async fn managers_of(bed: &Bed, name: &str, key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn ignored_fields_are_left_to_who_has_them() {
-    let bed = Bed::new().await;
-    let mut desired = bed.config_map("shared", &json!({"ours": "1", "theirs": "at first"}));
-    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+async fn ignored_fields_stay_with_managers() {
+    let test = TestNamespace::new().await;
+    let mut desired = test.config_map("shared", &json!({"ours": "1", "theirs": "at first"}));
+    let prior = recorded(&desired, test.apply(&desired, None).await.unwrap().live);
     desired.extensions.insert(IGNORE_FIELDS.to_owned(), json!(["data.theirs"]));
     desired.attributes["data"] = json!({"ours": "2", "theirs": "written anew"});
     let data = |applied: &Applied| applied.live["data"].clone();
     // Nobody else has it yet: left out, it would go.
-    let first = bed.apply(&desired, Some(&prior)).await.unwrap();
+    let first = test.apply(&desired, Some(&prior)).await.unwrap();
     assert_eq!(data(&first), json!({"ours": "2", "theirs": "at first"}));
-    assert_eq!(managers_of(&bed, "shared", "theirs").await, ["stoa"]);
+    assert_eq!(managers_of(&test, "shared", "theirs").await, ["stoa"]);
 
     let autoscaler = PatchParams { field_manager: Some("autoscaler".to_owned()), ..PatchParams::default() };
     let moved = Patch::Merge(json!({"data": {"theirs": "moved"}}));
-    bed.config_maps().patch("shared", &autoscaler, &moved).await.unwrap();
+    test.config_maps().patch("shared", &autoscaler, &moved).await.unwrap();
     desired.attributes["data"]["ours"] = json!("3");
-    let preview = bed.runtime.preview(&ApplyRequest::new(&desired, Some(&prior)), None).await.unwrap();
+    let preview = test.runtime.preview(&ApplyRequest::new(&desired, Some(&prior)), None).await.unwrap();
     assert!(matches!(&preview, Preview::Changed(object) if object["data"]["theirs"] == "moved"), "{preview:?}");
-    let second = bed.apply(&desired, Some(&prior)).await.unwrap();
+    let second = test.apply(&desired, Some(&prior)).await.unwrap();
     assert_eq!(data(&second), json!({"ours": "3", "theirs": "moved"}));
-    assert_eq!(managers_of(&bed, "shared", "theirs").await, ["autoscaler"]);
-    assert_eq!(managers_of(&bed, "shared", "ours").await, ["stoa"]);
+    assert_eq!(managers_of(&test, "shared", "theirs").await, ["autoscaler"]);
+    assert_eq!(managers_of(&test, "shared", "ours").await, ["stoa"]);
 }

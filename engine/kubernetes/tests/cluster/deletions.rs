@@ -1,17 +1,17 @@
-//! What is deleted is gone.
+//! Tests of deletions in a real cluster.
 
 use super::*;
 
 #[tokio::test]
-async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
-    let bed = Bed::new().await;
-    let mut desired = bed.config_map("held", &json!({}));
+async fn deletion_waits_for_finalizers() {
+    let test = TestNamespace::new().await;
+    let mut desired = test.config_map("held", &json!({}));
     desired.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    let live = bed.apply(&desired, None).await.unwrap().live;
+    let live = test.apply(&desired, None).await.unwrap().live;
     let prior = recorded(&desired, live);
-    let deletion = bed.delete(&prior);
+    let deletion = test.delete(&prior);
     tokio::pin!(deletion);
-    let marked = kube::runtime::wait::await_condition(bed.config_maps(), "held", |object: Option<&ConfigMap>| {
+    let marked = kube::runtime::wait::await_condition(test.config_maps(), "held", |object: Option<&ConfigMap>| {
         object.is_some_and(|object| object.metadata.deletion_timestamp.is_some())
     });
     tokio::select! {
@@ -19,30 +19,30 @@ async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
         marked = marked => drop(marked.unwrap()),
     }
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    bed.config_maps().patch("held", &PatchParams::default(), &release).await.unwrap();
+    test.config_maps().patch("held", &PatchParams::default(), &release).await.unwrap();
     deletion.await.unwrap();
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
-    bed.delete(&prior).await.unwrap();
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Absent);
+    test.delete(&prior).await.unwrap();
 }
 
 #[tokio::test]
-async fn another_object_of_the_same_name_is_not_deleted() {
-    let bed = Bed::new().await;
-    let desired = bed.config_map("again", &json!({"a": "1"}));
-    let first = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
-    bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
-    bed.apply(&desired, None).await.unwrap();
-    let err = bed.delete(&first).await.unwrap_err();
+async fn namesake_is_not_deleted() {
+    let test = TestNamespace::new().await;
+    let desired = test.config_map("again", &json!({"a": "1"}));
+    let first = recorded(&desired, test.apply(&desired, None).await.unwrap().live);
+    test.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
+    test.apply(&desired, None).await.unwrap();
+    let err = test.delete(&first).await.unwrap_err();
     assert!(matches!(&err, RuntimeError::Conflict(_)), "{err:?}");
-    assert!(matches!(bed.read(&desired).await.unwrap(), Live::Present(_)));
+    assert!(matches!(test.read(&desired).await.unwrap(), Live::Present(_)));
 }
 
 #[tokio::test]
-async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() {
-    let bed = Bed::new().await;
-    let desired = bed.config_map("busy", &json!({"a": "1"}));
-    bed.apply(&desired, None).await.unwrap();
-    let maps = bed.config_maps();
+async fn continuously_written_object_is_applied_and_deleted() {
+    let test = TestNamespace::new().await;
+    let desired = test.config_map("busy", &json!({"a": "1"}));
+    test.apply(&desired, None).await.unwrap();
+    let maps = test.config_maps();
     let writing = async {
         for n in 0.. {
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": n.to_string()}}}));
@@ -54,10 +54,10 @@ async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() 
     let changing = async {
         let mut prior = None;
         for n in 0..20 {
-            let desired = bed.config_map("busy", &json!({"a": n.to_string()}));
+            let desired = test.config_map("busy", &json!({"a": n.to_string()}));
             // Whoever runs a plan tries again what was merely busy.
             let live = loop {
-                match bed.apply(&desired, prior.as_ref()).await {
+                match test.apply(&desired, prior.as_ref()).await {
                     Ok(applied) => break applied.live,
                     Err(err) => assert!(err.is_retryable(), "{err:?}"),
                 }
@@ -67,36 +67,36 @@ async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() 
         }
         let prior = prior.unwrap();
         loop {
-            match bed.delete(&prior).await {
+            match test.delete(&prior).await {
                 Ok(deleted) => break assert_eq!(deleted, Deleted::Gone),
                 Err(err) => assert!(err.is_retryable(), "{err:?}"),
             }
         }
     };
     tokio::join!(writing, changing);
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Absent);
 }
 
 #[tokio::test]
-async fn a_namespace_and_what_is_in_it_are_gone_when_its_deletion_returns() {
-    let bed = Bed::new().await;
-    bed.apply(&bed.config_map("inside", &json!({})), None).await.unwrap();
-    let desired = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
-    let Live::Present(live) = bed.read(&desired).await.unwrap() else { panic!("it is there") };
-    bed.delete(&recorded(&desired, live)).await.unwrap();
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+async fn namespace_and_contents_are_deleted() {
+    let test = TestNamespace::new().await;
+    test.apply(&test.config_map("inside", &json!({})), None).await.unwrap();
+    let desired = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": test.namespace}}));
+    let Live::Present(live) = test.read(&desired).await.unwrap() else { panic!("it is there") };
+    test.delete(&recorded(&desired, live)).await.unwrap();
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Absent);
 }
 
 #[tokio::test]
-async fn a_workload_is_gone_after_its_dependents() {
-    let bed = Bed::new().await;
+async fn workload_is_deleted_after_its_dependents() {
+    let test = TestNamespace::new().await;
     let desired = resource(
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": test.namespace},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
             "spec": {"containers": [{"name": "web", "image": "registry.k8s.io/pause:3.10"}]}}}}),
     );
-    let live = bed.apply(&desired, None).await.unwrap().live;
-    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    let live = test.apply(&desired, None).await.unwrap().live;
+    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(test.client.clone(), &test.namespace);
     let first_set = async {
         use futures_util::StreamExt as _;
         let mut seen = Box::pin(kube::runtime::watcher(sets.clone(), Default::default()));
@@ -107,7 +107,7 @@ async fn a_workload_is_gone_after_its_dependents() {
         }
     };
     first_set.await;
-    bed.delete(&recorded(&desired, live)).await.unwrap();
+    test.delete(&recorded(&desired, live)).await.unwrap();
     assert!(
         sets.list(&Default::default()).await.unwrap().items.iter().all(|set| set.metadata.deletion_timestamp.is_some())
     );
@@ -125,59 +125,59 @@ fn disks(group: &str, served: [bool; 2]) -> Resource {
 }
 
 #[tokio::test]
-async fn what_was_applied_in_a_version_that_is_not_served_any_more_is_read_and_deleted_in_another() {
-    let bed = Bed::new().await;
+async fn object_of_removed_version_is_read_and_deleted() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let definition = disks(&group, [true, true]);
-    let crd = recorded(&definition, bed.apply(&definition, None).await.unwrap().live);
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let crd = recorded(&definition, test.apply(&definition, None).await.unwrap().live);
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     let disk = |version: &str| {
         resource(json!({"apiVersion": format!("{group}/{version}"), "kind": "Disk",
-            "metadata": {"name": "d", "namespace": bed.namespace}}))
+            "metadata": {"name": "d", "namespace": test.namespace}}))
     };
-    let prior = recorded(&disk("v1alpha1"), bed.apply(&disk("v1alpha1"), None).await.unwrap().live);
-    bed.apply(&disks(&group, [false, true]), Some(&crd)).await.unwrap();
+    let prior = recorded(&disk("v1alpha1"), test.apply(&disk("v1alpha1"), None).await.unwrap().live);
+    test.apply(&disks(&group, [false, true]), Some(&crd)).await.unwrap();
     let path = format!("/apis/{group}/v1alpha1");
-    while bed.client.request_text(http::Request::get(&path).body(Vec::new()).unwrap()).await.is_ok() {
+    while test.client.request_text(http::Request::get(&path).body(Vec::new()).unwrap()).await.is_ok() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    for runtime in [&runtime_of("web").await, &bed.runtime] {
+    for runtime in [&runtime_of("web").await, &test.runtime] {
         let read = runtime.read(&[ReadRequest { desired: None, prior: Some(&prior) }]).await.unwrap().remove(0);
         assert!(
             matches!(&read, Ok(Live::Present(object)) if stoa_engine::object::uid_of(object) == prior.uid()),
             "{read:?}"
         );
         let named = StateResource::named_by(&prior.id).unwrap();
-        let found = runtime.look_for(&[LostCall { resource: &named, run: "r" }]).await.unwrap().remove(0);
+        let found = runtime.inspect(&[LostCall { resource: &named, run: "r" }]).await.unwrap().remove(0);
         assert!(matches!(found, Ok(Found::Ours(_))), "{found:?}");
     }
-    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Gone);
-    assert_eq!(bed.read(&disk("v1")).await.unwrap(), Live::Absent);
-    assert_eq!(bed.delete(&crd).await.unwrap(), Deleted::Gone);
+    assert_eq!(test.delete(&prior).await.unwrap(), Deleted::Gone);
+    assert_eq!(test.read(&disk("v1")).await.unwrap(), Live::Absent);
+    assert_eq!(test.delete(&crd).await.unwrap(), Deleted::Gone);
 }
 
 #[tokio::test]
-async fn what_somebody_made_in_place_of_an_object_is_left_alone_and_taken_over_on_purpose_alone() {
-    let bed = Bed::new().await;
-    let desired = bed.config_map("again", &json!({"a": "1"}));
-    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
-    bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
+async fn recreated_object_is_taken_over_explicitly_only() {
+    let test = TestNamespace::new().await;
+    let desired = test.config_map("again", &json!({"a": "1"}));
+    let prior = recorded(&desired, test.apply(&desired, None).await.unwrap().live);
+    test.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
     let theirs: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "again"}, "data": {"a": "1", "b": "theirs"}})).unwrap();
-    let theirs = bed.config_maps().create(&PostParams::default(), &theirs).await.unwrap();
+    let theirs = test.config_maps().create(&PostParams::default(), &theirs).await.unwrap();
 
-    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Recreated));
-    let refused = bed.apply(&desired, Some(&prior)).await.unwrap_err();
+    assert_eq!(test.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Recreated));
+    let refused = test.apply(&desired, Some(&prior)).await.unwrap_err();
     assert!(matches!(&refused, RuntimeError::Conflict(text) if text.contains("plan again")), "{refused:?}");
-    assert_eq!(bed.config_maps().get("again").await.unwrap(), theirs);
-    let taken = bed.runtime.apply(&ApplyRequest::adopting(&desired)).await.unwrap();
+    assert_eq!(test.config_maps().get("again").await.unwrap(), theirs);
+    let taken = test.runtime.apply(&ApplyRequest::adopting(&desired)).await.unwrap();
     assert_eq!(taken.live["data"], json!({"a": "1", "b": "theirs"}));
-    assert_eq!(bed.delete(&recorded(&desired, taken.live)).await.unwrap(), Deleted::Gone);
+    assert_eq!(test.delete(&recorded(&desired, taken.live)).await.unwrap(), Deleted::Gone);
 }
 
 #[tokio::test]
-async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to_be_deleted() {
-    let bed = Bed::new().await;
+async fn needed_namespace_or_definition_is_not_deleted() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let namespace =
         resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique("stoa-test")}}));
@@ -188,8 +188,8 @@ async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to
     let all = [disks(&group, [true, true]), namespace.clone(), disk.clone()];
     let mut state = State::default();
     for desired in &all {
-        let live = bed.apply(desired, None).await.unwrap().live;
-        assert_eq!(bed.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
+        let live = test.apply(desired, None).await.unwrap().live;
+        assert_eq!(test.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
         state.resources.push(recorded(desired, live));
     }
     let (runtime, keys) = (std::sync::Arc::new(runtime_of("web").await), DigestKeys::new(&[7; 32], &[]));
@@ -212,7 +212,7 @@ async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to
     assert!(problems.iter().all(|problem| problem.message.contains(&disk.id.0)), "{problems:?}");
     assert_eq!(plan(&[]).await.unwrap().summary.delete, 3);
     for prior in state.resources.iter().rev() {
-        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
+        assert_eq!(test.delete(prior).await.unwrap(), Deleted::Gone);
     }
 }
 
@@ -232,8 +232,8 @@ async fn planned_without(records: &[StateResource]) -> Result<stoa_apply::Planne
 }
 
 #[tokio::test]
-async fn a_namespace_or_definition_in_which_others_own_something_is_neither_planned_to_go_nor_deleted() {
-    let bed = Bed::new().await;
+async fn foreign_contents_prevent_deletion() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let name = unique("stoa-test");
     let holders = [
@@ -242,13 +242,13 @@ async fn a_namespace_or_definition_in_which_others_own_something_is_neither_plan
     ];
     let mut ours = Vec::new();
     for holder in &holders {
-        ours.push(recorded(holder, bed.apply(holder, None).await.unwrap().live));
-        assert_eq!(bed.runtime.wait_healthy(holder, &ignore).await.unwrap(), Health::Current);
+        ours.push(recorded(holder, test.apply(holder, None).await.unwrap().live));
+        assert_eq!(test.runtime.wait_healthy(holder, &ignore).await.unwrap(), Health::Current);
     }
     // What the cluster itself makes is nobody's, and what its controllers copy a mark to is not held.
     let other = runtime_of("api").await;
     let disk = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Disk",
-        "metadata": {"name": "d", "namespace": bed.namespace}}));
+        "metadata": {"name": "d", "namespace": test.namespace}}));
     let deployment = resource(json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": name},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
@@ -265,34 +265,34 @@ async fn a_namespace_or_definition_in_which_others_own_something_is_neither_plan
     let Err(stoa_apply::PlanError::Problems(problems)) = planned_without(&ours).await else { panic!("both hold") };
     let told: Vec<_> = problems.iter().map(|it| (&*it.reason, it.resource_id.clone().unwrap())).collect();
     assert_eq!(told, [("HoldsOthers", holders[0].id.clone()), ("HoldsOthers", holders[1].id.clone())]);
-    let in_kind = format!("Disk d in namespace {} of shop/api/dev;", bed.namespace);
+    let in_kind = format!("Disk d in namespace {} of shop/api/dev;", test.namespace);
     assert!(problems[0].message.contains(&in_kind), "{problems:?}");
     assert!(
         problems[1].message.contains("own Deployment web of shop/api/dev, Secret key of shop/api/dev;"),
         "{problems:?}"
     );
     for (prior, problem) in ours.iter().zip(&problems) {
-        let error = bed.delete(prior).await.unwrap_err();
-        assert!(matches!(&error, RuntimeError::HoldsOthers(message) if *message == problem.message), "{error:?}");
+        let error = test.delete(prior).await.unwrap_err();
+        assert!(matches!(&error, RuntimeError::ForeignContents(message) if *message == problem.message), "{error:?}");
     }
     assert_eq!(other.read(&[ReadRequest { desired: Some(&disk), prior: None }]).await.unwrap().len(), 1);
 
     // One of them says that it may go, and the other is left by whoever had something in it.
     let leave = Patch::Merge(json!({"metadata": {"annotations": {"stoa.dev/delete-contents": "true"}}}));
-    let namespaces = Api::<Namespace>::all(bed.client.clone());
+    let namespaces = Api::<Namespace>::all(test.client.clone());
     namespaces.patch(&name, &PatchParams::default(), &leave).await.unwrap();
     conformance::delete(&other, &theirs[0]).await.unwrap();
     assert_eq!(planned_without(&ours).await.unwrap().summary.delete, 2);
     for prior in &ours {
-        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
+        assert_eq!(test.delete(prior).await.unwrap(), Deleted::Gone);
     }
 }
 
 /// A runtime of the deployment `web` with no other rights than a service account of the namespace has.
-async fn runtime_as(bed: &Bed, account: &str) -> KubernetesRuntime {
+async fn runtime_as(test: &TestNamespace, account: &str) -> KubernetesRuntime {
     let mut config = kube::config::Kubeconfig::read_from(kubeconfig()).unwrap();
     for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        user.impersonate = Some(format!("system:serviceaccount:{}:{account}", bed.namespace));
+        user.impersonate = Some(format!("system:serviceaccount:{}:{account}", test.namespace));
     }
     let bytes = serde_json::to_vec(&config).unwrap();
     let access = Access::Kubeconfig { bytes, context: None };
@@ -300,8 +300,8 @@ async fn runtime_as(bed: &Bed, account: &str) -> KubernetesRuntime {
 }
 
 #[tokio::test]
-async fn kinds_that_the_credentials_may_not_list_refuse_unless_the_workspace_lets_them_go() {
-    let bed = Bed::new().await;
+async fn unlistable_kinds_prevent_deletion_by_default() {
+    let test = TestNamespace::new().await;
     let (user, name) = (unique("user"), unique("stoa-test"));
     let role = resource(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": user}, "rules": [
@@ -309,26 +309,26 @@ async fn kinds_that_the_credentials_may_not_list_refuse_unless_the_workspace_let
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]}));
     let binding = resource(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": user}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": bed.namespace}]}));
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": test.namespace}]}));
     let mut grants = Vec::new();
     for desired in [&role, &binding] {
-        grants.push(recorded(desired, bed.apply(desired, None).await.unwrap().live));
+        grants.push(recorded(desired, test.apply(desired, None).await.unwrap().live));
     }
-    let limited = runtime_as(&bed, "default").await;
+    let limited = runtime_as(&test, "default").await;
     let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-    let prior = recorded(&namespace, bed.apply(&namespace, None).await.unwrap().live);
-    let contents = stoa_engine::Contents::Namespace(name);
-    let refusal = limited.held(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
-    assert!(refusal.contains("this workspace cannot list ") && refusal.contains("verbs: [\"list\"]"), "{refusal}");
+    let prior = recorded(&namespace, test.apply(&namespace, None).await.unwrap().live);
+    let contents = stoa_engine::Cascade::Namespace(name);
+    let refusal = limited.foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
+    assert!(refusal.contains("cannot list ") && refusal.contains("verbs: [\"list\"]"), "{refusal}");
     assert!(!refusal.contains("configmaps") && !refusal.contains("events"), "{refusal}");
     let error = limited.delete(&prior).await.unwrap_err();
-    assert!(matches!(&error, RuntimeError::HoldsOthers(message) if *message == refusal), "{error:?}");
-    let ignoring = runtime_as(&bed, "default").await.with_unlisted_contents(stoa_engine::UnlistedContents::Ignore);
-    let held = ignoring.held(&prior, &contents).await.unwrap();
+    assert!(matches!(&error, RuntimeError::ForeignContents(message) if *message == refusal), "{error:?}");
+    let ignoring = runtime_as(&test, "default").await.with_unlisted_contents(stoa_engine::UnlistedContents::Ignore);
+    let held = ignoring.foreign_contents(&prior, &contents).await.unwrap();
     assert!(held.refusal(&prior).is_none() && !held.warnings(&prior.id).is_empty(), "{held:?}");
-    let all = bed.runtime.held(&prior, &contents).await.unwrap();
+    let all = test.runtime.foreign_contents(&prior, &contents).await.unwrap();
     assert_eq!((all.refusal(&prior), all.warnings(&prior.id)), (None, Vec::new()));
     for prior in [prior].iter().chain(&grants) {
-        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
+        assert_eq!(test.delete(prior).await.unwrap(), Deleted::Gone);
     }
 }

@@ -1,29 +1,29 @@
-//! What is waited for until it is healthy.
+//! Tests of waits for health in a real cluster.
 
 use super::*;
 
 #[tokio::test]
-async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watched() {
-    let bed = Bed::new().await;
-    let (definition, mut widget, widgets) = widgets(&bed);
+async fn custom_resource_follows_definition_and_is_watched() {
+    let test = TestNamespace::new().await;
+    let (definition, mut widget, widgets) = widgets(&test);
     let requests = [&definition, &widget].map(|desired| ReadRequest { desired: Some(desired), prior: None });
-    let found = bed.runtime.read(&requests).await.unwrap();
+    let found = test.runtime.read(&requests).await.unwrap();
     assert!(matches!(found.as_slice(), [Ok(Live::Absent), Err(RuntimeError::UnknownKind(_))]), "{found:?}");
 
-    let crd = bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let crd = test.apply(&definition, None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     widget.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    bed.apply(&widget, None).await.unwrap();
+    test.apply(&widget, None).await.unwrap();
 
     let status = |ready: &str| {
         Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready, "message": "because"}]}}))
     };
     widgets.patch_status("w", &PatchParams::default(), &status("False")).await.unwrap();
     // The health as of the apply is taken first, which knew of no condition.
-    assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Current);
+    assert_eq!(test.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Current);
     let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
     let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
-    let healthy = bed.runtime.wait_healthy(&widget, &report);
+    let healthy = test.runtime.wait_healthy(&widget, &report);
     tokio::pin!(healthy);
     let in_progress = (Health::InProgress, "because".to_owned());
     tokio::select! {
@@ -38,18 +38,18 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     widgets.patch("w", &PatchParams::default(), &release).await.unwrap();
     let object = widgets.get("w").await.unwrap();
     assert_eq!(object.name_any(), "w");
-    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
+    test.delete(&recorded(&definition, crd.live)).await.unwrap();
     let found =
-        bed.runtime.read(&[ReadRequest { desired: None, prior: Some(&recorded(&widget, Map::new())) }]).await.unwrap();
+        test.runtime.read(&[ReadRequest { desired: None, prior: Some(&recorded(&widget, Map::new())) }]).await.unwrap();
     assert!(matches!(found.as_slice(), [Ok(Live::Absent)]), "what has no kind is not there: {found:?}");
-    bed.delete(&recorded(&widget, Map::new())).await.unwrap();
+    test.delete(&recorded(&widget, Map::new())).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_condition_of_the_generation_before_is_not_the_health_of_a_change() {
-    let bed = Bed::new().await;
-    let (_, mut widget, widgets) = widget_kind(&bed).await;
-    let first = recorded(&widget, bed.apply(&widget, None).await.unwrap().live);
+async fn condition_of_earlier_generation_is_not_health() {
+    let test = TestNamespace::new().await;
+    let (_, mut widget, widgets) = widget_kind(&test).await;
+    let first = recorded(&widget, test.apply(&widget, None).await.unwrap().live);
     let ready = async || {
         let observed = widgets.get("w").await.unwrap().metadata.generation;
         let condition = json!({"type": "Ready", "status": "True", "observedGeneration": observed});
@@ -58,15 +58,15 @@ async fn a_condition_of_the_generation_before_is_not_the_health_of_a_change() {
     };
     ready().await;
     widget.attributes.insert("spec".to_owned(), json!({"size": 2}));
-    bed.apply(&widget, Some(&first)).await.unwrap();
+    test.apply(&widget, Some(&first)).await.unwrap();
     let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
     let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
-    let healthy = bed.runtime.wait_healthy(&widget, &report);
+    let healthy = test.runtime.wait_healthy(&widget, &report);
     tokio::pin!(healthy);
     tokio::select! {
         health = &mut healthy => panic!("nobody has looked at the change, and yet {health:?}"),
         first = told.recv() => {
-            let outdated = "Ready is of generation 1, and 2 is not yet observed".to_owned();
+            let outdated = "condition Ready is of generation 1, and 2 is not observed yet".to_owned();
             assert_eq!(first, Some((Health::InProgress, outdated)));
         }
     }
@@ -74,8 +74,8 @@ async fn a_condition_of_the_generation_before_is_not_the_health_of_a_change() {
     assert_eq!(healthy.await.unwrap(), Health::Current);
 }
 
-/// What is wanted of a kind `Widget` in a group of its own, and of one of its objects.
-fn widgets(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
+/// A definition of a kind `Widget` in a group of its own, and one of its objects.
+fn widgets(test: &TestNamespace) -> (Resource, Resource, Api<DynamicObject>) {
     let group = format!("{}.example.com", unique("g"));
     let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("widgets.{group}")},
@@ -83,31 +83,31 @@ fn widgets(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
             "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
     let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
-        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
+        "metadata": {"name": "w", "namespace": test.namespace}, "spec": {"size": 1}}));
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
-    (definition, widget, Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind))
+    (definition, widget, Api::namespaced_with(test.client.clone(), &test.namespace, &kind))
 }
 
 /// The same, and makes the kind.
-async fn widget_kind(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
-    let (definition, widget, widgets) = widgets(bed);
-    bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+async fn widget_kind(test: &TestNamespace) -> (Resource, Resource, Api<DynamicObject>) {
+    let (definition, widget, widgets) = widgets(test);
+    test.apply(&definition, None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     (definition, widget, widgets)
 }
 
 #[tokio::test]
-async fn a_health_policy_decides_in_place_of_the_conventions() {
-    let bed = Bed::new().await;
-    let (definition, mut widget, widgets) = widget_kind(&bed).await;
+async fn health_policy_replaces_conventions() {
+    let test = TestNamespace::new().await;
+    let (definition, mut widget, widgets) = widget_kind(&test).await;
     widget.extensions.insert(
         "healthPolicy".to_owned(),
         json!({"cel": {"current": "status.phase == 'Running'", "failed": "status.phase == 'Broken'"}}),
     );
-    bed.apply(&widget, None).await.unwrap();
+    test.apply(&widget, None).await.unwrap();
     let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
     let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
-    let mut healthy = std::pin::pin!(bed.runtime.wait_healthy(&widget, &report));
+    let mut healthy = std::pin::pin!(test.runtime.wait_healthy(&widget, &report));
     let mut next = async || {
         tokio::select! {
             health = &mut healthy => panic!("it is not running, and yet {health:?}"),
@@ -131,16 +131,16 @@ async fn a_health_policy_decides_in_place_of_the_conventions() {
     widgets.patch_status("w", &PatchParams::default(), &set(json!({"phase": "Running"}))).await.unwrap();
     assert_eq!(healthy.await.unwrap(), Health::Current);
     widgets.patch_status("w", &PatchParams::default(), &set(json!({"phase": "Broken"}))).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Failed);
-    let crd = bed.read(&definition).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Failed);
+    let crd = test.read(&definition).await.unwrap();
     let Live::Present(crd) = crd else { panic!("{crd:?}") };
-    bed.delete(&recorded(&definition, crd)).await.unwrap();
+    test.delete(&recorded(&definition, crd)).await.unwrap();
 }
 
 #[tokio::test]
-async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
-    let bed = Bed::new().await;
-    let (definition, widget, widgets) = widget_kind(&bed).await;
+async fn objects_of_kind_share_one_watch() {
+    let test = TestNamespace::new().await;
+    let (definition, widget, widgets) = widget_kind(&test).await;
     let set = |ready: &str| Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}}));
     let wanted: Vec<Resource> = (0..20)
         .map(|n| {
@@ -150,10 +150,10 @@ async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
         })
         .collect();
     for (n, desired) in wanted.iter().enumerate() {
-        bed.apply(desired, None).await.unwrap();
+        test.apply(desired, None).await.unwrap();
         widgets.patch_status(&format!("w{n}"), &PatchParams::default(), &set("False")).await.unwrap();
         // The health as of the apply, which knew of no condition, is taken first.
-        assert_eq!(bed.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
+        assert_eq!(test.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
     }
     let ready = async {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
@@ -162,12 +162,12 @@ async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
         }
     };
     let healthy =
-        futures_util::future::join_all(wanted.iter().map(|desired| bed.runtime.wait_healthy(desired, &ignore)));
+        futures_util::future::join_all(wanted.iter().map(|desired| test.runtime.wait_healthy(desired, &ignore)));
     let (healthy, ()) = tokio::join!(healthy, ready);
     assert!(healthy.into_iter().all(|health| health.unwrap() == Health::Current));
     let log = std::path::Path::new(&kubeconfig()).with_file_name("logs").join("audit.log");
     let text = std::fs::read_to_string(&log).unwrap();
-    let collection = format!("/{}/widgets?", bed.namespace);
+    let collection = format!("/{}/widgets?", test.namespace);
     let watches = text
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -176,7 +176,7 @@ async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
         .filter(|event| event["requestURI"].as_str().is_some_and(|uri| uri.contains(&collection)))
         .count();
     assert_eq!(watches, 1);
-    let crd = bed.read(&definition).await.unwrap();
+    let crd = test.read(&definition).await.unwrap();
     let Live::Present(crd) = crd else { panic!("{crd:?}") };
-    bed.delete(&recorded(&definition, crd)).await.unwrap();
+    test.delete(&recorded(&definition, crd)).await.unwrap();
 }

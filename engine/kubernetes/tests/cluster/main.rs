@@ -1,5 +1,6 @@
-//! Against a real kube-apiserver and kube-controller-manager, whose kubeconfig `STOA_TEST_KUBECONFIG`
-//! names; `hack/test` starts them. Every test has its own namespace.
+//! Tests against a real kube-apiserver and kube-controller-manager.
+//!
+//! `STOA_TEST_KUBECONFIG` names their kubeconfig; `hack/test` starts them. Every test has its own namespace.
 
 #![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
 
@@ -31,7 +32,7 @@ use stoa_runtime::{
 };
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
-struct Bed {
+struct TestNamespace {
     runtime: KubernetesRuntime,
     client: Client,
     namespace: String,
@@ -61,7 +62,7 @@ fn unique(prefix: &str) -> String {
     format!("{prefix}-{now:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-impl Bed {
+impl TestNamespace {
     async fn new() -> Self {
         let config = kube::config::Kubeconfig::read_from(kubeconfig()).unwrap();
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
@@ -142,22 +143,22 @@ fn creations(name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn an_object_is_created_once_however_often_it_is_applied() {
-    let bed = Bed::new().await;
+async fn repeated_apply_creates_one_object() {
+    let test = TestNamespace::new().await;
     let name = unique("once");
-    let desired = bed.config_map(&name, &json!({"a": "1"}));
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+    let desired = test.config_map(&name, &json!({"a": "1"}));
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Absent);
 
     let request = ApplyRequest::new(&desired, None);
-    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let preview = test.runtime.preview(&request, None).await.unwrap();
     assert!(matches!(&preview, Preview::Changed(object) if object["data"]["a"] == "1"), "{preview:?}");
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent, "a preview changes nothing");
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Absent, "a preview changes nothing");
 
-    let first = bed.apply(&desired, None).await.unwrap();
+    let first = test.apply(&desired, None).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(bed.apply(&desired, None).await.unwrap(), first, "a second call changes nothing");
+        assert_eq!(test.apply(&desired, None).await.unwrap(), first, "a second call changes nothing");
     }
-    assert_eq!(bed.read(&desired).await.unwrap(), Live::Present(first.live.clone()));
+    assert_eq!(test.read(&desired).await.unwrap(), Live::Present(first.live.clone()));
     let place = first.kubernetes.unwrap();
     assert_eq!(
         (place.cluster.as_str(), place.kind.as_str(), place.name.as_str()),
@@ -169,14 +170,15 @@ async fn an_object_is_created_once_however_often_it_is_applied() {
 }
 
 #[tokio::test]
-async fn many_objects_are_read_in_the_order_of_the_requests() {
-    let bed = Bed::new().await;
-    let there: Vec<Resource> = (0..4).map(|n| bed.config_map(&format!("c{n}"), &json!({"n": n.to_string()}))).collect();
+async fn reads_keep_request_order() {
+    let test = TestNamespace::new().await;
+    let there: Vec<Resource> =
+        (0..4).map(|n| test.config_map(&format!("c{n}"), &json!({"n": n.to_string()}))).collect();
     for desired in &there {
-        bed.apply(desired, None).await.unwrap();
+        test.apply(desired, None).await.unwrap();
     }
-    let missing = bed.config_map("missing", &json!({}));
-    let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
+    let missing = test.config_map("missing", &json!({}));
+    let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": test.namespace}}));
     let elsewhere = resource(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c0", "namespace": unique("nowhere")}}),
     );
@@ -184,7 +186,7 @@ async fn many_objects_are_read_in_the_order_of_the_requests() {
     let all: Vec<&Resource> =
         [&missing, &namespace].into_iter().chain(there.iter().rev()).chain([&elsewhere, &typo]).collect();
     let requests: Vec<_> = all.iter().map(|desired| ReadRequest { desired: Some(desired), prior: None }).collect();
-    let found = bed.runtime.read(&requests).await.unwrap();
+    let found = test.runtime.read(&requests).await.unwrap();
     let names: Vec<String> = found
         .iter()
         .map(|live| match live {
@@ -195,7 +197,7 @@ async fn many_objects_are_read_in_the_order_of_the_requests() {
             Err(err) => err.to_string(),
         })
         .collect();
-    let namespace = format!("Namespace {}", bed.namespace);
+    let namespace = format!("Namespace {}", test.namespace);
     assert_eq!(
         names,
         [
@@ -212,33 +214,33 @@ async fn many_objects_are_read_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn what_needs_a_namespace_that_is_not_there_is_unverified() {
-    let bed = Bed::new().await;
+async fn object_in_missing_namespace_is_unverified() {
+    let test = TestNamespace::new().await;
     let namespace = unique("later");
     let desired =
         resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}));
     let request = ApplyRequest::new(&desired, None);
-    let preview = bed.runtime.preview(&request, None).await.unwrap();
-    let unverified = Preview::MissingNamespace(format!("namespace {namespace} is not in cluster main yet"));
+    let preview = test.runtime.preview(&request, None).await.unwrap();
+    let unverified = Preview::MissingNamespace(format!("namespace {namespace} does not exist in cluster main yet"));
     assert_eq!(preview, unverified);
     // What the fields may be is known without it.
-    assert_eq!(bed.runtime.preview(&request, None).await.unwrap(), unverified);
+    assert_eq!(test.runtime.preview(&request, None).await.unwrap(), unverified);
     for (key, value, field) in [("data", json!({"a": 5}), "data.a"), ("dato", json!({}), "dato")] {
         let mut wrong = desired.clone();
         wrong.attributes.insert(key.to_owned(), value);
-        let refused = bed.runtime.preview(&ApplyRequest::new(&wrong, None), None).await.unwrap_err();
+        let refused = test.runtime.preview(&ApplyRequest::new(&wrong, None), None).await.unwrap_err();
         assert!(matches!(&refused, RuntimeError::Rejected { field: Some(at), .. } if at == field), "{refused:?}");
     }
-    assert!(matches!(bed.runtime.apply(&request).await, Err(RuntimeError::Rejected { .. })));
+    assert!(matches!(test.runtime.apply(&request).await, Err(RuntimeError::Rejected { .. })));
 }
 
 #[tokio::test]
-async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
-    let bed = Bed::new().await;
-    let desired = bed.config_map("marked", &json!({"a": "1"}));
-    let applied = bed.apply(&desired, None).await.unwrap();
+async fn owner_annotation_can_be_removed_by_hand() {
+    let test = TestNamespace::new().await;
+    let desired = test.config_map("marked", &json!({"a": "1"}));
+    let applied = test.apply(&desired, None).await.unwrap();
     assert_eq!(applied.live["metadata"]["annotations"][MARK], "shop/web/dev/uid-of-web");
-    let managed = bed.config_maps().get("marked").await.unwrap().metadata.managed_fields.unwrap();
+    let managed = test.config_maps().get("marked").await.unwrap().metadata.managed_fields.unwrap();
     assert_eq!(managed.iter().filter_map(|entry| entry.manager.as_deref()).collect::<Vec<_>>(), ["stoa"]);
 
     let other = runtime_of("api").await;
@@ -246,43 +248,43 @@ async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
     let refused = other.apply(&adopt).await.unwrap_err();
     assert!(matches!(&refused, RuntimeError::Owned(text) if text.contains("shop/web/dev")), "{refused:?}");
     let unmark = Patch::Merge(json!({"metadata": {"annotations": {MARK: null}}}));
-    bed.config_maps().patch("marked", &PatchParams::default(), &unmark).await.unwrap();
+    test.config_maps().patch("marked", &PatchParams::default(), &unmark).await.unwrap();
     let taken = other.apply(&adopt).await.unwrap();
     assert_eq!(taken.live["metadata"]["annotations"][MARK], "shop/api/dev/uid-of-api");
     let prior = recorded(&desired, applied.live);
-    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Owned("shop/api/dev".to_owned())));
+    assert_eq!(test.delete(&prior).await.unwrap(), Deleted::Left(LeftAlone::Owned("shop/api/dev".to_owned())));
 
-    let mut wanted = bed.config_map("marked", &json!({"b": "2"}));
+    let mut wanted = test.config_map("marked", &json!({"b": "2"}));
     wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "shop/api/dev".into());
-    let back = bed.runtime.apply(&ApplyRequest::adopting(&wanted)).await.unwrap();
+    let back = test.runtime.apply(&ApplyRequest::adopting(&wanted)).await.unwrap();
     assert_eq!(back.live["data"], json!({"b": "2"}), "what the other wanted goes");
-    assert_eq!(bed.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
+    assert_eq!(test.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
 }
 
 #[tokio::test]
-async fn what_a_lost_call_may_have_made_is_ours_by_its_mark_or_recorded_uid_alone() {
-    let bed = Bed::new().await;
-    let desired = bed.config_map("lost", &json!({"a": "1"}));
-    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+async fn lost_call_is_recognized_by_mark_or_uid() {
+    let test = TestNamespace::new().await;
+    let desired = test.config_map("lost", &json!({"a": "1"}));
+    let prior = recorded(&desired, test.apply(&desired, None).await.unwrap().live);
     let named = StateResource::named_by(&desired.id).unwrap();
     let look = async || {
         let calls = [&named, &prior].map(|resource| LostCall { resource, run: "r" });
-        let found = bed.runtime.look_for(&calls).await.unwrap();
+        let found = test.runtime.inspect(&calls).await.unwrap();
         found.into_iter().map(|found| matches!(found, Ok(Found::Ours(_)))).collect::<Vec<_>>()
     };
     assert_eq!(look().await, [true, true]);
     for (mark, expected) in [(Value::Null, [false, true]), (json!("shop/api/dev/u"), [false, false])] {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {MARK: mark}}}));
-        bed.config_maps().patch("lost", &PatchParams::default(), &patch).await.unwrap();
+        test.config_maps().patch("lost", &PatchParams::default(), &patch).await.unwrap();
         assert_eq!(look().await, expected);
     }
 }
 
 #[tokio::test]
-async fn a_kind_that_nobody_defines_is_named() {
-    let bed = Bed::new().await;
+async fn undefined_kind_is_named() {
+    let test = TestNamespace::new().await;
     let desired = resource(json!({"apiVersion": "nobody.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}}));
-    for err in [bed.read(&desired).await.unwrap_err(), bed.apply(&desired, None).await.unwrap_err()] {
+    for err in [test.read(&desired).await.unwrap_err(), test.apply(&desired, None).await.unwrap_err()] {
         assert!(matches!(&err, RuntimeError::UnknownKind(message) if message.contains("\"Thing\"")), "{err:?}");
     }
 }

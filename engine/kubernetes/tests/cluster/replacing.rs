@@ -1,4 +1,4 @@
-//! What cannot be changed in place, of kinds of Kubernetes itself and of one that a definition brings.
+//! Tests of replacements of immutable fields, in built-in and custom kinds.
 
 use super::*;
 
@@ -125,7 +125,7 @@ fn in_no_namespace() -> Vec<Change> {
     ]
 }
 
-impl Bed {
+impl TestNamespace {
     /// What becomes of a change of an object that is there: without being allowed to make it anew, and with that.
     async fn changed(&self, change: &Change) -> (StateResource, [Result<Preview, RuntimeError>; 2]) {
         let before = resource(change.before.clone());
@@ -146,44 +146,44 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed() {
-    let bed = Bed::new().await;
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "runner", "namespace": bed.namespace}});
-    bed.apply(&resource(account), None).await.unwrap();
+async fn immutable_change_is_replaced_only_if_allowed() {
+    let test = TestNamespace::new().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "runner", "namespace": test.namespace}});
+    test.apply(&resource(account), None).await.unwrap();
     let mut wrong = Vec::new();
-    for change in in_namespace(&bed.namespace).into_iter().chain(in_no_namespace()) {
-        let (prior, [refused, allowed]) = bed.changed(&change).await;
+    for change in in_namespace(&test.namespace).into_iter().chain(in_no_namespace()) {
+        let (prior, [refused, allowed]) = test.changed(&change).await;
         let is_told = matches!(&refused, Err(RuntimeError::Rejected { message, field: Some(_), .. }) if message.contains(RECREATE));
         if !is_told || allowed.as_ref().ok() != Some(&Preview::Replaced(None)) {
             wrong.push(format!("{} {}: {refused:?}, {allowed:?}", prior.id, change.pointer));
         }
         if change.before["metadata"].get("namespace").is_none() {
-            bed.delete(&prior).await.unwrap();
+            test.delete(&prior).await.unwrap();
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[tokio::test]
-async fn what_the_object_itself_has_does_not_keep_it_from_being_replaced() {
-    let bed = Bed::new().await;
+async fn existing_object_does_not_prevent_replacement() {
+    let test = TestNamespace::new().await;
     let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/a", "ports": [{"port": 80}]});
-    let of = |spec: &Value, to| change(["v1", "Service"], Some(&bed.namespace), json!({"spec": spec}), to);
-    let live = bed.apply(&resource(of(&spec, ("", Value::Null)).before), None).await.unwrap().live;
+    let of = |spec: &Value, to| change(["v1", "Service"], Some(&test.namespace), json!({"spec": spec}), to);
+    let live = test.apply(&resource(of(&spec, ("", Value::Null)).before), None).await.unwrap().live;
     let mut with_port = spec.clone();
     with_port["ports"][0]["nodePort"] = live["spec"]["ports"][0]["nodePort"].clone();
     with_port["loadBalancerClass"] = json!("example.com/b");
     let mut service = of(&spec, ("/spec", with_port));
     service.before["metadata"]["name"] = live["metadata"]["name"].clone();
-    let (_, [refused, allowed]) = bed.changed(&service).await;
+    let (_, [refused, allowed]) = test.changed(&service).await;
     assert!(refused.unwrap_err().to_string().contains(RECREATE));
     assert_eq!(allowed.unwrap(), Preview::Replaced(None));
 }
 
 #[tokio::test]
-async fn what_a_new_object_would_be_refused_for_is_not_replaced() {
-    let bed = Bed::new().await;
-    let namespace = Some(bed.namespace.as_str());
+async fn rejected_new_object_is_not_replaced() {
+    let test = TestNamespace::new().await;
+    let namespace = Some(test.namespace.as_str());
     let template = |label: &str| json!({"metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let spec = |label: &str| json!({"selector": {"matchLabels": {"app": label}}, "template": template(label)});
     let mut both = spec("b");
@@ -200,24 +200,24 @@ async fn what_a_new_object_would_be_refused_for_is_not_replaced() {
                 json!({"value": 1}),
                 ("/value", json!(2_000_000_000)),
             ),
-            "it would not be made anew either: ",
+            "recreating it would fail too: ",
         ),
     ] {
-        let (prior, answers) = bed.changed(&change).await;
+        let (prior, answers) = test.changed(&change).await;
         for answer in answers {
             let refused = answer.unwrap_err();
             let RuntimeError::Rejected { message, .. } = &refused else { panic!("{refused:?}") };
             assert!(message.contains(told) && !message.contains(RECREATE), "{message}");
         }
         if change.before["metadata"].get("namespace").is_none() {
-            bed.delete(&prior).await.unwrap();
+            test.delete(&prior).await.unwrap();
         }
     }
 }
 
 #[tokio::test]
-async fn what_a_definition_lets_nobody_change_is_replaced_whatever_it_says_of_that() {
-    let bed = Bed::new().await;
+async fn immutable_custom_field_is_replaced() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let size = json!({"type": "integer", "minimum": 1, "x-kubernetes-validations": [
         {"rule": "self >= oldSelf", "message": "a disk does not shrink"}]});
@@ -226,19 +226,19 @@ async fn what_a_definition_lets_nobody_change_is_replaced_whatever_it_says_of_th
         "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "disks", "singular": "disk", "kind": "Disk"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
                 "properties": {"spec": {"type": "object", "properties": {"size": size}}}}}}]}}));
-    let crd = bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let crd = test.apply(&definition, None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     let version = format!("{group}/v1");
     let disk = |to: i32| {
-        change([&version, "Disk"], Some(&bed.namespace), json!({"spec": {"size": 10}}), ("/spec/size", json!(to)))
+        change([&version, "Disk"], Some(&test.namespace), json!({"spec": {"size": 10}}), ("/spec/size", json!(to)))
     };
-    let (_, [refused, allowed]) = bed.changed(&disk(5)).await;
+    let (_, [refused, allowed]) = test.changed(&disk(5)).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("a disk does not shrink") && refused.contains(RECREATE), "{refused}");
     assert_eq!(allowed.unwrap(), Preview::Replaced(None));
-    let (_, answers) = bed.changed(&disk(0)).await;
+    let (_, answers) = test.changed(&disk(0)).await;
     for refused in answers.map(|answer| answer.unwrap_err().to_string()) {
         assert!(!refused.contains(RECREATE), "{refused}");
     }
-    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
+    test.delete(&recorded(&definition, crd.live)).await.unwrap();
 }

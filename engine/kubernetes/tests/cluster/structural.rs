@@ -1,4 +1,4 @@
-//! What is said of a custom resource before its definition is there, beside what a server says that has it.
+//! Tests of structural validation against that of a real server.
 
 use std::collections::BTreeSet;
 
@@ -85,27 +85,27 @@ fn specs() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_there_is_a_definition_is_what_a_server_refuses_by_it() {
-    let bed = Bed::new().await;
+async fn validation_matches_server_validation() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("widgets.{group}")},
         "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": schema()}}}}]}}));
-    let crd = bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let crd = test.apply(&definition, None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     let version = &definition.attributes["spec"]["versions"][0];
     let (mut validator, unknown) = (Validator::default(), BTreeSet::new());
     let mut differences = Vec::new();
     let mut refused = 0;
     for spec in specs().into_iter().chain(left_to_the_server()) {
         let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
-            "metadata": {"name": "w", "namespace": bed.namespace}, "spec": spec}));
+            "metadata": {"name": "w", "namespace": test.namespace}, "spec": spec}));
         let instance = Instance { attributes: &widget.attributes, live: None, unknown: &unknown };
         let mut found = validator.check(version, instance).await;
         found.retain(|finding| finding.fault != Fault::Dropped);
-        let asked = bed.runtime.preview(&ApplyRequest::new(&widget, None), None).await;
+        let asked = test.runtime.preview(&ApplyRequest::new(&widget, None), None).await;
         match &asked {
             Ok(Preview::Changed(_)) if found.is_empty() => {}
             Err(RuntimeError::Rejected { .. }) if !found.is_empty() => refused += 1,
@@ -115,12 +115,12 @@ async fn what_is_refused_before_there_is_a_definition_is_what_a_server_refuses_b
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert!(refused > 30, "{refused}");
-    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    test.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_definition_leaves_out_without_a_word_is_kept_as_soon_as_it_has_that() {
-    let bed = Bed::new().await;
+async fn pruned_field_is_applied_after_definition_changes() {
+    let test = TestNamespace::new().await;
     let group = format!("{}.example.com", unique("g"));
     let definition = |config: Value| {
         resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -129,23 +129,23 @@ async fn what_a_definition_leaves_out_without_a_word_is_kept_as_soon_as_it_has_t
                 "versions": [{"name": "v1", "served": true, "storage": true,
                     "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"config": config}}}}}}]}}))
     };
-    let crd = bed.apply(&definition(json!({"type": "object"})), None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition(json!({})), &ignore).await.unwrap(), Health::Current);
+    let crd = test.apply(&definition(json!({"type": "object"})), None).await.unwrap();
+    assert_eq!(test.runtime.wait_healthy(&definition(json!({})), &ignore).await.unwrap(), Health::Current);
     let widgets: Vec<Resource> = (0..20)
         .map(|number| {
             resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
-                "metadata": {"name": format!("w{number}"), "namespace": bed.namespace}, "spec": {"config": {"size": 3}}}))
+                "metadata": {"name": format!("w{number}"), "namespace": test.namespace}, "spec": {"config": {"size": 3}}}))
         })
         .collect();
-    let preview = bed.runtime.preview(&ApplyRequest::new(&widgets[0], None), None).await.unwrap();
+    let preview = test.runtime.preview(&ApplyRequest::new(&widgets[0], None), None).await.unwrap();
     let Preview::Changed(made) = &preview else { panic!("{preview:?}") };
     assert_eq!(made["spec"], json!({"config": {}}), "nobody complains");
     let closed = definition(json!({"type": "object", "properties": {"size": {"type": "integer"}}}));
-    bed.apply(&closed, Some(&recorded(&closed, crd.live))).await.unwrap();
+    test.apply(&closed, Some(&recorded(&closed, crd.live))).await.unwrap();
     for widget in &widgets {
-        let applied = bed.apply(widget, None).await.unwrap();
+        let applied = test.apply(widget, None).await.unwrap();
         assert_eq!(applied.live["spec"], widget.attributes["spec"]);
     }
-    let crd = bed.apply(&closed, None).await.unwrap();
-    bed.runtime.delete(&recorded(&closed, crd.live)).await.unwrap();
+    let crd = test.apply(&closed, None).await.unwrap();
+    test.runtime.delete(&recorded(&closed, crd.live)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The runtimes over a [`FakeCloud`].
+//! Runtimes over a [`FakeCloud`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::object::{is_going, uid_of};
-use stoa_engine::owner::{LeftAlone, taken_from};
+use stoa_engine::object::{is_terminating, uid_of};
+use stoa_engine::owner::{LeftAlone, take_over_from};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
-    Contents, FieldConflict, Held, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource,
+    Cascade, FieldConflict, ForeignContents, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource,
 };
 
-use super::{FINISH, FakeCloud, Operation, Place, Stored};
+use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, GOING, Grant, Health, HealthReport, HeldReport, KubernetesObject,
-    LostCall, ReadRequest, Runtime, RuntimeError, Validation,
+    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
+    LostCall, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -24,10 +24,10 @@ use crate::{
 pub struct FakeRuntime {
     cloud: FakeCloud,
     owner: Owner,
-    /// What a deferred runtime gathered; `None` for one that makes every change at once.
+    /// Changes of a deferred runtime; `None` for any other one.
     deferred: Option<Arc<Mutex<Gathered>>>,
     accepts_sensitive: bool,
-    /// Where it is, if it tells.
+    /// Its destination, if set.
     place: Option<String>,
     validation: Validation,
 }
@@ -40,9 +40,9 @@ struct Gathered {
 
 #[derive(Debug)]
 enum Change {
-    /// What is stored, and from whom it may be taken over.
+    /// An object to store, and the owner that it may be taken over from.
     Store(Stored, Option<String>),
-    /// It goes, as this record says.
+    /// An object to delete, by its record.
     Remove(Box<StateResource>),
 }
 
@@ -64,29 +64,30 @@ impl FakeRuntime {
     }
 
     /// The other deployment that has what is live.
-    fn other(&self, place: &Place) -> Option<String> {
+    fn other(&self, place: &ObjectKey) -> Option<String> {
         self.owner.other(&self.cloud.at(place)?)
     }
 
-    /// What others own of what would go with something.
-    fn held_in(&self, contents: &Contents) -> Held {
-        let mut held = Held::of(contents);
+    /// The foreign contents of a cascade.
+    fn foreign_contents_of(&self, contents: &Cascade) -> ForeignContents {
+        let mut foreign = ForeignContents::default();
         let cloud = self.cloud.lock();
         let objects = cloud.live.values().map(|Stored { object, .. }| object).filter(|object| contents.has(object));
-        objects.filter_map(|object| contents.foreign(&self.owner, object)).for_each(|foreign| held.note(foreign));
-        held
+        objects.filter_map(|object| contents.foreign(&self.owner, object)).for_each(|object| foreign.add(object));
+        foreign
     }
 
     /// Refuses to delete what others own something in.
     fn guard_contents(&self, prior: &StateResource, live: &Map<String, Value>) -> Result<(), RuntimeError> {
-        let refusal = Contents::at_stake(prior, Some(live)).and_then(|contents| self.held_in(&contents).refusal(prior));
-        refusal.map_or(Ok(()), |refusal| Err(RuntimeError::HoldsOthers(refusal)))
+        let refusal =
+            Cascade::of(prior, Some(live)).and_then(|contents| self.foreign_contents_of(&contents).refusal(prior));
+        refusal.map_or(Ok(()), |refusal| Err(RuntimeError::ForeignContents(refusal)))
     }
 
     /// Refuses what another deployment has.
-    fn guard(&self, place: &Place, from: Option<&str>) -> Result<(), RuntimeError> {
+    fn guard(&self, place: &ObjectKey, from: Option<&str>) -> Result<(), RuntimeError> {
         let live = self.cloud.at(place);
-        live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
+        live.map_or(Ok(()), |live| RuntimeError::check_owner(&self.owner, from, &live))
     }
 
     /// The fields that are taken from others; refuses what is not to be taken.
@@ -99,32 +100,32 @@ impl FakeRuntime {
         Err(RuntimeError::Conflict(format!("fields are managed by {}", managers.join(", "))))
     }
 
-    /// The same, but changes are made by [`finish`](Runtime::finish).
+    /// The same as a deferred runtime: [`finish`](Runtime::finish) makes the changes.
     #[must_use]
     pub fn deferred(self) -> Self {
         Self { deferred: Some(Arc::default()), ..self }
     }
 
-    /// The same, but resources are validated like this where it is deferred.
+    /// The same with the validation of a deferred runtime.
     #[must_use]
     pub fn validated(self, validation: Validation) -> Self {
         Self { validation, ..self }
     }
 
-    /// The same, but somewhere else.
+    /// The same at another destination.
     #[must_use]
     pub fn at(self, place: &str) -> Self {
         Self { place: Some(place.to_owned()), ..self }
     }
 
-    /// The same, but sensitive values are not taken.
+    /// The same without sensitive values.
     #[must_use]
     pub fn in_the_open(self) -> Self {
         Self { accepts_sensitive: false, ..self }
     }
 }
 
-/// The object as it is served in the version that is asked for.
+/// The object in the requested version.
 fn served(mut object: Map<String, Value>, asked: &Map<String, Value>) -> Map<String, Value> {
     if let Some(version) = asked.get("apiVersion") {
         object.insert("apiVersion".to_owned(), version.clone());
@@ -132,7 +133,7 @@ fn served(mut object: Map<String, Value>, asked: &Map<String, Value>) -> Map<Str
     object
 }
 
-/// What tells which object this is.
+/// The identity of an object.
 fn object_of(attributes: &Map<String, Value>) -> Option<KubernetesObject> {
     let ObjectRef { group, version, kind, namespace, name } = ObjectRef::of(attributes)?;
     let uid = uid_of(attributes).unwrap_or_default().to_owned();
@@ -156,7 +157,7 @@ impl Runtime for FakeRuntime {
         &self.owner
     }
 
-    fn places(&self) -> BTreeMap<String, String> {
+    fn destinations(&self) -> BTreeMap<String, String> {
         self.place.iter().map(|place| (String::new(), place.clone())).collect()
     }
 
@@ -185,17 +186,17 @@ impl Runtime for FakeRuntime {
             self.cloud.begin(Operation::Read, request.id())?;
             let attributes = request.desired.map(|it| &it.attributes).or(request.prior.map(|it| &it.attributes));
             let Some(attributes) = attributes else { return Ok(Live::Absent) };
-            let live = self.cloud.at(&Place::of(request.id(), attributes));
+            let live = self.cloud.at(&ObjectKey::of(request.id(), attributes));
             Ok(live.map_or(Live::Absent, |live| Live::Present(served(live, attributes))))
         });
         Ok(read.collect())
     }
 
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         let found = calls.iter().map(|LostCall { resource, .. }| {
             self.cloud.begin(Operation::LookFor, &resource.id)?;
             let state = self.cloud.lock();
-            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
+            let stored = state.live.get(&ObjectKey::of(&resource.id, &resource.attributes));
             let live = stored.map(|stored| stored.object.clone());
             let is_recorded = live.as_ref().and_then(uid_of).is_some_and(|uid| Some(uid) == resource.uid());
             if state.hidden.contains(&resource.id) && !is_recorded {
@@ -211,9 +212,13 @@ impl Runtime for FakeRuntime {
         Ok(found.collect())
     }
 
-    async fn held(&self, holder: &StateResource, contents: &Contents) -> Result<Held, RuntimeError> {
-        self.cloud.begin(Operation::Held, &holder.id)?;
-        Ok(self.held_in(contents))
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        self.cloud.begin(Operation::ForeignContents, &holder.id)?;
+        Ok(self.foreign_contents_of(contents))
     }
 
     async fn preview(
@@ -222,8 +227,8 @@ impl Runtime for FakeRuntime {
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
-        if live.is_some_and(is_going) {
-            return Ok(Preview::Unverified(GOING.to_owned()));
+        if live.is_some_and(is_terminating) {
+            return Ok(Preview::Unverified(TERMINATING.to_owned()));
         }
         check(request.desired)?;
         let namespace = ObjectRef::of(&request.desired.attributes).map(|object| object.namespace).unwrap_or_default();
@@ -248,17 +253,17 @@ impl Runtime for FakeRuntime {
         self.cloud.begin(Operation::Apply, id)?;
         check(request.desired)?;
         let merged = self.cloud.merged(&self.owner, request.desired);
-        let from = taken_from(request.desired).map(str::to_owned);
+        let from = take_over_from(request.desired).map(str::to_owned);
         let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
             merged.object
         } else {
-            let place = Place::of(id, &request.desired.attributes);
+            let place = ObjectKey::of(id, &request.desired.attributes);
             self.guard(&place, from.as_deref())?;
             if let Some(live) = self.cloud.at(&place) {
-                if let Some(going) = object_of(&live).filter(|_| is_going(&live)) {
-                    return Err(RuntimeError::Going(Box::new(going)));
+                if let Some(going) = object_of(&live).filter(|_| is_terminating(&live)) {
+                    return Err(RuntimeError::Terminating(Box::new(going)));
                 }
-                request.unless_late(&live)?;
+                request.check_unplanned(&live)?;
             }
             self.taken(request, &merged)?;
             if self.cloud.is_fixed(&merged) {
@@ -274,7 +279,7 @@ impl Runtime for FakeRuntime {
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         let guard = self.cloud.enter(&prior.id).await;
         self.cloud.begin(Operation::Delete, &prior.id)?;
-        let place = Place::of(&prior.id, &prior.attributes);
+        let place = ObjectKey::of(&prior.id, &prior.attributes);
         let mut going = None;
         if !self.gather(&prior.id, Change::Remove(Box::new(prior.clone()))) {
             if let Some(other) = self.other(&place) {
@@ -289,17 +294,17 @@ impl Runtime for FakeRuntime {
             {
                 return Err(RuntimeError::Conflict("the object is not the one that was applied".to_owned()));
             }
-            if let Some(live) = live.filter(|live| !is_going(live)) {
+            if let Some(live) = live.filter(|live| !is_terminating(live)) {
                 self.guard_contents(prior, &live)?;
             }
             going = self.cloud.delete(&place).as_ref().and_then(object_of);
         }
         self.cloud.answer(&prior.id)?;
         drop(guard);
-        Ok(going.map_or(Deleted::Gone, |going| Deleted::Going(Box::new(going))))
+        Ok(going.map_or(Deleted::Gone, |going| Deleted::Terminating(Box::new(going))))
     }
 
-    async fn wait_gone(&self, object: &KubernetesObject, _: &HeldReport<'_>) -> Result<(), RuntimeError> {
+    async fn wait_deleted(&self, object: &KubernetesObject, _: &DeletionReport<'_>) -> Result<(), RuntimeError> {
         if let Some(id) = self.cloud.id_of(object) {
             self.cloud.begin(Operation::WaitGone, &id)?;
         }
@@ -333,7 +338,7 @@ impl Runtime for FakeRuntime {
         Ok(last)
     }
 
-    fn ends_by_itself(&self, desired: &Resource) -> bool {
+    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
         self.cloud.lock().finished.contains(&desired.id)
     }
 
@@ -349,10 +354,10 @@ impl Runtime for FakeRuntime {
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, change) in &gathered.changes {
             match change {
-                Change::Store(stored, from) => self.guard(&Place::of(id, &stored.object), from.as_deref())?,
+                Change::Store(stored, from) => self.guard(&ObjectKey::of(id, &stored.object), from.as_deref())?,
                 Change::Remove(prior) => {
-                    let place = Place::of(id, &prior.attributes);
-                    // What another deployment has is left.
+                    let place = ObjectKey::of(id, &prior.attributes);
+                    // An object of another deployment stays.
                     if let Some(live) = self.cloud.at(&place).filter(|live| self.owner.other(live).is_none()) {
                         self.guard_contents(prior, &live)?;
                     }
@@ -363,7 +368,7 @@ impl Runtime for FakeRuntime {
             match change {
                 Change::Store(stored, _) => drop(self.cloud.store(stored)),
                 Change::Remove(prior) => {
-                    let place = Place::of(&id, &prior.attributes);
+                    let place = ObjectKey::of(&id, &prior.attributes);
                     if let Some(other) = self.other(&place) {
                         gathered.finished.left.insert(id, other);
                         continue;

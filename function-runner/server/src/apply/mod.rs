@@ -93,7 +93,11 @@ impl Apply {
         let (spec, plan, state) = self.decoded().await?;
         let spec = Arc::new(spec);
         if plan.spec_digest != target.spec_digest {
-            return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));
+            return Err(Failure::new(
+                Code::Aborted,
+                reason::STALE_PLAN,
+                "the plan was made from another Spec; plan again",
+            ));
         }
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();

@@ -90,7 +90,7 @@ impl Observer for Relay {
         self.tell(HealthEvent { id, health, message, over: false, finished: true }).await;
     }
 
-    async fn given_up(&self, id: &ResourceId, health: Health, message: &str) {
+    async fn health_timed_out(&self, id: &ResourceId, health: Health, message: &str) {
         self.tell_health(id, health, message, true).await;
     }
 }

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(bounded(vec![0; LARGEST_SPEC], "s").unwrap().len(), LARGEST_SPEC);
         let failure = bounded(vec![0; LARGEST_SPEC + 1], "s").unwrap_err();
         let told = crate::failure::sentence(&failure.problems()[0]);
-        assert_eq!(told, "s: the Spec has more than 64 MiB in JSON; make several stacks of it");
+        assert_eq!(told, "s: the Spec is larger than 64 MiB as JSON; split it into several stacks");
         assert_eq!(failure.problems()[0].reason, reason::TOO_LARGE);
     }
 

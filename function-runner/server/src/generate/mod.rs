@@ -104,7 +104,7 @@ fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
 fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let mut warnings = Warnings::at_most(WARNED);
     let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
-    let mut warnings = warnings.into_told();
+    let mut warnings = warnings.into_lines();
     if spec.resources.is_empty() {
         let is_nothing =
             |file: &&SourceFile| is_called_spec(file) && yaml::documents(file).is_ok_and(|it| it.is_empty());

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, Spec,
-    near::meant,
     normalize::normalize,
     problem::reason,
     spec::{FILE, LINE},
+    suggest::suggestion,
 };
 use stoa_proto::Problem;
 use stoa_yaml::Document;
@@ -36,14 +36,14 @@ pub(super) fn is_spec(file: &SourceFile) -> bool {
 }
 
 fn has_resources(value: &Value) -> bool {
-    let is_near = |key: &String| meant(key, &SPEC_FIELDS) == Some("resources");
+    let is_near = |key: &String| suggestion(key, &SPEC_FIELDS) == Some("resources");
     let is_near = |fields: &Map<String, Value>| fields.get("kind").is_none() && fields.keys().any(is_near);
     value.get("resources").is_some() || value.as_object().is_some_and(is_near)
 }
 
 /// What is said of a field that there is not.
 fn unknown_field(field: &str, of: &str, known: &[&'static str]) -> String {
-    match meant(field, known) {
+    match suggestion(field, known) {
         Some(meant) => format!("unknown field, probably {meant} is meant; {of} has {}", known.join(", ")),
         None => format!("unknown field; {of} has {}", known.join(", ")),
     }

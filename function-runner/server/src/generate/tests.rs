@@ -582,8 +582,8 @@ fn what_is_wrong_with_some_resources_hides_nothing_of_others() {
         told(&format!("resources:\n{broken}{nameless}")),
         [
             "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: has to be Kubernetes or Terraform",
-            "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: text is wanted here, not a number",
-            "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a list",
+            "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: must be text, not a number",
+            "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: must be text, not a list",
         ]
     );
     let manifests = format!(
@@ -662,7 +662,7 @@ fn what_is_found_wrong_later_has_the_line_of_its_resource() {
     let problem = convert::problem_in(&spec, found);
     let line = u32::try_from(text.lines().position(|line| line.contains("v1:ConfigMap:b")).unwrap()).unwrap() + 1;
     assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", line, "spec.x"));
-    assert!(spec.resources[1].kept_extensions().keys().eq([FILE]), "what is before it is not on record");
+    assert!(spec.resources[1].recorded_extensions().keys().eq([FILE]), "what is before it is not on record");
 }
 
 #[test]

@@ -53,7 +53,7 @@ async fn an_object_is_one_deployments_until_another_takes_it_over_on_purpose() {
             (code, reason.as_str(), resource_id.as_str()),
             (Code::InvalidArgument, "OwnedByAnother", CONFIG_MAP)
         );
-        assert!(message.starts_with("ConfigMap web in namespace shop belongs to shop/web-dev/dev"), "{message}");
+        assert!(message.starts_with("ConfigMap web in namespace shop is owned by shop/web-dev/dev"), "{message}");
     }
 
     // A stack created anew by the same name has another state, and takes over what the first left behind.
@@ -69,7 +69,7 @@ async fn an_object_is_one_deployments_until_another_takes_it_over_on_purpose() {
     assert_eq!(plan.summary, Some(Summary { forget: 1, ..Summary::default() }), "{}", plan.table);
     let applied = second.apply(&Spec::default(), &plan).await;
     assert!(applied.finished().succeeded && second.state.is_empty(), "{applied:?}");
-    assert_eq!(applied.results[0].message, "it belongs to shop/web-dev/dev now, and is left alone");
+    assert_eq!(applied.results[0].message, "shop/web-dev/dev owns it now, so it is not deleted");
     assert_eq!(scene.commits().len(), 1, "the file is as it was");
 
     let taking = spec(&mut scene, "{stoa.dev/take-over-from: shop/web-dev/dev}").await;

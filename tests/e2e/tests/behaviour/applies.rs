@@ -317,5 +317,5 @@ fn what_a_spec_says_of_secret_stores_and_context_is_told_to_be_unread() {
 
     organization.stack("web", &spec("ref://database/password"));
     let why = organization.fail("web", "Preview", "");
-    assert!(why.contains("attributes.data.value: at character 1: ref:// names a value of a secret store"), "{why}");
+    assert!(why.contains("attributes.data.value: at character 1: secret stores (ref://) are not supported"), "{why}");
 }

@@ -406,7 +406,7 @@ fn contexts_of_one_kubeconfig_are_clusters_and_two_of_one_server_are_one_place()
     let runs = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", organization.name);
     let run = preview["metadata"]["name"].as_str().unwrap();
     let table = here.raw(&format!("{runs}/{run}/plan?format=table"));
-    assert!(table.contains(&format!("namespace {namespace} is not in cluster east yet")), "{table}");
+    assert!(table.contains(&format!("namespace {namespace} does not exist in cluster east yet")), "{table}");
     // One object under two names is one object.
     let twice = ["main", "also"].map(|name| in_cluster(name, &fixed("a"), &none));
     organization.stack("web", &spec_of(&twice));

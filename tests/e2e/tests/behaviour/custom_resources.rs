@@ -54,8 +54,8 @@ fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anythin
     let organization = Organization::create(&cluster);
     let (namespace, group) = names(&organization);
     let wrong = [
-        ("{size: many}", "attributes.spec.size: a whole number is wanted here, not a string"),
-        ("{size: 3, sze: 3}", "attributes.spec.sze: its kind has no field that is called so"),
+        ("{size: many}", "attributes.spec.size: must be a whole number, not a string"),
+        ("{size: 3, sze: 3}", "attributes.spec.sze: its kind has no field of this name"),
         ("{size: 30, mode: fast}", "attributes.spec: fast ones are small"),
     ];
     for (widget, wanted) in wrong {
@@ -88,7 +88,7 @@ fn definition_and_what_needs_its_new_field_change_in_one_run() {
     let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
     let failed = condition(&run, "Failed");
     assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
-    message_names(failed["message"].as_str().unwrap(), &["attributes.spec.colour: one of \"red\" is wanted here"]);
+    message_names(failed["message"].as_str().unwrap(), &["attributes.spec.colour: must be one of \"red\""]);
     organization.stack("web", &of("{size: 30, mode: fast, colour: red}"));
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["plan"]["summary"]["update"], 2, "{run:#}");
@@ -104,13 +104,13 @@ fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
     let organization = Organization::create(&*server);
     let (namespace, group) = names(&organization);
     let missing = "attributes.spec.size: its kind requires this field";
-    is_refused(&organization, "{mode: quick}", &[missing, "one of \"fast\", \"slow\" is wanted here"]);
-    is_refused(&organization, "{size: 3, sze: 3}", &["attributes.spec.sze: its kind has no field that is called so"]);
+    is_refused(&organization, "{mode: quick}", &[missing, "must be one of \"fast\", \"slow\""]);
+    is_refused(&organization, "{size: 3, sze: 3}", &["attributes.spec.sze: its kind has no field of this name"]);
     let workspace = ["patch", "workspace", &organization.name, "--type=merge", "--patch"];
     let warn = r#"{"spec": {"gitops": {"validation": "Warn"}}}"#;
     server.kubectl().run(&[&workspace[..], &[warn]].concat());
     organization.stack("web", &spec(&namespace, &group, "{size: 3, sze: 3}"));
     let run = organization.succeed("web", "Apply", "");
     let told = condition(&run, "PlannedWithWarnings")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(told.contains("attributes.spec.sze: its kind has no field that is called so"), "{told}");
+    assert!(told.contains("attributes.spec.sze: its kind has no field of this name"), "{told}");
 }

@@ -126,7 +126,7 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     assert!(why.contains("x: the Spec of the stack has no resource with this id"), "{why}");
     let missing = format!("import: {{resources: [{{id: \"{settings}\"}}, {{id: \"v1:ConfigMap:{name}:new\"}}]}}");
     let why = organization.fail("web", "Import", &missing);
-    assert!(why.contains(&format!("v1:ConfigMap:{name}:new")) && why.contains("it is not there"), "{why}");
+    assert!(why.contains(&format!("v1:ConfigMap:{name}:new")) && why.contains("the object does not exist"), "{why}");
     let wrong = format!("import: {{resources: [{{id: \"{settings}\", infrastructureId: other/settings}}]}}");
     assert!(organization.fail("web", "Import", &wrong).contains("`other/settings` is not the ConfigMap"));
     assert!(world.resources("Imported").is_empty());
@@ -182,7 +182,7 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
         "{summary}"
     );
     let plan = world.log(&preview);
-    let told = ["it was imported, and is applied for the first time", "data.value: \"by-hand\" → \"wanted\""];
+    let told = ["it was imported; this is its first apply", "data.value: \"by-hand\" → \"wanted\""];
     assert!(told.iter().all(|told| plan.contains(told)), "{plan}");
     assert_eq!((world.live("deployment/web"), world.live("configmap/settings")), before);
 
@@ -256,7 +256,7 @@ fn release_of_kusion_is_taken_over_and_never_written() {
     let import = organization.succeed("web", "Import", "import: {kusion: {path: releases/shop/prod, revision: 3}}");
     let log = world.log(&import);
     assert!(log.contains("releases/shop/prod/3.yaml: a release of Kusion that succeeded, with 3 resources"), "{log}");
-    assert!(log.contains(&format!("v1:ConfigMap:{name}:gone is not there any more")), "{log}");
+    assert!(log.contains(&format!("v1:ConfigMap:{name}:gone no longer exists")), "{log}");
     assert_eq!((world.live("secret/old"), world.live("configmap/settings")), before);
     let state = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/state");
     let state = cluster.kubectl().raw(&state);

@@ -33,7 +33,7 @@ fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> 
     for operation in ["Preview", "Apply"] {
         let message = organization.fail("two", operation, "");
         let object = format!("v1:ConfigMap:{name}:shared");
-        assert!(message.contains(&object) && message.contains(&format!("belongs to {name}/one/{name}")), "{message}");
+        assert!(message.contains(&object) && message.contains(&format!("is owned by {name}/one/{name}")), "{message}");
     }
     organization.succeed("two", "Destroy", "");
     assert_eq!(live(&organization), of_one, "the second stack never had it");
@@ -45,12 +45,12 @@ fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> 
     assert!(of_two.contains("of-two") && of_two.contains(&format!("{name}/two/{name}/")), "{of_two}");
 
     let message = organization.fail("one", "Apply", "");
-    assert!(message.contains(&format!("belongs to {name}/two/{name}")), "{message}");
+    assert!(message.contains(&format!("is owned by {name}/two/{name}")), "{message}");
     let destroy = organization.succeed("one", "Destroy", "");
     let run = destroy["metadata"]["name"].as_str().unwrap();
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log");
     let log = server.kubectl().raw(&path);
-    assert!(log.contains(&format!("it belongs to {name}/two/{name} now, and is left alone")), "{log}");
+    assert!(log.contains(&format!("{name}/two/{name} owns it now, so it is not deleted")), "{log}");
     assert_eq!(live(&organization), of_two, "the first stack has it no more");
 
     organization.succeed("two", "Destroy", "");
@@ -97,7 +97,7 @@ fn a_namespace_is_kept_for_what_others_own_in_it(server: &dyn Server, there: imp
     assert!(before.contains("c0") && before.contains("theirs"), "{before}");
 
     organization.stack("one", &alone);
-    let told = format!("of which others own ConfigMap theirs of {name}/two/{name};");
+    let told = format!("objects of other owners (ConfigMap theirs of {name}/two/{name});");
     for (operation, fields) in [("Preview", ""), ("Apply", ""), ("Rollback", "release: 1"), ("Destroy", "")] {
         let message = organization.fail("one", operation, fields);
         assert!(message.contains(&format!("v1:Namespace:{namespace}: ")) && message.contains(&told), "{message}");

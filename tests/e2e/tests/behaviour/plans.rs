@@ -355,7 +355,7 @@ fn what_others_are_in_or_made_of_is_not_deleted_while_they_are_wanted() {
     ] {
         organization.stack("web", &format!("resources:\n{kept}{held}"));
         let why = organization.fail("web", "Apply", "");
-        message_names(&why, &[&dropped, "it is not wanted any more, and deleting it deletes all", &needs]);
+        message_names(&why, &[&dropped, "it is no longer in the Spec; deleting it deletes all", &needs]);
         assert!(cluster.kubectl().succeeds(&["get", "configmap/a", "--namespace", &namespace]));
         assert!(cluster.kubectl().succeeds(&["get", &format!("widgets.{group}/w")]));
     }

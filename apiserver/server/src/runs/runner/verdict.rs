@@ -3,7 +3,7 @@
 use std::{error::Error as _, sync::Arc};
 
 use prost::Message as _;
-use stoa_engine::given_up;
+use stoa_engine::forgotten_clusters;
 use stoa_proto::Problem;
 use stoa_types::reason;
 use tonic::{Code, Status};
@@ -88,7 +88,7 @@ pub(crate) fn lacks_path(status: &Status) -> bool {
 pub(crate) fn is_mistaken(status: &Status) -> bool {
     problem(status).is_some_and(|problem| {
         problem.reason == stoa_engine::problem::reason::NOT_IN_SPEC
-            || (problem.resource_id.is_empty() && problem.field == given_up::FIELD)
+            || (problem.resource_id.is_empty() && problem.field == forgotten_clusters::FIELD)
     })
 }
 

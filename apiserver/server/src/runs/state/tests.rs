@@ -1,7 +1,7 @@
 //! What is read of records, old ones too, and what is written over a log in memory.
 
 use serde_json::{Value, json};
-use stoa_engine::record::Place;
+use stoa_engine::record::CallTarget;
 use stoa_machinery::log::MemoryLog;
 use stoa_storage::documents::LocalDocuments;
 
@@ -99,7 +99,7 @@ async fn what_was_not_seen_healthy_is_owed_until_a_release_is_made() {
     let mut state = load(&log).await.unwrap();
     assert!(state.owed().is_empty(), "the release says that all were healthy");
     // A call that may have changed one owes it again, and nothing else.
-    let intent = Intent { action: Action::Update, run: "r2".to_owned(), place: Place::default() };
+    let intent = Intent { action: Action::Update, run: "r2".to_owned(), place: CallTarget::default() };
     let entry = Record { intent: Some(intent), ..state.entry(&b) };
     state.record(&log, vec![entry]).await.unwrap();
     let mut state = load(&log).await.unwrap();

@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
     Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
-    record::{Intent, Outcome, Place, Record},
+    record::{CallTarget, Intent, Outcome, Record},
 };
 use stoa_failpoint::reached;
 use stoa_proto::{
@@ -283,7 +283,7 @@ impl Conversation {
                         }
                         // An import calls for nothing: what an earlier call made, only its result tells.
                         if action != Action::Import || entry.intent.is_none() {
-                            let place = Place { clusters, import_id };
+                            let place = CallTarget { clusters, import_id };
                             entry.intent = Some(Intent { action, run: self.run_uid.clone(), place });
                         }
                         entries.push(entry);

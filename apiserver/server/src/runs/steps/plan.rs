@@ -267,7 +267,7 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
     // Whose it is by now is what moved where nothing is to be changed.
     let owned = |planned: &PlannedAction| {
         let owner = planned.owned_by.as_ref().filter(|_| planned.drift && !operation.is_mutating())?;
-        Some(format!("it belongs to {owner} now"))
+        Some(format!("{owner} owns it now"))
     };
     changing
         .map(|planned| RunResource {

@@ -1,9 +1,9 @@
-//! Lists: whose items are matched by their keys, and which have one owner.
+//! Tests of lists: keyed items and atomic lists.
 
 use super::*;
 
 #[test]
-fn items_of_shared_lists_are_matched_by_their_key() {
+fn shared_list_items_are_matched_by_key() {
     let desired = json!({"containers": [{"name": "log", "image": "l"}, {"name": "web", "image": "b", "env": [{"name": "A", "value": "1"}]}]});
     let live = json!({"containers": [
         {"name": "injected", "image": "i"},
@@ -14,7 +14,7 @@ fn items_of_shared_lists_are_matched_by_their_key() {
 }
 
 #[test]
-fn an_item_of_a_shared_list_goes_only_when_it_was_recorded() {
+fn only_recorded_items_are_removed_from_shared_list() {
     let web = json!({"name": "web"});
     check_recorded(
         pod(json!({"containers": [web, {"name": "old"}]})),
@@ -41,7 +41,7 @@ fn items_of_shared_lists_have_an_order() {
 }
 
 #[test]
-fn ports_are_matched_by_number_and_by_name_when_that_is_not_enough() {
+fn ports_match_by_number_then_name() {
     check(
         service(json!({"ports": [{"port": 80, "name": "http"}]})),
         service(json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]})),
@@ -59,7 +59,7 @@ fn ports_are_matched_by_number_and_by_name_when_that_is_not_enough() {
 }
 
 #[test]
-fn items_belong_together_by_all_their_keys() {
+fn items_match_by_all_keys() {
     let ports = |ports: Value| service(json!({ "ports": ports }));
     let (any, tcp, udp) =
         (json!({"port": 80}), json!({"port": 80, "protocol": "TCP"}), json!({"port": 80, "protocol": "UDP"}));
@@ -117,7 +117,7 @@ fn schema(spec: Value) -> Schema {
 }
 
 #[test]
-fn a_list_of_a_custom_resource_has_one_owner_whatever_it_is_called() {
+fn custom_resource_list_is_atomic() {
     let added = json!([{"name": "http", "port": 80}, {"name": "theirs", "port": 81}]);
     for field in ["ports", "env", "volumes", "containers"] {
         let desired = json!({field: [{"name": "http", "port": 80}]});
@@ -129,7 +129,7 @@ fn a_list_of_a_custom_resource_has_one_owner_whatever_it_is_called() {
 }
 
 #[test]
-fn a_list_of_a_custom_resource_is_shared_where_its_schema_says_so() {
+fn custom_resource_list_is_shared_by_schema() {
     let told = schema(json!({
         "routes": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
             "items": {"properties": {"protocol": {"default": "TCP"}}}},
@@ -155,7 +155,7 @@ fn a_list_of_a_custom_resource_is_shared_where_its_schema_says_so() {
 }
 
 #[test]
-fn what_is_in_a_list_of_a_custom_resource_has_its_owner() {
+fn items_of_custom_resource_list_have_owners() {
     let told = schema(json!({"rules": {"type": "array", "items": {"properties": {
         "match": {"default": {"path": "/"}, "properties": {"kind": {"default": "Prefix"}, "path": {}}},
         "weight": {"default": 1},

@@ -1,4 +1,4 @@
-//! What moved away from what was applied, without a look at what is wanted.
+//! Tests of drift from what was applied, without the Spec.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn check_moved_from(released: Option<&Resolved<'_>>, record: &StateResource, liv
 }
 
 #[test]
-fn what_is_live_moved_where_it_is_neither_as_it_was_applied_nor_as_it_was_made() {
+fn live_value_drifts_from_applied_and_created_value() {
     let made = json!({"spec": {"text": "MADE", "other": "b", "filled": 1}, "status": {"at": 1}});
     let record = applied(json!({"spec": {"text": "a", "other": "b", "left out": "c"}}), made.clone());
     check_moved(&record, made, "");
@@ -41,7 +41,7 @@ fn what_is_live_moved_where_it_is_neither_as_it_was_applied_nor_as_it_was_made()
 }
 
 #[test]
-fn what_others_added_to_what_was_applied_with_one_owner_moved_unless_it_was_there() {
+fn additions_to_atomic_value_drift_unless_recorded() {
     let made =
         service(json!({"selector": {"app": "web", "by": "webhook"}, "ports": [{"port": 80, "protocol": "TCP"}]}));
     let record = applied(service(json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})), made.clone());
@@ -52,7 +52,7 @@ fn what_others_added_to_what_was_applied_with_one_owner_moved_unless_it_was_ther
 }
 
 #[test]
-fn secrets_moved_where_their_digests_are_others_and_are_not_shown() {
+fn drifted_secrets_are_not_shown() {
     let secret = |field: &str, password: &str| {
         let metadata = json!({"name": "db"});
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, field: {"password": password}})
@@ -70,7 +70,7 @@ fn secrets_moved_where_their_digests_are_others_and_are_not_shown() {
 }
 
 #[test]
-fn what_is_sensitive_is_not_shown_where_it_moved_within_a_list() {
+fn sensitive_value_that_drifts_in_list_is_masked() {
     let args = |args: Value| json!({"spec": {"args": args}}).as_object().cloned().unwrap();
     let resource = crate::spec::Resource {
         id: "x".into(),
@@ -90,7 +90,7 @@ fn what_is_sensitive_is_not_shown_where_it_moved_within_a_list() {
 }
 
 #[test]
-fn what_the_last_release_says_to_be_sensitive_is_not_shown_where_it_is_live_again() {
+fn value_sensitive_in_last_release_is_masked() {
     let web = |env: Value| pod(json!({"containers": [{"name": "web", "env": env}]}));
     let (rest, password) = (json!({"name": "A", "value": "a"}), |text: &str| json!({"name": "PW", "value": text}));
     let run = web(json!([rest, password("plain")]));
@@ -110,7 +110,7 @@ fn what_the_last_release_says_to_be_sensitive_is_not_shown_where_it_is_live_agai
 }
 
 #[test]
-fn what_is_left_to_others_moves_nowhere() {
+fn ignored_fields_do_not_drift() {
     let map = json!({"spec": {"replicas": 1, "image": "a"}});
     let mut record = applied(map.clone(), map);
     record.extensions.insert(crate::ignore::IGNORE_FIELDS.to_owned(), json!("spec.replicas"));

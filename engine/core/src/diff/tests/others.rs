@@ -1,4 +1,4 @@
-//! What others do to what was applied: what is shared stays, and what has one owner is drift.
+//! Tests of other writers: additions to shared values stay, additions to atomic values are drift.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn check_drift(wanted: Value, live: Value, expected: &str) {
 }
 
 #[test]
-fn what_others_add_to_what_has_one_owner_is_drift() {
+fn additions_to_atomic_value_are_drift() {
     let policy = |spec: Value| object("networking.k8s.io/v1", "NetworkPolicy", spec);
     check_drift(
         policy(json!({"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}], "podSelector": {}})),
@@ -45,7 +45,7 @@ fn what_others_add_to_what_has_one_owner_is_drift() {
 }
 
 #[test]
-fn what_others_add_to_what_is_shared_stays() {
+fn additions_to_shared_value_stay() {
     check_recorded(
         service(json!({"ports": [{"port": 80}]})),
         service(json!({"ports": [{"port": 80}]})),
@@ -56,7 +56,7 @@ fn what_others_add_to_what_is_shared_stays() {
 }
 
 #[test]
-fn what_a_server_fills_in_is_no_drift() {
+fn server_defaults_are_not_drift() {
     let check = |api_version: &str, kind: &str, wanted: Value, live: Value, moved: Value| {
         let [wanted, live, moved] = [wanted, live, moved].map(|spec| object(api_version, kind, spec));
         check_recorded(wanted.clone(), wanted.clone(), live.clone(), "");
@@ -121,7 +121,7 @@ fn what_a_server_fills_in_is_no_drift() {
 }
 
 #[test]
-fn whose_an_object_is_is_no_change() {
+fn owner_annotation_is_no_change() {
     let object =
         |annotations: Value| json!({"metadata": {"name": "web", "annotations": annotations}, "data": {"a": "1"}});
     let bare = json!({"metadata": {"name": "web"}, "data": {"a": "1"}});

@@ -1,9 +1,9 @@
-//! Sensitive values, which no change shows.
+//! Tests of sensitive values, which no change shows.
 
 use super::*;
 
 #[test]
-fn values_that_sensitive_ones_flowed_into_are_masked() {
+fn values_derived_from_sensitive_ones_are_masked() {
     let desired = Resolved {
         attributes: owned(json!({"data": {"url": "pg://hunter2@db", "list": ["a", "hunter2"]}})),
         sensitive: [FieldPath::of_keys(["data", "url"]), FieldPath::of_keys(["data", "list"]).index(1)].into(),
@@ -17,7 +17,7 @@ fn values_that_sensitive_ones_flowed_into_are_masked() {
 }
 
 #[test]
-fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
+fn changed_recorded_secret_is_not_drift() {
     let desired = |password: &str| Resolved {
         attributes: owned(json!({"data": {"p": password}})),
         sensitive: [FieldPath::of_keys(["data", "p"])].into(),
@@ -33,7 +33,7 @@ fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
 }
 
 #[test]
-fn what_was_sensitive_when_it_was_recorded_is_not_shown_wherever_it_is_by_now() {
+fn formerly_sensitive_value_is_masked() {
     check_recorded(
         json!({"data": {"pw": mask("hunter2"), "plain": "x"}}),
         json!({"data": {"url": "pg://new"}}),
@@ -50,7 +50,7 @@ fn what_was_sensitive_when_it_was_recorded_is_not_shown_wherever_it_is_by_now() 
 }
 
 #[test]
-fn what_was_sensitive_in_an_item_is_found_by_its_key() {
+fn formerly_sensitive_item_is_matched_by_key() {
     let web = |env: Value| json!({"name": "web", "env": env});
     let rest = json!({"name": "B", "value": "b"});
     check_recorded(
@@ -63,7 +63,7 @@ fn what_was_sensitive_in_an_item_is_found_by_its_key() {
 }
 
 #[test]
-fn what_was_sensitive_in_a_list_without_keys_is_not_what_is_there_as_it_was_recorded() {
+fn sensitive_list_without_keys_matches_nothing() {
     let web = |args: Value| pod(json!({"containers": [{"name": "web", "args": args}]}));
     let check = |live: &[&str], expected: &str| {
         check_recorded(web(json!([mask("hunter2"), "b"])), web(json!(["b"])), web(json!(live)), expected);
@@ -83,7 +83,7 @@ fn what_was_sensitive_in_a_list_without_keys_is_not_what_is_there_as_it_was_reco
 }
 
 #[test]
-fn what_a_call_may_have_set_of_which_nothing_is_recorded_is_not_shown() {
+fn untracked_values_of_lost_call_are_masked() {
     let map = |value: Value| value.as_object().cloned().unwrap();
     let wanted = map(json!({"data": {"a": "2"}}));
     let (desired, live) = (Resolved::plain(&wanted), map(json!({"data": {"a": "1", "pw": "hunter2"}})));

@@ -1,4 +1,4 @@
-//! Objects that controllers write or delete after they were applied.
+//! Tests of objects that controllers write or delete after an apply.
 
 use super::*;
 
@@ -9,24 +9,24 @@ fn job(image: &str) -> Value {
 }
 
 /// A Job that was applied and is not there any more.
-fn removed(finished: bool) -> World {
-    let mut world = World::applied(json!([job("a:1")]));
-    world.state.resources[0].finished = finished;
-    let id = world.state.resources[0].id.clone();
-    world.live.insert(id, Live::Absent);
-    world
+fn removed(finished: bool) -> Scenario {
+    let mut scenario = Scenario::applied(json!([job("a:1")]));
+    scenario.state.resources[0].finished = finished;
+    let id = scenario.state.resources[0].id.clone();
+    scenario.live.insert(id, Live::Absent);
+    scenario
 }
 
 fn action(plan: &Plan) -> (Action, bool) {
     (plan.actions[0].action, plan.actions[0].drift)
 }
 
-fn refreshed(world: &World, spec: &Spec) -> Plan {
-    plan(&PlanInput { refresh: true, ..world.input(spec, &world.full(spec)) }).unwrap()
+fn refreshed(scenario: &Scenario, spec: &Spec) -> Plan {
+    plan(&PlanInput { refresh: true, ..scenario.input(spec, &scenario.full(spec)) }).unwrap()
 }
 
 #[test]
-fn finished_job_is_made_again_only_when_its_manifest_changes() {
+fn finished_job_is_recreated_when_manifest_changes() {
     let (same, changed) = (spec(json!([job("a:1")])), spec(json!([job("a:2")])));
     let finished = removed(true);
     assert_eq!(action(&finished.plan(&same)), (Action::Unchanged, false));
@@ -38,7 +38,7 @@ fn finished_job_is_made_again_only_when_its_manifest_changes() {
 }
 
 #[test]
-fn job_that_was_deleted_before_it_finished_is_missing() {
+fn unfinished_deleted_job_is_missing() {
     let same = spec(json!([job("a:1")]));
     let deleted = removed(false);
     assert_eq!(action(&deleted.plan(&same)), (Action::Create, true));
@@ -53,19 +53,19 @@ fn role(labels: Value, rules: Value) -> Value {
 }
 
 #[test]
-fn rules_of_an_aggregated_role_are_not_compared() {
+fn aggregated_role_rules_are_not_compared() {
     let wanted = |labels: Value| spec(json!([role(labels, json!([]))]));
-    let made = World::default().plan(&wanted(json!({})));
+    let made = Scenario::default().plan(&wanted(json!({})));
     assert!(made.actions[0].changes.iter().all(|change| change.path != "rules"), "{made:?}");
 
-    let mut world = World::applied(json!([role(json!({}), json!([]))]));
+    let mut scenario = Scenario::applied(json!([role(json!({}), json!([]))]));
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
-    let id = world.state.resources[0].id.clone();
-    let Some(Live::Present(live)) = world.live.get_mut(&id) else { panic!("it is live") };
+    let id = scenario.state.resources[0].id.clone();
+    let Some(Live::Present(live)) = scenario.live.get_mut(&id) else { panic!("it is live") };
     live["rules"] = rules;
-    assert_eq!(action(&world.plan(&wanted(json!({})))), (Action::Unchanged, false));
-    assert_eq!(action(&refreshed(&world, &wanted(json!({})))), (Action::Unchanged, false));
-    let labelled = world.plan(&wanted(json!({"a": "b"})));
+    assert_eq!(action(&scenario.plan(&wanted(json!({})))), (Action::Unchanged, false));
+    assert_eq!(action(&refreshed(&scenario, &wanted(json!({})))), (Action::Unchanged, false));
+    let labelled = scenario.plan(&wanted(json!({"a": "b"})));
     let paths: Vec<&str> = labelled.actions[0].changes.iter().map(|change| change.path.as_str()).collect();
     assert_eq!((labelled.actions[0].action, paths), (Action::Update, vec!["metadata.labels.a"]));
 }

@@ -1,4 +1,4 @@
-//! What holds of all plans.
+//! Tests of properties of all plans.
 
 use proptest::prelude::*;
 
@@ -25,26 +25,26 @@ fn spec_of(wanted: &[Option<(u8, Vec<usize>)>]) -> Spec {
 
 proptest! {
     #[test]
-    fn a_plan_applied_to_its_state_leaves_nothing_to_plan(steps in prop::collection::vec(wanted(), 1..4)) {
-        let mut world = World::default();
+    fn applied_plan_leaves_nothing_to_plan(steps in prop::collection::vec(wanted(), 1..4)) {
+        let mut scenario = Scenario::default();
         for step in steps {
             let spec = spec_of(&step);
-            let plan = world.plan(&spec);
-            world.carry_out(&spec, &plan);
-            let again = world.plan(&spec);
+            let plan = scenario.plan(&spec);
+            scenario.carry_out(&spec, &plan);
+            let again = scenario.plan(&spec);
             prop_assert!(again.is_unchanged(), "{}", table(&again));
             prop_assert_eq!(again.actions.len(), spec.resources.len());
         }
     }
 
     #[test]
-    fn order_respects_dependencies_and_deletions_come_after_what_used_them(first in wanted(), second in wanted()) {
-        let mut world = World::default();
+    fn order_respects_dependencies_and_delays_deletions(first in wanted(), second in wanted()) {
+        let mut scenario = Scenario::default();
         let before = spec_of(&first);
-        let plan = world.plan(&before);
-        world.carry_out(&before, &plan);
-        let records = world.state.resources.clone();
-        let plan = world.plan(&spec_of(&second));
+        let plan = scenario.plan(&before);
+        scenario.carry_out(&before, &plan);
+        let records = scenario.state.resources.clone();
+        let plan = scenario.plan(&spec_of(&second));
         let at = |id: &ResourceId| plan.actions.iter().position(|it| it.id == *id);
         for (position, action) in plan.actions.iter().enumerate() {
             for id in &action.after {
@@ -63,16 +63,16 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_and_a_state_survive_their_documents(first in wanted(), second in wanted()) {
-        let mut world = World::default();
+    fn plan_and_state_survive_serialization(first in wanted(), second in wanted()) {
+        let mut scenario = Scenario::default();
         let spec = spec_of(&first);
-        let plan = world.plan(&spec);
-        world.carry_out(&spec, &plan);
-        let plan = world.plan(&spec_of(&second));
+        let plan = scenario.plan(&spec);
+        scenario.carry_out(&spec, &plan);
+        let plan = scenario.plan(&spec_of(&second));
         let read: Plan = serde_json::from_slice(&crate::digest::canonical_json(&plan)).unwrap();
         prop_assert_eq!(read.digest(), plan.digest());
         prop_assert_eq!(read, plan);
-        let read: State = serde_json::from_slice(&crate::digest::canonical_json(&world.state)).unwrap();
-        prop_assert_eq!(read, world.state);
+        let read: State = serde_json::from_slice(&crate::digest::canonical_json(&scenario.state)).unwrap();
+        prop_assert_eq!(read, scenario.state);
     }
 }

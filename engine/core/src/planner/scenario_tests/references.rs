@@ -1,14 +1,14 @@
-//! What references lead to, what of it is known when a plan is made, and which can lead nowhere.
+//! Tests of references: resolved, unknown and dangling ones.
 
 use super::*;
 use crate::path::FieldPath;
 
 #[test]
-fn references_that_can_lead_nowhere_are_told_with_their_place() {
-    let mut world = World::applied(json!([config_map("a", &[], json!({"x": "1"}))]));
-    world.put("a", json!({"x": "1"}));
+fn dangling_references_are_reported() {
+    let mut scenario = Scenario::applied(json!([config_map("a", &[], json!({"x": "1"}))]));
+    scenario.put("a", json!({"x": "1"}));
     let to = |path: &str| json!({"v": format!("${{kusion_path.{}.{path}}}", id("a"))});
-    let problems = world.problems(&spec(json!([
+    let problems = scenario.problems(&spec(json!([
         config_map("a", &[], json!({"x": "1"})),
         config_map("through", &[], to("data.x.y")),
         config_map("typo", &[], to("metadata.nmae")),
@@ -17,7 +17,7 @@ fn references_that_can_lead_nowhere_are_told_with_their_place() {
     ])));
     assert_snapshot!(problems, @r"
     InvalidReference v1:ConfigMap:shop:map: attributes.data.v: v1:ConfigMap:shop:a.data is a map, which does not fit inside a string
-    DanglingReference v1:ConfigMap:shop:not-there: attributes.data.v: v1:ConfigMap:shop:a has no data.z, neither as it is written nor as it is live
+    DanglingReference v1:ConfigMap:shop:not-there: attributes.data.v: v1:ConfigMap:shop:a has no data.z, neither in the Spec nor in the live object
     DanglingReference v1:ConfigMap:shop:through: attributes.data.v: v1:ConfigMap:shop:a.data.x.y cannot exist: data.x of v1:ConfigMap:shop:a is a string
     DanglingReference v1:ConfigMap:shop:typo: attributes.data.v: v1:ConfigMap:shop:a.metadata.nmae cannot exist: objects have no field metadata.nmae
     ");
@@ -29,7 +29,7 @@ fn copy_of(field: &str) -> Value {
 }
 
 #[test]
-fn what_goes_with_the_same_plan_cannot_be_referred_to() {
+fn deleted_field_cannot_be_referenced() {
     let (secret, _) = secret();
     let mut other = secret.clone();
     other["attributes"]["stringData"] = json!({"user": "u"});
@@ -40,27 +40,27 @@ fn what_goes_with_the_same_plan_cannot_be_referred_to() {
         ("v1:Secret:shop:db.data.password", secret, other),
     ] {
         let (target, path) = field.split_once('.').unwrap();
-        let mut world = World::applied(json!([before, copy_of(field)]));
+        let mut scenario = Scenario::applied(json!([before, copy_of(field)]));
         // A server keeps no strings.
-        if let Some(Live::Present(live)) = world.live.get_mut(target)
+        if let Some(Live::Present(live)) = scenario.live.get_mut(target)
             && let Some(stored) = crate::object::secret_as_stored(live)
         {
             *live = stored;
         }
         let wanted = spec(json!([after, copy_of(field)]));
         let told = format!(
-            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: it was applied \
-             before, and is not wanted any more\n"
+            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: the Spec \
+             does not set it any more\n"
         );
-        assert_eq!(world.problems(&wanted), told);
+        assert_eq!(scenario.problems(&wanted), told);
         let made = after["attributes"].as_object().cloned().unwrap();
-        world.previews.insert(target.into(), Preview::Changed(made));
-        assert_eq!(world.problems(&wanted), told, "so says the server");
+        scenario.previews.insert(target.into(), Preview::Changed(made));
+        assert_eq!(scenario.problems(&wanted), told, "so says the server");
     }
 }
 
 #[test]
-fn what_nobody_gives_cannot_be_referred_to() {
+fn unset_field_cannot_be_referenced() {
     let (secret, a) = (secret().0, config_map("a", &[], json!({"y": "1"})));
     for (wanted, target, path) in [
         (&a, "v1:ConfigMap:shop:a", "data.x"),
@@ -69,22 +69,23 @@ fn what_nobody_gives_cannot_be_referred_to() {
         (&secret, "v1:Secret:shop:db", "stringData.user"),
     ] {
         let told = format!(
-            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: it is not wanted \
-             so, and nobody else has given it that; name it in stoa.dev/ignore-fields there if somebody does once it is \
+            "DanglingReference v1:ConfigMap:shop:copy: attributes.data.v: {target} will have no {path}: neither the \
+             Spec nor another writer sets it; if another writer sets it later, add it to stoa.dev/ignore-fields \
              there\n"
         );
         let wanted = spec(json!([wanted, copy_of(&format!("{target}.{path}"))]));
-        assert_eq!(World::default().problems(&wanted), told);
+        assert_eq!(Scenario::default().problems(&wanted), told);
     }
 }
 
 #[test]
-fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
+fn field_of_other_writer_can_be_referenced() {
     let copy = copy_of("v1:ConfigMap:shop:a.data.x");
     let a = |data: Value| config_map("a", &[], data);
     let wanted = spec(json!([a(json!({"y": "2"})), copy]));
-    let changing = || World::applied(json!([a(json!({"y": "1"}))]));
-    let is_refused = |world: &World, wanted: &Spec| plan(&world.input(wanted, &world.full(wanted))).is_err();
+    let changing = || Scenario::applied(json!([a(json!({"y": "1"}))]));
+    let is_refused =
+        |scenario: &Scenario, wanted: &Spec| plan(&scenario.input(wanted, &scenario.full(wanted))).is_err();
     assert!(is_refused(&changing(), &wanted), "nobody does");
 
     let mut given = changing();
@@ -109,7 +110,7 @@ fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
     let token = json!({"id": "v1:Secret:shop:token", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
         "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": {"name": "token", "namespace": "shop",
         "annotations": {"kubernetes.io/service-account.name": "web"}}}});
-    assert!(!is_refused(&World::default(), &spec(json!([token, copy_of("v1:Secret:shop:token.data.token")]))));
+    assert!(!is_refused(&Scenario::default(), &spec(json!([token, copy_of("v1:Secret:shop:token.data.token")]))));
 
     // Whoever makes it empty has somebody else fill it.
     let mut merged = secret().0;
@@ -119,7 +120,7 @@ fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
         (a(Value::Null), "v1:ConfigMap:shop:a.data.x"),
         (merged, "v1:Secret:shop:db.data.user"),
     ] {
-        assert!(!is_refused(&World::default(), &spec(json!([empty, copy_of(field)]))), "{empty}");
+        assert!(!is_refused(&Scenario::default(), &spec(json!([empty, copy_of(field)]))), "{empty}");
     }
 
     let mut gone = changing();
@@ -132,36 +133,36 @@ fn what_somebody_else_gives_or_may_give_can_be_referred_to() {
 }
 
 #[test]
-fn what_may_stay_though_it_is_not_wanted_any_more_is_known_after_apply() {
+fn removed_field_with_default_is_known_after_apply() {
     let web = |spec: Value| {
         json!({"id": "apps/v1:Deployment:shop:web", "type": "Kubernetes", "attributes": {"apiVersion": "apps/v1",
             "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}})
     };
     let copy = copy_of("apps/v1:Deployment:shop:web.spec.replicas");
-    let mut world = World::applied(json!([web(json!({"replicas": 3, "paused": true})), copy]));
+    let mut scenario = Scenario::applied(json!([web(json!({"replicas": 3, "paused": true})), copy]));
     let wanted = spec(json!([web(json!({"paused": true})), copy]));
-    let shown = |world: &World| {
-        let plan = world.plan(&wanted);
+    let shown = |scenario: &Scenario| {
+        let plan = scenario.plan(&wanted);
         let change = plan.actions.iter().find(|it| it.id == id("copy")).unwrap().changes.first().cloned();
         change.map(|change| (change.before, change.after))
     };
     let later = Some((Some(json!(3)), Some(json!(UNKNOWN))));
-    assert_eq!(shown(&world), later, "there may be a default");
-    let preview = |world: &mut World, spec: Value| {
+    assert_eq!(shown(&scenario), later, "there may be a default");
+    let preview = |scenario: &mut Scenario, spec: Value| {
         let made = web(spec)["attributes"].as_object().cloned().unwrap();
-        world.previews.insert("apps/v1:Deployment:shop:web".into(), Preview::Changed(made));
+        scenario.previews.insert("apps/v1:Deployment:shop:web".into(), Preview::Changed(made));
     };
-    preview(&mut world, json!({"replicas": 1, "paused": true}));
-    assert_eq!(shown(&world), later, "there is one");
+    preview(&mut scenario, json!({"replicas": 1, "paused": true}));
+    assert_eq!(shown(&scenario), later, "there is one");
     // Somebody else has it, so that it stays as it is.
-    preview(&mut world, json!({"replicas": 3, "paused": true}));
-    assert_eq!(shown(&world), None);
-    preview(&mut world, json!({"paused": true}));
-    assert!(world.problems(&wanted).contains("apps/v1:Deployment:shop:web will have no spec.replicas"));
+    preview(&mut scenario, json!({"replicas": 3, "paused": true}));
+    assert_eq!(shown(&scenario), None);
+    preview(&mut scenario, json!({"paused": true}));
+    assert!(scenario.problems(&wanted).contains("apps/v1:Deployment:shop:web will have no spec.replicas"));
 }
 
 #[test]
-fn what_a_change_may_give_another_value_is_known_after_apply() {
+fn changed_field_is_known_after_apply() {
     const WEB: &str = "v1:Service:shop:web";
     let web = |spec: Value| {
         json!({"id": WEB, "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Service",
@@ -174,17 +175,17 @@ fn what_a_change_may_give_another_value_is_known_after_apply() {
     };
     let copy = copy_of(&format!("{WEB}.spec.nodePort"));
     let uid = config_map("uid", &[], json!({"v": format!("$kusion_path.{WEB}.metadata.uid")}));
-    let mut world = World::applied(json!([web(json!({"port": 80}))]));
-    world.live.insert(WEB.into(), Live::Present(given(30123)));
+    let mut scenario = Scenario::applied(json!([web(json!({"port": 80}))]));
+    scenario.live.insert(WEB.into(), Live::Present(given(30123)));
     let before = spec(json!([web(json!({"port": 80})), copy, uid]));
-    let planned = world.plan(&before);
-    world.carry_out(&before, &planned);
-    world.live.insert(WEB.into(), Live::Present(given(30123)));
-    assert!(world.plan(&before).is_unchanged());
+    let planned = scenario.plan(&before);
+    scenario.carry_out(&before, &planned);
+    scenario.live.insert(WEB.into(), Live::Present(given(30123)));
+    assert!(scenario.plan(&before).is_unchanged());
 
     let wanted = spec(json!([web(json!({"port": 8080})), copy, uid]));
-    let shown = |world: &World| {
-        let planned = world.plan(&wanted);
+    let shown = |scenario: &Scenario| {
+        let planned = scenario.plan(&wanted);
         ["copy", "uid"].map(|name| {
             let action = planned.actions.iter().find(|it| it.id == id(name)).unwrap().clone();
             (action.action, action.unverified, action.changes.into_iter().next().and_then(|change| change.after))
@@ -192,42 +193,42 @@ fn what_a_change_may_give_another_value_is_known_after_apply() {
     };
     let stays = (Action::Unchanged, None, None);
     let later = (Action::Update, Some("data.v known after apply".to_owned()), Some(json!(UNKNOWN)));
-    assert_eq!(shown(&world), [later.clone(), stays.clone()], "which object it is does not change");
-    let preview = |world: &mut World, node_port: u16| {
+    assert_eq!(shown(&scenario), [later.clone(), stays.clone()], "which object it is does not change");
+    let preview = |scenario: &mut Scenario, node_port: u16| {
         let mut made = given(node_port);
         made["spec"]["port"] = json!(8080);
-        world.previews.insert(WEB.into(), Preview::Changed(made));
+        scenario.previews.insert(WEB.into(), Preview::Changed(made));
     };
-    preview(&mut world, 30123);
-    assert_eq!(shown(&world), [stays.clone(), stays.clone()], "the server says to keep it");
+    preview(&mut scenario, 30123);
+    assert_eq!(shown(&scenario), [stays.clone(), stays.clone()], "the server says to keep it");
     // What it says otherwise need not be what comes of it, and what it made of the old value says nothing.
-    preview(&mut world, 31999);
-    assert_eq!(shown(&world), [later.clone(), stays.clone()]);
-    let Some(Live::Present(old)) = world.live.get(&id("copy")).cloned() else { unreachable!() };
-    world.previews.insert(id("copy"), Preview::Changed(old));
-    assert_eq!(shown(&world), [later.clone(), stays.clone()]);
+    preview(&mut scenario, 31999);
+    assert_eq!(shown(&scenario), [later.clone(), stays.clone()]);
+    let Some(Live::Present(old)) = scenario.live.get(&id("copy")).cloned() else { unreachable!() };
+    scenario.previews.insert(id("copy"), Preview::Changed(old));
+    assert_eq!(shown(&scenario), [later.clone(), stays.clone()]);
     // But for what cannot be changed in place, which is something else.
-    world.previews.insert(id("copy"), Preview::Replaced(None));
-    assert_eq!(shown(&world), [(Action::Replace, later.1, later.2), stays]);
+    scenario.previews.insert(id("copy"), Preview::Replaced(None));
+    assert_eq!(shown(&scenario), [(Action::Replace, later.1, later.2), stays]);
 
     // Until the server is asked, what refers to it is asked about as it is.
-    let live = world.full(&wanted);
-    let asked = world.input(&wanted, &live);
+    let live = scenario.full(&wanted);
+    let asked = scenario.input(&wanted, &live);
     let none = BTreeMap::new();
     let outline = Outline::of(&asked).unwrap();
     let sketch = outline.sketch(&PlanInput { previews: &none, ..asked }).unwrap();
     assert!(sketch.desired[&id("copy")].unknown.is_empty());
-    assert_eq!(outline.plan(&asked, sketch).unwrap(), world.plan(&wanted));
+    assert_eq!(outline.plan(&asked, sketch).unwrap(), scenario.plan(&wanted));
 }
 
 #[test]
-fn whether_what_is_not_wanted_any_more_stays_the_infrastructure_is_asked_first() {
+fn dry_run_decides_about_removed_field() {
     let a = |data: Value| config_map("a", &[], data);
     let copy = copy_of("v1:ConfigMap:shop:a.data.x");
-    let world = World::applied(json!([a(json!({"x": "1", "y": "2"})), copy]));
+    let scenario = Scenario::applied(json!([a(json!({"x": "1", "y": "2"})), copy]));
     let wanted = spec(json!([a(json!({"y": "3"})), copy]));
-    let live = world.full(&wanted);
-    let looked = world.input(&wanted, &live);
+    let live = scenario.full(&wanted);
+    let looked = scenario.input(&wanted, &live);
     let outline = Outline::of(&looked).unwrap();
     for (made, is_told) in [(json!({"x": "1", "y": "3"}), false), (json!({"y": "3"}), true)] {
         let sketch = outline.sketch(&looked).unwrap();
@@ -240,8 +241,8 @@ fn whether_what_is_not_wanted_any_more_stays_the_infrastructure_is_asked_first()
 }
 
 #[test]
-fn references_take_types_and_stand_in_keys_lists_and_texts() {
-    let world = World::default();
+fn references_work_in_keys_lists_and_texts() {
+    let scenario = Scenario::default();
     let of = |path: &str| format!("kusion_path.{}.{path}", id("a"));
     let spec = spec(json!([
         config_map("a", &[], json!({"name": "web", "ports": [80, 443], "deep": {"a.b/c": true}})),
@@ -255,8 +256,8 @@ fn references_take_types_and_stand_in_keys_lists_and_texts() {
             })
         ),
     ]));
-    let live = world.full(&spec);
-    let draft = draft(&world.input(&spec, &live)).unwrap();
+    let live = scenario.full(&spec);
+    let draft = draft(&scenario.input(&spec, &live)).unwrap();
     assert_eq!(
         draft.desired[&id("b")].attributes["data"],
         json!({"list": [[80, 443], 443], "text": "web:80 ${kusion_path.x}", "web-key": true})
@@ -265,13 +266,13 @@ fn references_take_types_and_stand_in_keys_lists_and_texts() {
 }
 
 #[test]
-fn what_is_known_after_apply_is_shown_as_such() {
-    let mut world = World::applied(json!([config_map("b", &[], json!({"uid": "old"}))]));
+fn unknown_values_are_shown_as_unknown() {
+    let mut scenario = Scenario::applied(json!([config_map("b", &[], json!({"uid": "old"}))]));
     let spec = spec(json!([
         config_map("a", &[], json!({})),
         config_map("b", &[], json!({"uid": format!("$kusion_path.{}.metadata.uid", id("a"))})),
     ]));
-    assert_snapshot!(table(&world.plan(&spec)), @r#"
+    assert_snapshot!(table(&scenario.plan(&spec)), @r#"
     + create   v1:ConfigMap:shop:a
         + data: {}
     ~ update   v1:ConfigMap:shop:b  (unverified: data.uid known after apply)
@@ -280,19 +281,20 @@ fn what_is_known_after_apply_is_shown_as_such() {
     Plan: 1 to create, 1 to update; 1 unverified.
     "#);
     // Once it is there the value is known.
-    world.put("a", json!({}));
-    let Some(Live::Present(live)) = world.live.get_mut(&id("a")) else { unreachable!() };
+    scenario.put("a", json!({}));
+    let Some(Live::Present(live)) = scenario.live.get_mut(&id("a")) else { unreachable!() };
     live["metadata"]["uid"] = json!("u-1");
-    assert!(table(&world.plan(&spec)).contains("data.uid: \"old\" → \"u-1\""));
+    assert!(table(&scenario.plan(&spec)).contains("data.uid: \"old\" → \"u-1\""));
 }
 
 #[test]
-fn a_reference_that_makes_the_id_disagree_is_told() {
+fn reference_that_contradicts_id_is_reported() {
     let mut wrong = config_map("b", &[], json!({}));
     wrong["attributes"]["metadata"]["namespace"] = json!(format!("$kusion_path.{}.data.ns", id("a")));
-    let problems = World::default().problems(&spec(json!([config_map("a", &[], json!({"ns": "other"})), wrong])));
+    let problems = Scenario::default().problems(&spec(json!([config_map("a", &[], json!({"ns": "other"})), wrong])));
     assert_eq!(
         problems,
-        "InvalidResourceID v1:ConfigMap:shop:b: attributes.metadata.namespace: the id does not agree with metadata.namespace `other`\n"
+        "InvalidResourceID v1:ConfigMap:shop:b: attributes.metadata.namespace: the id does not match \
+         metadata.namespace `other`\n"
     );
 }

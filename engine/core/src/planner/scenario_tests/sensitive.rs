@@ -1,4 +1,4 @@
-//! Sensitive values: plans show none, and none is where it would be seen.
+//! Tests of sensitive values in plans.
 
 use super::*;
 use crate::conflict::masked;
@@ -8,56 +8,57 @@ use crate::sensitive::Sensitive;
 
 #[test]
 fn secrets_never_show() {
-    let mut world = World::default();
+    let mut scenario = Scenario::default();
     let (secret, password) = secret();
     let user = |prefix: &str| config_map("user", &[], json!({"url": format!("{prefix}{password}")}));
     let first = spec(json!([secret, user("a:")]));
-    let plan = world.plan(&first);
-    world.carry_out(&first, &plan);
-    let second = world.plan(&spec(json!([secret, user("b:")])));
+    let plan = scenario.plan(&first);
+    scenario.carry_out(&first, &plan);
+    let second = scenario.plan(&spec(json!([secret, user("b:")])));
     assert_snapshot!(table(&second), @r"
     ~ update   v1:ConfigMap:shop:user
         data.url: (sensitive) → (sensitive)
 
     Plan: 1 to update; 1 unchanged.
     ");
-    let state = serde_json::to_string(&world.state).unwrap();
+    let state = serde_json::to_string(&scenario.state).unwrap();
     assert!(!state.contains("hunter2") && !serde_json::to_string(&second).unwrap().contains("hunter2"), "{state}");
-    assert!(world.plan(&first).is_unchanged());
+    assert!(scenario.plan(&first).is_unchanged());
 }
 
 #[test]
-fn a_secret_does_not_show_though_the_reference_to_it_has_left_the_spec() {
+fn secret_without_reference_stays_masked() {
     let (secret, password) = secret();
     let user = |data: Value| config_map("user", &[], data);
-    let mut world = World::applied(json!([secret, user(json!({"pw": password, "plain": "x"}))]));
+    let mut scenario = Scenario::applied(json!([secret, user(json!({"pw": password, "plain": "x"}))]));
     let masked = Some(json!(MASK));
     for (data, after) in [(json!({"plain": "x"}), None), (json!({"pw": "y", "plain": "x"}), masked.clone())] {
-        let plan = world.plan(&spec(json!([secret, user(data)])));
+        let plan = scenario.plan(&spec(json!([secret, user(data)])));
         let changes = &plan.actions.iter().find(|it| it.id == id("user")).unwrap().changes;
         let change = FieldChange { path: "data.pw".to_owned(), before: masked.clone(), after, drift: false };
         assert_eq!(*changes, [change]);
     }
     // Nor where somebody copied it to, as the server says that it would be gone, nor once the object was made anew by others.
-    let Some(Live::Present(live)) = world.live.get_mut(&id("user")) else { unreachable!() };
+    let Some(Live::Present(live)) = scenario.live.get_mut(&id("user")) else { unreachable!() };
     live["metadata"]["labels"] = json!({"copy": "hunter2"});
     live["metadata"]["uid"] = json!("another");
     let wanted = user(json!({"plain": "x"}));
     let made = wanted["attributes"].as_object().cloned().unwrap();
     for preview in [None, Some(Preview::Changed(made))] {
-        world.previews = preview.into_iter().map(|preview| (id("user"), preview)).collect();
-        let plan = world.plan(&spec(json!([secret, wanted])));
+        scenario.previews = preview.into_iter().map(|preview| (id("user"), preview)).collect();
+        let plan = scenario.plan(&spec(json!([secret, wanted])));
         assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
     }
-    world.state.resources.iter_mut().find(|it| it.id == id("user")).unwrap().live["metadata"]["uid"] = json!("first");
-    let plan = world.plan(&spec(json!([secret, wanted])));
+    scenario.state.resources.iter_mut().find(|it| it.id == id("user")).unwrap().live["metadata"]["uid"] =
+        json!("first");
+    let plan = scenario.plan(&spec(json!([secret, wanted])));
     let action = plan.actions.iter().find(|it| it.id == id("user")).unwrap();
     assert!(action.recreated && action.changes.iter().any(|change| change.path == "data.pw"), "{action:?}");
     assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
 }
 
 #[test]
-fn what_is_made_is_shown_with_what_is_known_and_not_sensitive() {
+fn creation_shows_known_insensitive_values() {
     let (secret, password) = secret();
     let mut user = config_map(
         "user",
@@ -67,7 +68,7 @@ fn what_is_made_is_shown_with_what_is_known_and_not_sensitive() {
     user["attributes"]["metadata"]["labels"] = json!({"app": "web"});
     user["attributes"]["spec"] = json!({"rules": [{"host": password, "uid": format!("$kusion_path.{}.metadata.uid", id("a"))},
         {"host": "b.example.org", "paths": ["/first", "/second"]}], "text": "one\ntwo\n", "after": null});
-    let plan = World::default().plan(&spec(json!([secret, config_map("a", &[], json!({})), user])));
+    let plan = Scenario::default().plan(&spec(json!([secret, config_map("a", &[], json!({})), user])));
     assert_snapshot!(table(&plan), @r#"
     + create   v1:ConfigMap:shop:a
         + data: {}
@@ -91,7 +92,7 @@ fn what_is_made_is_shown_with_what_is_known_and_not_sensitive() {
 }
 
 #[test]
-fn items_that_sensitive_values_tell_apart_are_not_named() {
+fn items_with_sensitive_keys_are_not_named() {
     let (secret, host) = secret();
     let rules = |path: &str| {
         let id = "networking.k8s.io/v1:Ingress:shop:web";
@@ -99,19 +100,19 @@ fn items_that_sensitive_values_tell_apart_are_not_named() {
         json!({"id": id, "type": "Kubernetes", "attributes": {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"rules": [rule]}}})
     };
-    let mut world = World::applied(json!([secret, rules("/a")]));
+    let mut scenario = Scenario::applied(json!([secret, rules("/a")]));
     let changed = spec(json!([secret, rules("/b")]));
     let fields = vec![".spec.rules[host=\"hunter2\"].http".to_owned()];
     let conflict = FieldConflict { manager: "hand".to_owned(), applies: false, fields };
-    let live = world.full(&changed);
-    let made = draft(&world.input(&changed, &live))
+    let live = scenario.full(&changed);
+    let made = draft(&scenario.input(&changed, &live))
         .unwrap()
         .desired
         .into_values()
         .find(|it| it.attributes["kind"] == "Ingress");
     let preview = Preview::Contested(made.unwrap().attributes.into_owned(), vec![conflict.clone()]);
-    world.previews.insert("networking.k8s.io/v1:Ingress:shop:web".into(), preview);
-    let plan = world.plan(&changed);
+    scenario.previews.insert("networking.k8s.io/v1:Ingress:shop:web".into(), preview);
+    let plan = scenario.plan(&changed);
     // Records have digests, by which nobody finds an item: then what goes may be what somebody added.
     assert_snapshot!(table(&plan), @r#"
     ~ update   networking.k8s.io/v1:Ingress:shop:web
@@ -128,24 +129,25 @@ fn items_that_sensitive_values_tell_apart_are_not_named() {
 }
 
 #[test]
-fn a_sensitive_value_cannot_be_what_an_object_is_called() {
+fn sensitive_value_cannot_name_object() {
     for (field, value) in [("name", "$P"), ("name", "web-$P"), ("namespace", "$P")] {
         let (secret, password) = secret();
         let mut wanted = config_map("user", &[], json!({}));
         wanted["attributes"]["metadata"][field] = json!(value.replace("$P", password));
         assert_eq!(
-            World::default().problems(&spec(json!([secret, wanted]))),
+            Scenario::default().problems(&spec(json!([secret, wanted]))),
             format!(
-                "InvalidReference v1:ConfigMap:shop:user: attributes.metadata.{field}: a sensitive value cannot be part \
-                 of what an object is called\n"
+                "InvalidReference v1:ConfigMap:shop:user: attributes.metadata.{field}: a sensitive value cannot be \
+                 part of apiVersion, kind, name or namespace\n"
             )
         );
     }
 }
 
 #[test]
-fn a_sensitive_value_cannot_be_a_key() {
+fn sensitive_value_cannot_be_key() {
     let (secret, password) = secret();
-    let problems = World::default().problems(&spec(json!([secret, config_map("user", &[], json!({password: "x"})),])));
+    let problems =
+        Scenario::default().problems(&spec(json!([secret, config_map("user", &[], json!({password: "x"})),])));
     assert!(problems.ends_with("a sensitive value cannot be a key\n") && !problems.contains("hunter2"), "{problems}");
 }

@@ -88,7 +88,7 @@ impl Deployed {
 }
 
 fn moved() -> Option<Value> {
-    Some(json!({"action": "Update", "drift": true, "refused": "it belongs to shop/api/dev now"}))
+    Some(json!({"action": "Update", "drift": true, "refused": "shop/api/dev owns it now"}))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,8 +100,8 @@ async fn what_moved_is_told_until_something_is_applied_which_an_import_does_not(
 
     let (ended, message) = deployed.looks("moved", moved()).await;
     assert_eq!(message, format!("1 resource moved away from release 1: {A}"));
-    assert_eq!(ended.resources[0].message, "it belongs to shop/api/dev now", "{ended:?}");
-    assert!(deployed.world.journal("moved").await.contains("it belongs to shop/api/dev now"));
+    assert_eq!(ended.resources[0].message, "shop/api/dev owns it now", "{ended:?}");
+    assert!(deployed.world.journal("moved").await.contains("shop/api/dev owns it now"));
     assert_eq!(deployed.is_drifted().await, (true, true));
 
     deployed.does_nothing("import", "Import").await;

@@ -1,0 +1,218 @@
+//! Identities: the ids and records of one object. Ids and cluster names change, and a Run may stop between two steps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::decision::moved_from;
+use super::{Outline, PlanInput, live_uid};
+use crate::cluster::{Clusters, Identity};
+use crate::kinds::is_built_in;
+use crate::object::{ObjectRef, uid_of};
+use crate::plan::{Action, Live, PlannedAction};
+use crate::problem::{Problem, reason};
+use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::state::StateResource;
+use crate::validate::same_object;
+
+/// Problems of objects that the Spec has under two ids: one names the cluster that is the default of the other, or two
+/// cluster names lead to one server.
+pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Problem> {
+    let clusters = input.clusters;
+    let mut objects: HashMap<&Identity, &Resource> = HashMap::with_capacity(outline.wanted.len());
+    let mut uids: HashMap<&str, &Resource> = HashMap::new();
+    // In one cluster, the names suffice. A refresh reads an object at its recorded location, where another id may want
+    // it.
+    let are_several = clusters.names().len() > 1 && !input.refresh;
+    let (mut problems, mut of_one_object) = (Vec::new(), Vec::new());
+    let mut tell = |resource: &Resource, message: String, field: &str| {
+        problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
+    };
+    let is_in_namespace = |it: &Resource| {
+        ObjectRef::of(&it.attributes).is_some_and(|it| !clusters.is_cluster_scoped(&it.group, &it.kind))
+    };
+    for resource in &outline.wanted {
+        let Some(object) = outline.objects.get(&resource.id) else { continue };
+        let named = objects.insert(object, resource);
+        let uid = || are_several.then(|| live_uid(input, &resource.id)).flatten();
+        let seen = || uid().and_then(|uid| uids.insert(uid, resource));
+        let Some(first) = named.or_else(seen) else { continue };
+        let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
+        if one != other {
+            let same =
+                format!("this is the same object as {}: clusters {one} and {other} are the same server", first.id);
+            tell(resource, same, "extensions.cluster");
+        } else if named.is_some() && !is_in_namespace(resource) {
+            of_one_object.push(same_object(first, resource));
+        } else if named.is_some() {
+            let goes_to_default =
+                |it: &Resource| ObjectRef::of(&it.attributes).is_some_and(|it| it.namespace.is_empty());
+            let same = format!("this is the same object as {}", first.named());
+            if goes_to_default(first) == goes_to_default(resource) {
+                tell(resource, same, "attributes");
+            } else {
+                let default = clusters.default_namespace(one);
+                let message = format!("{same}: an object without a namespace goes to {default} in cluster {one}");
+                tell(resource, message, "attributes.metadata.namespace");
+            }
+        }
+    }
+    problems.extend(of_one_object);
+    problems
+}
+
+/// Wanted objects by their server, and by group, kind and name, each with its namespace.
+type Named<'c, 's> = HashMap<(&'c str, [String; 3]), Vec<(String, &'s Resource)>>;
+
+/// Wanted objects of kinds with unknown scope that have the same kind and name in different namespaces. They are one object
+/// if the kind is cluster-scoped.
+pub fn of_unknown_scope<'s>(spec: &'s Spec, clusters: &Clusters) -> Vec<&'s Resource> {
+    let mut found = Named::new();
+    for resource in spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
+        let Some(object) = ObjectRef::of(&resource.attributes) else { continue };
+        if is_built_in(&object.group) || clusters.is_cluster_scoped(&object.group, &object.kind) {
+            continue;
+        }
+        let server = clusters.server(clusters.of_wanted(resource));
+        let ObjectRef { group, kind, name, namespace, .. } = object;
+        found.entry((server, [group, kind, name])).or_default().push((namespace, resource));
+    }
+    let several = found.into_values().filter(|all| all.iter().any(|(namespace, _)| *namespace != all[0].0));
+    several.flatten().map(|(_, resource)| resource).collect()
+}
+
+/// Unwanted objects that are recorded under several ids, each with the id under which it is deleted: the one of the live
+/// object. A Run that was stopped while it changed an id leaves such records.
+pub(super) fn superseded<'a>(
+    clusters: &Clusters,
+    unwanted: &[&'a StateResource],
+    live: &BTreeMap<ResourceId, Live>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let mut of_object: BTreeMap<Identity, Vec<&StateResource>> = BTreeMap::new();
+    for prior in unwanted {
+        if let Some(object) = clusters.recorded(prior) {
+            of_object.entry(object).or_default().push(prior);
+        }
+    }
+    let is_live = |prior: &&&StateResource| match live.get(&prior.id) {
+        Some(Live::Present(live)) => prior.uid().is_some() && uid_of(live) == prior.uid(),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
+    let several = of_object.values().filter(|records| records.len() > 1);
+    several
+        .flat_map(|records| {
+            let last = records.iter().rfind(is_live).or(records.last()).map(|last| &last.id);
+            records.iter().filter_map(move |prior| Some((&prior.id, last.filter(|last| **last != prior.id)?)))
+        })
+        .collect()
+}
+
+/// Ids that move elsewhere, each with the id that wants its recorded object where it is. The record goes to the latter, and
+/// nothing is deleted.
+pub(super) fn given<'a>(
+    input: &PlanInput<'a>,
+    outline: &Outline<'a>,
+    kept: &WantedObjects<'a>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let moved = outline.elsewhere.iter().copied().filter(|prior| {
+        let resource = outline.by_id[prior.id.0.as_str()];
+        moved_from(input, resource, prior).is_some()
+    });
+    moved
+        .filter_map(|prior| Some((&prior.id, kept.as_what(input, prior).filter(|wanted| **wanted != prior.id)?)))
+        .collect()
+}
+
+/// Wanted ids whose objects are recorded under another id: only the version in `apiVersion` changed, or two cluster names
+/// lead to one server. The record under the other id wins if it is of the live object. The other id is not wanted, or is
+/// among the `given`.
+pub(super) fn renamed<'a>(
+    input: &PlanInput<'_>,
+    outline: &Outline<'a>,
+    given: &HashMap<&ResourceId, &ResourceId>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let Outline { wanted, objects: wanted_objects, recorded, unwanted, elsewhere, .. } = outline;
+    if unwanted.is_empty() && given.is_empty() {
+        return HashMap::new();
+    }
+    let is_given = |prior: &&StateResource| given.contains_key(&prior.id);
+    let left = || unwanted.iter().copied().chain(elsewhere.iter().copied().filter(is_given));
+    let objects: HashMap<_, &StateResource> =
+        left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
+    let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
+    let is_live =
+        |id: &ResourceId, record: &StateResource| record.uid().is_some() && live_uid(input, id) == record.uid();
+    wanted
+        .iter()
+        .filter_map(|resource| {
+            let id = &resource.id;
+            let by_uid = || uids.get(live_uid(input, id)?);
+            let other = *objects.get(wanted_objects.get(id)?).or_else(by_uid)?;
+            let own = recorded.get(id).filter(|own| !is_given(own));
+            let is_other = own.is_none_or(|own| is_live(id, other) && !is_live(id, own));
+            is_other.then_some((id, &other.id))
+        })
+        .collect()
+}
+
+/// The objects of the Spec, under any id, which must not be deleted.
+pub(super) struct WantedObjects<'a> {
+    /// By where they are to be.
+    objects: HashMap<&'a Identity, &'a ResourceId>,
+    /// By their uids, as far as these are known: two names of clusters may lead to one server, and two groups to one object.
+    uids: HashMap<&'a str, &'a ResourceId>,
+    /// Objects that cannot be read, by identity: an object in another cluster may be the same one.
+    unseen: BTreeMap<&'a [String; 4], Vec<&'a ResourceId>>,
+}
+
+impl<'a> WantedObjects<'a> {
+    pub(super) fn of(input: &PlanInput<'a>, outline: &'a Outline<'_>) -> Self {
+        let Outline { wanted, objects, recorded, unwanted, elsewhere, .. } = outline;
+        let mut kept = Self { objects: HashMap::new(), uids: HashMap::new(), unseen: BTreeMap::new() };
+        if unwanted.is_empty() && elsewhere.is_empty() {
+            // Every record has its wanted id and location, so that nothing is deleted.
+            return kept;
+        }
+        for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
+            let id = &resource.id;
+            let identity = objects.get(id);
+            let prior = || recorded.get(id).and_then(|prior| prior.uid());
+            match input.live.get(id) {
+                Some(Live::Present(live)) => kept.uids.extend(uid_of(live).map(|uid| (uid, id))),
+                Some(Live::Absent) => {}
+                Some(Live::Unverified(_)) | None => match (prior(), identity) {
+                    (Some(uid), _) => drop(kept.uids.insert(uid, id)),
+                    (None, Some((_, object))) => kept.unseen.entry(object).or_default().push(id),
+                    (None, None) => {}
+                },
+            }
+            kept.objects.extend(identity.map(|object| (object, id)));
+        }
+        kept
+    }
+
+    /// Which of them a record is of, if it is of one.
+    pub(super) fn as_what(&self, input: &PlanInput<'_>, prior: &StateResource) -> Option<&'a ResourceId> {
+        let by_uid =
+            || [prior.uid(), live_uid(input, &prior.id)].into_iter().flatten().find_map(|uid| self.uids.get(uid));
+        input.clusters.recorded(prior).and_then(|object| self.objects.get(&object)).or_else(by_uid).copied()
+    }
+
+    /// Deletions that have to wait for another action, whose object may turn out to be the same one.
+    pub(super) fn unclear(
+        &self,
+        input: &PlanInput<'_>,
+        outline: &Outline<'a>,
+        actions: &BTreeMap<ResourceId, PlannedAction>,
+    ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
+        if self.unseen.is_empty() {
+            return Vec::new();
+        }
+        let is_removed = |prior: &&StateResource| {
+            actions.get(&prior.id).is_some_and(|it| matches!(it.action, Action::Delete | Action::Replace))
+        };
+        let removed = outline.unwanted.iter().chain(&outline.elsewhere).copied().filter(is_removed);
+        removed
+            .filter_map(|prior| Some((prior, self.unseen.get(&input.clusters.recorded(prior)?.1)?)))
+            .flat_map(|(prior, unseen)| unseen.iter().map(|wanted| (&prior.id, *wanted)))
+            .collect()
+    }
+}

@@ -1,0 +1,251 @@
+//! Unsupported fields of a Kusion Spec: a problem where the literal text would be applied, a warning where it is ignored.
+//!
+//! Start at [`warnings`].
+
+use serde_json::{Map, Value};
+
+use crate::cascade::DELETE_CONTENTS;
+use crate::cluster::{CLUSTER, KUBECONFIG};
+use crate::conflict::FORCE;
+use crate::health::{CURRENT, FAILED, IN_PROGRESS, POLICY};
+use crate::ignore::IGNORE_FIELDS;
+use crate::import::IMPORT_ID;
+use crate::object::ObjectRef;
+use crate::owner::{MARK, TAKE_OVER_FROM};
+use crate::problem::{Problem, reason};
+use crate::reference::is_misplaced;
+use crate::resolve::{has_text, texts};
+use crate::spec::{FILE, LINE, RECREATE, Resource, Spec};
+use crate::suggest::suggestion;
+use crate::timeout::TIMEOUT;
+use crate::warnings::Warnings;
+
+/// The prefix of a value in a Kusion secret store.
+const SECRET: &str = "ref://";
+
+/// The prefix of our extensions and annotations. Those that Kusion has too are without it.
+const OURS: &str = "stoa.dev/";
+
+/// All extensions that Stoa reads from a Spec.
+const EXTENSIONS: [&str; 10] =
+    [RECREATE, FORCE, DELETE_CONTENTS, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT, IMPORT_ID, CLUSTER, KUBECONFIG, POLICY];
+
+/// All annotations that Stoa reads from a Spec.
+const ANNOTATIONS: [&str; 10] =
+    [RECREATE, FORCE, DELETE_CONTENTS, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT, MARK, CURRENT, FAILED, IN_PROGRESS];
+
+/// How many warnings about resources a plan has at most.
+const WARNED: usize = 50;
+
+/// Whether a value is `true` or `false`, as a bool or a text.
+fn is_flag(value: &Value) -> bool {
+    value.is_boolean() || value == "true" || value == "false"
+}
+
+/// Problems of a resource with values in a secret store. Secret stores are not supported, and the literal text would be applied.
+pub(crate) fn check_secrets(resource: &Resource) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let is_secret = |text: &str| text.starts_with(SECRET);
+    if !has_text(&resource.attributes, &is_secret) {
+        return problems;
+    }
+    texts(&resource.attributes, &mut |field, text| {
+        if is_secret(text) {
+            let message = "at character 1: secret stores (ref://) are not supported; put the value itself into a \
+                           Secret";
+            let problem = Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id);
+            problems.push(problem.at(format!("attributes.{field}")));
+        }
+    });
+    problems
+}
+
+/// Warnings about ignored fields of a Spec.
+pub fn warnings(spec: &Spec) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (name, value) in [("secretStore", &spec.secret_store), ("context", &spec.context)] {
+        let is_set = |value: &Value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty());
+        if value.as_ref().is_some_and(is_set) {
+            let message = "is ignored: the Workspace configures clusters and their credentials";
+            warnings.push(format!("{name} of the Spec {message}"));
+        }
+    }
+    let mut of_resources = Warnings::at_most(WARNED);
+    for resource in &spec.resources {
+        for (field, unknown, meant) in unknown(resource) {
+            of_resources.add(|| {
+                let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+                format!("{}: {field}[\"{unknown}\"] is unknown and ignored{meant}", resource.id)
+            });
+        }
+        for flag in [RECREATE, DELETE_CONTENTS] {
+            if let Some(value) = resource.setting(flag).filter(|value| !is_flag(value)) {
+                of_resources.add(|| {
+                    format!("{}: {flag} must be \"true\" or \"false\", not {value}; it is ignored", resource.id)
+                });
+            }
+        }
+        if !has_text(&resource.attributes, &is_misplaced) {
+            continue;
+        }
+        texts(&resource.attributes, &mut |field, text| {
+            if is_misplaced(text) {
+                of_resources.add(|| {
+                    format!(
+                        "{}: attributes.{field}: $kusion_path. is a reference only at the start of a text and is \
+                         applied literally here; inside a text, write ${{kusion_path.…}}",
+                        resource.id
+                    )
+                });
+            }
+        });
+    }
+    warnings.extend(of_resources.into_lines());
+    warnings
+}
+
+/// Unknown extensions and annotations of a resource whose names are like ours: field, name and suggestion.
+fn unknown(resource: &Resource) -> Vec<(&'static str, &str, Option<&'static str>)> {
+    let mut unknown = Vec::new();
+    let known = |name: &str| EXTENSIONS.contains(&name) || name == FILE || name == LINE;
+    for name in resource.extensions.keys().filter(|name| !known(name)) {
+        // Other tools have extensions of their own.
+        let near = suggestion(name, &EXTENSIONS);
+        if name.starts_with(OURS) || near.is_some() {
+            unknown.push(("extensions", name.as_str(), near));
+        }
+    }
+    // Our own kinds have annotations of their own.
+    if ObjectRef::of(&resource.attributes).is_some_and(|object| object.group.ends_with("stoa.dev")) {
+        return unknown;
+    }
+    let annotations = resource.attributes.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let names = annotations.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    for name in names.filter(|name| name.starts_with(OURS) && !ANNOTATIONS.contains(&name.as_str())) {
+        unknown.push(("attributes.metadata.annotations", name.as_str(), suggestion(name, &ANNOTATIONS)));
+    }
+    unknown
+}
+
+/// Whether the extension `kubeConfig` has the path of a file, as in Kusion, rather than the name of a cluster.
+pub fn is_path_of_kubeconfig(extensions: &Map<String, Value>) -> bool {
+    let named = extensions.get(CLUSTER).is_none().then(|| extensions.get(KUBECONFIG)).flatten();
+    named.and_then(Value::as_str).is_some_and(|text| text.contains(['/', '\\']) || text.starts_with('~'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(data: Value) -> Spec {
+        let metadata = json!({"name": "a", "namespace": "shop"});
+        serde_json::from_value(json!({"resources": [{"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn secret_store_value_is_rejected() {
+        let problems = spec(json!({"p": "ref://db/password", "q": "see ref://x"})).validate().unwrap_err();
+        let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
+        assert_eq!(
+            told,
+            ["InvalidReference v1:ConfigMap:shop:a: attributes.data.p: at character 1: secret stores (ref://) are \
+                 not supported; put the value itself into a Secret"]
+        );
+    }
+
+    #[test]
+    fn ignored_spec_fields_are_reported() {
+        let mut quiet = spec(json!({"a": "$kusion_path.v1:ConfigMap:shop:a.metadata.name", "b": "x ${kusion_path.v1}",
+            "c": "$${kusion_path.x}", "d": "price: $5"}));
+        (quiet.secret_store, quiet.context) = (Some(Value::Null), Some(json!({})));
+        assert_eq!(warnings(&quiet), [""; 0]);
+        let mut told = spec(json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.metadata.name/"}));
+        told.secret_store = Some(json!({"provider": {"fake": {}}}));
+        let told = warnings(&told);
+        assert!(told[0].starts_with("secretStore of the Spec is not read"), "{told:?}");
+        assert!(told[1].starts_with("v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is not at the beginning"));
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn unknown_settings_are_reported() {
+        let mut spec = spec(json!({}));
+        let set = |name: &&str| ((*name).to_owned(), json!("true"));
+        // What Kusion has besides is for others.
+        let others = [FILE, LINE, "GVK", "provider", "providerMeta", "resourceType", "kusion.io/is-workload"];
+        spec.resources[0].extensions = EXTENSIONS.iter().chain(&others).map(set).collect();
+        let annotations: Map<String, Value> = ANNOTATIONS.iter().chain(&["example.com/x"]).map(set).collect();
+        spec.resources[0].attributes["metadata"]["annotations"] = annotations.into();
+        assert_eq!(warnings(&spec), [""; 0]);
+        spec.resources[0]
+            .extensions
+            .extend([("stoa.dev/ignore-field".to_owned(), json!([])), (RECREATE.to_owned(), json!("yes"))]);
+        let told = warnings(&spec);
+        let id = "v1:ConfigMap:shop:a";
+        let unknown = format!(
+            "{id}: extensions[\"stoa.dev/ignore-field\"] is unknown and ignored; did you mean stoa.dev/ignore-fields?"
+        );
+        let flag = format!("{id}: stoa.dev/recreate must be \"true\" or \"false\", not \"yes\"; it is ignored");
+        assert_eq!(told, [unknown, flag]);
+    }
+
+    #[test]
+    fn misspelled_settings_are_reported() {
+        let mut spec = spec(json!({}));
+        let ignored = |field: &str, name: &str, meant: &str| {
+            let told = "is unknown and ignored; did you mean";
+            format!("v1:ConfigMap:shop:a: {field}[\"{name}\"]: {told} {meant}?")
+        };
+        for (name, meant) in [
+            ("clusterr", "cluster"),
+            ("kubeconfig", "kubeConfig"),
+            ("healthpolicy", "healthPolicy"),
+            ("kusionstack.io/importid", IMPORT_ID),
+        ] {
+            spec.resources[0].extensions = Map::from_iter([(name.to_owned(), json!("edge"))]);
+            assert_eq!(warnings(&spec), [ignored("extensions", name, meant)]);
+        }
+        spec.resources[0].extensions.clear();
+        for (name, meant) in [
+            ("stoa.dev/ignore-field", IGNORE_FIELDS),
+            ("stoa.dev/take-over-form", TAKE_OVER_FROM),
+            ("stoa.dev/health-curent", CURRENT),
+        ] {
+            spec.resources[0].attributes["metadata"]["annotations"] = json!({ name: "x" });
+            assert_eq!(warnings(&spec), [ignored("attributes.metadata.annotations", name, meant)]);
+        }
+        spec.resources[0].attributes["metadata"]["annotations"] = json!({"stoa.dev/caused-by": "x"});
+        let far = "attributes.metadata.annotations[\"stoa.dev/caused-by\"] is unknown and ignored";
+        assert_eq!(warnings(&spec), [format!("v1:ConfigMap:shop:a: {far}")]);
+        // A Run may have it.
+        spec.resources[0].attributes.insert("apiVersion".to_owned(), json!("run.stoa.dev/v1alpha1"));
+        assert_eq!(warnings(&spec), [""; 0]);
+    }
+
+    #[test]
+    fn warnings_are_limited() {
+        let mut spec = spec(json!({}));
+        spec.resources[0].extensions = Map::from_iter([("clusterr".to_owned(), json!("edge"))]);
+        spec.resources = vec![spec.resources[0].clone(); WARNED + 7];
+        let told = warnings(&spec);
+        assert_eq!((told.len(), told[WARNED].as_str()), (WARNED + 1, "and 7 more such warnings"));
+    }
+
+    #[test]
+    fn kubeconfig_path_differs_from_name() {
+        let check = |extensions: Value| is_path_of_kubeconfig(extensions.as_object().unwrap());
+        assert!(
+            check(json!({"kubeConfig": "/home/deployer/.kube/config"}))
+                && check(json!({"kubeConfig": "~/.kube/config"}))
+        );
+        assert!(!check(json!({"kubeConfig": "edge"})) && !check(json!({})));
+        assert!(
+            !check(json!({"kubeConfig": "/home/deployer/.kube/config", "cluster": "edge"})),
+            "the other one counts"
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of whole Runs against fake API servers.
+
+mod multi_cluster;
