@@ -1,18 +1,17 @@
-//! Calls that are tried again while that may help, and what is heard of the tries.
+//! Retries of calls, and what is heard of the attempts.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stoa_backoff::{Attempts, Classify as _, Jitter, Policy};
 use stoa_engine::Sensitive;
 use stoa_runtime::{Finished, Grant, Runtime, RuntimeError};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The shortest and longest wait between two tries.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(10);
-
-/// How long a call that cannot get through is tried again.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// When a call is retried that did not get through.
+const RETRIES: Policy = Policy::new(Duration::from_millis(200), Duration::from_secs(10))
+    .with_deadline(Duration::from_secs(90))
+    .with_jitter(Jitter::HALF);
 
 /// What was heard of tries that were made again.
 #[derive(Debug, Default)]
@@ -101,9 +100,8 @@ pub(crate) async fn finish(
     finished.unwrap_or_else(|lapsed| Err(lapsed.into())).map_err(|error| Unfinished::of(error, &told))
 }
 
-/// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
-/// callers wait alike, so that they do not all come back at once. What was given up is not waited for: others would wait
-/// for their turn meanwhile.
+/// Makes a call, and retries it while its error may pass soon and nobody wants to stop. A call that was given up is not retried:
+/// others would wait for their turn meanwhile.
 pub(crate) async fn retried<T, F>(
     stop: &CancellationToken,
     sensitive: &Sensitive,
@@ -113,31 +111,20 @@ pub(crate) async fn retried<T, F>(
 where
     F: Future<Output = Result<T, RuntimeError>>,
 {
-    let mut wait = *BACKOFF.start();
-    let mut patience = Instant::now() + PATIENCE;
+    let mut attempts = Attempts::new(RETRIES);
     loop {
-        match call().await {
-            // Who says when to come again is there, and whoever waits for that has no less patience left.
-            Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
-                let said = told.note(&error, sensitive);
-                tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
-                if stop.run_until_cancelled(tokio::time::sleep(asked)).await.is_none() {
-                    return Err(error);
-                }
-                patience += asked;
-            }
-            Err(error @ (RuntimeError::Unavailable { .. } | RuntimeError::Unread { .. }))
-                if Instant::now() < patience =>
-            {
-                let said = told.note(&error, sensitive);
-                tracing::debug!(error = said, ?wait, "trying again");
-                let pause = wait.mul_f64(rand::random_range(0.5..1.0));
-                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                    return Err(error);
-                }
-                wait = (wait * 2).min(*BACKOFF.end());
-            }
-            other => return other,
+        let error = match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let Some(wait) = attempts.after(&error) else { return Err(error) };
+        let said = told.note(&error, sensitive);
+        match error.retry_after() {
+            Some(_) => tracing::info!(error = said, ?wait, "waiting as long as a server asks to"),
+            None => tracing::debug!(error = said, ?wait, "trying again"),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Err(error);
         }
     }
 }
@@ -145,6 +132,8 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod fake;
 mod grant;
 mod limit;
+mod retry;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +28,6 @@ pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Lev
 
 pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
-pub use stoa_shares::Most;
 
 /// What is told of a resource that is not written, and of which no preview is made, while what is there is being deleted.
 pub const GOING: &str = "what is there is being deleted, and has to be gone first";

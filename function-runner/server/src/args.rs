@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,18 +10,17 @@ use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
-use stoa_shares::Most;
-use stoa_workers::{ErrandConfig, Limits, PoolConfig};
+use stoa_workers::{Limits, PoolConfig, SubprocessConfig};
 
 use crate::{runtimes, service, source, worker};
 
-/// The longest that what is under way for a resource may go on when its apply is stopped.
+/// How long calls in flight for a resource may go on when its apply is stopped, at most.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How many threads there may be for what waits for files: as many as Tokio has by itself.
+/// The number of blocking threads for files: Tokio's default.
 const FOR_FILES: usize = 512;
 
-/// What every Spec may have at most.
+/// The largest Spec, in MiB.
 const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
 /// Fetches sources, generates, plans and applies for a stoa-apiserver, over gRPC with mutual TLS.
@@ -44,23 +43,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: PathBuf,
 
-    /// Certificate authorities whose clients are let in, PEM; nobody else is. Read again when it changes
+    /// Certificate authorities of the clients that are accepted, PEM; read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: PathBuf,
 
-    /// How often the files with certificates are looked into, in seconds
+    /// How often the files with certificates are read again, in seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tls_reload_seconds: u32,
 
-    /// Directory for fetched sources, a folder in it for each runner that uses it; it may be emptied while there is none
+    /// Directory for fetched sources, with a folder for each runner that uses it; you can empty it while no runner uses it
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache_dir: PathBuf,
 
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
 
-    /// Folder whose Git repositories Sources and workspaces may name by path or `file://`, with those in folders below it; can
-    /// be given again. By default there is none: who writes Sources would read whatever repository this process can
+    /// Folder whose Git repositories, also in folders below, Sources and workspaces may name by path or `file://`; can be repeated.
+    /// None by default, since authors of Sources would read every repository that this process can
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) local_repositories: Vec<PathBuf>,
 
@@ -77,13 +76,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
 
-    /// How long calls may take to end after SIGTERM, in seconds. Until then no more are taken, and applies hand over to
+    /// How long calls may take to finish after SIGTERM, in seconds; the runner rejects new calls, and hands applies over to
     /// another runner
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub(crate) drain_seconds: u32,
 
-    /// Address that tells anybody over plain gRPC whether calls are taken (grpc.health.v1), as for the kubelet's probes;
-    /// none by default
+    /// Address that reports the health of the runner over plain gRPC (grpc.health.v1), such as for the kubelet's probes; none by
+    /// default
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) health_listen: Option<SocketAddr>,
 
@@ -91,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics_listen: Option<SocketAddr>,
 
-    /// End when standard input closes, as it does when the process that started this one ends
+    /// Shut down when standard input closes, as it does when the parent process ends
     #[arg(long)]
     pub(crate) exit_on_stdin_close: bool,
 
@@ -104,14 +103,14 @@ pub(crate) struct Args {
     pub(crate) log: String,
 }
 
-/// How much is kept of what was fetched.
+/// How much of the fetched repositories is cached.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct CacheArgs {
-    /// How long what was fetched of a source, or of a GitOps repository, is kept after its last use, in days
+    /// How long a fetched source or GitOps repository is cached after its last use, in days
     #[arg(long, default_value_t = 7, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_days: u32,
 
-    /// How much is kept of all of them together, in MiB; what was used last goes last, and what is in use stays
+    /// The size of the cache, in MiB; the least recently used repositories are removed first, and those in use stay
     #[arg(long, default_value_t = 10_240, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_mib: u32,
 }
@@ -125,51 +124,51 @@ impl CacheArgs {
     }
 }
 
-/// How much is done at once, and how long it may take.
+/// Limits on concurrency and time.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LimitArgs {
-    /// Resources that one run works on at once, when the caller does not say
+    /// Resources that one run works on at once, unless the caller sets it
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) parallelism: u32,
 
-    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again. As of all
-    /// of these, one organization alone has most of them, and leaves some to those that come
+    /// Calls at once; more are rejected as busy, and the caller tries another runner, or retries. As for the other limits, one
+    /// organization alone gets three quarters, and the rest is for others
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
-    /// How much the Specs, plans and states of plans, applies and looks at health that are worked on may have together, in MiB, those
-    /// of calls with less than 1 MiB aside; as much again waits for a while, and others are refused as busy
+    /// Memory for the documents of plans, applies and health checks of 1 MiB and more, in MiB; as much again waits for a while, and
+    /// more calls are rejected as busy
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_calls_mib: u32,
 
-    /// Requests of all runs to clusters at once; others wait, and every organization has its turn, and every run of it
+    /// Requests of all runs to clusters at once; more wait, and organizations and their runs take turns
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_kubernetes_requests: u32,
 
-    /// Of these, requests to one cluster
+    /// Requests to one cluster at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_cluster_requests: u32,
 
-    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every organization has its turn, and every run of it. Servers
-    /// are reached in processes, of which there are as many again for those that are slow to answer
+    /// Requests of all runs to GitOps repositories at once; more wait, and organizations and their runs take turns. Each has a
+    /// process, and as many processes again are for servers that are slow to answer
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_gitops_requests: u32,
 
-    /// Of these, those of one repository
+    /// Requests to one GitOps repository at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) max_repository_requests: u32,
 
-    /// How long one resource may take, in seconds
+    /// Timeout of one resource, with all retries, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) resource_timeout_seconds: u32,
 
-    /// How long the resources of a run may take, all together, to become healthy at its end, in seconds
+    /// Timeout for all resources of a run to become healthy at its end, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) health_timeout_seconds: u32,
 }
 
 impl LimitArgs {
-    /// What the calls of a runner are bound by that has so long to end.
+    /// The limits on calls of a runner that may take so long to shut down.
     pub(crate) fn of_calls(&self, drain: Duration) -> service::Limits {
         service::Limits {
             parallelism: self.parallelism,
@@ -177,54 +176,52 @@ impl LimitArgs {
             calls_mib: self.max_calls_mib,
             resource_timeout: Duration::from_secs(self.resource_timeout_seconds.into()),
             health_timeout: Duration::from_secs(self.health_timeout_seconds.into()),
-            // There has to be time left until nothing of it can arrive any more, and to tell what became of it.
+            // There must be time left until nothing of it can arrive any more, and to report its result.
             grace: GRACE.min(drain.saturating_sub(MARGIN) / 2),
         }
     }
 
-    /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
+    /// The number of processes for GitOps repositories: one for each request, and as many again for slow ones.
     pub(crate) fn gitops_processes(&self) -> usize {
         2 * self.max_gitops_requests as usize
     }
 
-    /// How many threads there may be that wait. Each call may have one while it computes (`aside`), and would wait for ever where
-    /// none is left for what it waits for: files, and GitOps repositories, whose servers may hang.
+    /// The number of blocking threads. Each call may use one while it computes (`blocking`), and would wait for ever if none were
+    /// left for files and for GitOps repositories, whose servers may hang.
     pub(crate) fn waiting_threads(&self) -> usize {
         FOR_FILES + self.max_calls as usize + self.gitops_processes()
     }
 
-    /// What all runs together are bound by.
+    /// The limits on all runs together.
     pub(crate) fn of_runtimes(&self) -> runtimes::Limits {
-        let limits = |all: u32, each: u32, most| CallLimits::new(all as usize, each as usize, most);
+        let limits = |all: u32, each: u32| CallLimits::new(all as usize, each as usize);
         runtimes::Limits {
-            // A request takes milliseconds, and a look or a commit seconds.
-            kubernetes: limits(self.max_kubernetes_requests, self.max_cluster_requests, Most::SevenEighths),
-            gitops: limits(self.max_gitops_requests, self.max_repository_requests, Most::ThreeQuarters),
+            kubernetes: limits(self.max_kubernetes_requests, self.max_cluster_requests),
+            gitops: limits(self.max_gitops_requests, self.max_repository_requests),
         }
     }
 }
 
-/// The processes in which generators run, and what one job may take there.
+/// The processes in which generators run, and the limits on one job.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PoolArgs {
-    /// Worker processes, in which sources are read; each does one job at a time. By default as many as there are
-    /// processors, and 2 at least
+    /// Worker processes, which render sources, one job at a time each; by default the number of processors, and 2 at least
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
 
-    /// Memory that a worker may have, in MiB
+    /// Memory of a worker, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub(crate) worker_memory_mib: u32,
 
-    /// Time of the processor that one job may take, in seconds
+    /// CPU time of one job, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) worker_cpu_seconds: u32,
 
-    /// Time that one job may take in a worker, in seconds
+    /// Timeout of one job in a worker, in seconds
     #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) worker_timeout_seconds: u32,
 
-    /// The largest Spec that a job may make, in MiB
+    /// The largest Spec that a job may render, in MiB
     #[arg(
         long,
         default_value_t = LARGEST_SPEC_MIB,
@@ -233,11 +230,11 @@ pub(crate) struct PoolArgs {
     )]
     pub(crate) worker_output_mib: u32,
 
-    /// Jobs that may wait for a worker; more calls are refused as busy
+    /// Jobs that may wait for a worker; more calls are rejected as busy
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_waiting_jobs: u32,
 
-    /// How much the sources of jobs that wait may have together, in MiB; more calls are refused as busy
+    /// Memory for the sources of jobs that wait, in MiB; more calls are rejected as busy
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_waiting_mib: u32,
 }
@@ -264,29 +261,29 @@ impl PoolArgs {
     }
 }
 
-/// The processes that fetch and read sources, and what one may take.
+/// The processes that fetch and read sources, and their limits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct SourceArgs {
-    /// Sources that are fetched or read at once, each in a process of its own; others wait, and no organization has more than
-    /// half of the processes
+    /// Sources that are fetched or read at once, each in a process of its own; more wait, and one organization alone gets three
+    /// quarters of the processes
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) source_processes: u32,
 
-    /// Memory that such a process may have, in MiB
+    /// Memory of such a process, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub(crate) source_memory_mib: u32,
 
-    /// Time that it may take to fetch or read a source, in seconds, also when nobody waits for it any more
+    /// Timeout to fetch or read a source, in seconds, also after its caller left
     #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: u32,
 }
 
 impl SourceArgs {
     /// Processes of this binary.
-    pub(crate) fn of_errands(&self) -> ErrandConfig {
+    pub(crate) fn of_subprocesses(&self) -> SubprocessConfig {
         let memory = u64::from(self.source_memory_mib) << 20;
         let time = Duration::from_secs(self.source_timeout_seconds.into());
-        ErrandConfig {
+        SubprocessConfig {
             program: worker::program(),
             arguments: worker::command_for_sources(memory),
             environment: worker::environment_for_sources(),
@@ -336,11 +333,11 @@ impl Args {
         Duration::from_secs(self.drain_seconds.into())
     }
 
-    /// With folders that mean the same in processes that start elsewhere, as those of sources do.
+    /// Makes folders absolute, since processes for sources start elsewhere.
     ///
     /// # Errors
     ///
-    /// When a folder is empty, or nobody knows where this process is.
+    /// If a folder is empty, or the working directory is unknown.
     pub(crate) fn absolute(mut self) -> anyhow::Result<Self> {
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories);
         for folder in folders {
@@ -349,10 +346,13 @@ impl Args {
         Ok(self)
     }
 
-    /// Finds what clap cannot know to be wrong.
+    /// Checks what clap cannot.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if let Some(address) = self.metrics_listen {
-            anyhow::ensure!(address.ip().is_loopback(), "--metrics-listen {address} is not a loopback address");
+            anyhow::ensure!(
+                address.ip().is_loopback(),
+                "--metrics-listen {address}: use a loopback address, such as 127.0.0.1:9000"
+            );
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_valid() {
         Args::command().debug_assert();
     }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_is_kept_for_a_week_and_up_to_ten_gib_unless_it_is_said_otherwise() {
+    fn cache_defaults_to_a_week_and_ten_gib() {
         let bounds = |flags: &[&str]| parse(flags).map(|args| args.cache.of_folders());
         let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
         assert_eq!(bounds(&[]).unwrap(), Bounds { unused: days(7), bytes: 10 << 30 });
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn repositories_that_hang_leave_threads_to_calls_and_files() {
+    fn hanging_repositories_leave_threads_to_calls() {
         for requests in ["1", "16", "512"] {
             let args = parse(&["--max-gitops-requests", requests, "--max-calls=100"]).unwrap().limits;
             // Slow ones aside, of which there may be as many again.
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flag_makes_a_spec_larger_than_everybody_takes_it() {
+    fn no_flag_exceeds_the_largest_spec() {
         let answer = |flags: &[&str]| parse(flags).map(|args| args.pool.of_pool().limits.answer);
         assert_eq!(answer(&[]).unwrap(), LARGEST_SPEC);
         assert_eq!(answer(&["--worker-output-mib=1"]).unwrap(), 1 << 20);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_folders_are_those_of_the_runner_wherever_its_processes_start() {
+    fn relative_folders_become_absolute() {
         let args = parse(&["--local-repositories=a/b", "--local-repositories=/c"]).unwrap().absolute().unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(args.cache_dir, here.join("d"));
