@@ -37,7 +37,7 @@ pub(super) fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
 const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n";
 
 #[test]
-fn the_quick_start_spec_of_kusion_is_read_unchanged() {
+fn kusion_quick_start_spec_is_read_unchanged() {
     let spec = include_str!("../../../../tests/data/kusion/quickstart.yaml");
     let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("stack.yaml", "name: dev\n")])).unwrap();
     assert_eq!((generated.generator, generated.warnings.len()), ("Spec", 0));
@@ -66,7 +66,7 @@ fn the_quick_start_spec_of_kusion_is_read_unchanged() {
 }
 
 #[test]
-fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
+fn wrong_health_policy_has_its_line() {
     let spec = |policy: &str| {
         let text = format!(
             "resources:\n- id: example.com/v1:Widget:shop:w\n  type: Kubernetes\n  attributes: {{apiVersion: example.com/v1, kind: Widget, \
@@ -94,13 +94,13 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
 }
 
 #[test]
-fn a_manifest_that_happens_to_be_called_spec_is_a_manifest() {
+fn manifest_named_spec_is_a_manifest() {
     let generated = generate("Auto", &folder(&[("spec.yaml", CONFIG_MAP)])).unwrap();
     assert_eq!((generated.generator, ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));
 }
 
 #[test]
-fn what_is_beside_a_spec_and_not_read_is_told() {
+fn ignored_files_beside_a_spec_are_warned_about() {
     let spec = format!("resources:\n{}", config_map("a", ""));
     let told = |generator: &str, names: &[&str]| {
         let others = names.iter().map(|name| (*name, CONFIG_MAP));
@@ -109,7 +109,7 @@ fn what_is_beside_a_spec_and_not_read_is_told() {
         assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:ConfigMap:a"]));
         generated.warnings
     };
-    let because = "not read, since s/spec.yaml is a Spec, which is all that is deployed of the folder";
+    let because = "ignored, because s/spec.yaml is a Spec, and Stoa deploys nothing else of the folder";
     assert_eq!(told("Auto", &["a.yaml", "b/c.json"]), [format!("s/a.yaml, s/b/c.json: {because}")]);
     let many = ["a.yaml", "b.yaml", "c.yaml", "d.yaml", "e.yaml", "f.yaml", "g.yaml"];
     let named = "s/a.yaml, s/b.yaml, s/c.yaml, s/d.yaml, s/e.yaml and 2 more";
@@ -121,21 +121,24 @@ fn what_is_beside_a_spec_and_not_read_is_told() {
 }
 
 #[test]
-fn a_spec_without_resources_is_told_to_need_them() {
+fn spec_without_resources_is_rejected() {
     let told = |name: &str, text: &str| match generate("Auto", &folder(&[(name, text)])) {
         Ok(generated) => generated.warnings,
         Err(failure) => failure.problems().iter().map(crate::failure::sentence).collect(),
     };
     let item = config_map("a", "");
-    assert_eq!(told("spec.yaml", &format!("# mine\n{item}")), ["s/spec.yaml:2: has to be a map with resources"]);
-    assert_eq!(told("a.yaml", &item), ["s/a.yaml:1: is no Kubernetes object"]);
-    let empty = "s/spec.yaml is empty, and there are no manifests here; a Spec has resources";
+    assert_eq!(told("spec.yaml", &format!("# mine\n{item}")), ["s/spec.yaml:2: must be a map with resources"]);
+    assert_eq!(told("a.yaml", &item), ["s/a.yaml:1: is not a Kubernetes object"]);
+    let empty = "s/spec.yaml is empty, and the folder has no manifests; add resources to the Spec";
     assert_eq!(told("spec.yaml", "---\n# nothing\n"), [empty]);
-    assert_eq!(told("a.yaml", "# nothing\n"), ["there are no manifests here"]);
+    assert_eq!(
+        told("a.yaml", "# nothing\n"),
+        ["the folder has no manifests; add YAML or JSON files of Kubernetes objects"]
+    );
 }
 
 #[test]
-fn documents_of_all_files_are_resources_that_know_their_file() {
+fn all_documents_become_resources_with_their_file() {
     let two = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n---\n# nothing\n---\napiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n";
     let files = [
         ("a.yaml", CONFIG_MAP),
@@ -171,7 +174,7 @@ fn lists_are_taken_apart_and_name_their_items() {
 }
 
 #[test]
-fn malformed_yaml_names_file_and_line_and_quotes_nothing() {
+fn malformed_yaml_names_file_and_line() {
     let problem =
         refused("Auto", &[("a.yaml", "apiVersion: v1\nkind: Secret\nstringData:\n  a: \"hunter2\n  b: : x\n")]);
     assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/a.yaml"));
@@ -179,7 +182,7 @@ fn malformed_yaml_names_file_and_line_and_quotes_nothing() {
 }
 
 #[test]
-fn what_is_missing_or_unknown_names_file_line_and_field() {
+fn wrong_field_names_file_and_line() {
     let check = |text: &str, expected: (&str, &str, u32)| {
         let text = format!("{CONFIG_MAP}---\n{text}");
         let problem = refused("Manifests", &[("a.yaml", &text)]);
@@ -201,7 +204,7 @@ fn what_is_missing_or_unknown_names_file_line_and_field() {
 fn one_object_in_two_files_names_both() {
     let problem = refused("Auto", &[("a.yaml", CONFIG_MAP), ("b.yaml", CONFIG_MAP)]);
     assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::DUPLICATE_RESOURCE, "s/b.yaml"));
-    assert_eq!(problem.message, "is also in s/a.yaml:1");
+    assert_eq!(problem.message, "is a duplicate of the object in s/a.yaml:1");
 }
 
 #[test]
@@ -212,11 +215,9 @@ fn everything_that_is_wrong_is_told() {
 }
 
 #[test]
-fn kustomizations_and_charts_are_refused_with_what_to_do() {
-    let kustomization = "s/kustomization.yaml: is a kustomization, and there is no generator for kustomize yet; put the output of \
-                         `kubectl kustomize` into the source instead";
-    let chart = "s/Chart.yaml: is a chart, and there is no generator for Helm yet; put the output of `helm template` into the \
-                 source instead";
+fn kustomizations_and_charts_are_rejected_with_advice() {
+    let kustomization = "s/kustomization.yaml: is a kustomization, which Stoa cannot build yet; commit the output of `kubectl kustomize` instead";
+    let chart = "s/Chart.yaml: is a chart, which Stoa cannot build yet; commit the output of `helm template` instead";
     let patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n";
     let of_kind = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
     for (name, text, sentence) in [
@@ -256,7 +257,7 @@ fn kustomizations_and_charts_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn files_of_other_tools_are_passed_over_with_a_warning() {
+fn files_of_other_tools_are_ignored_with_a_warning() {
     let files = [
         (
             "package-context.yaml",
@@ -274,7 +275,7 @@ fn files_of_other_tools_are_passed_over_with_a_warning() {
 }
 
 #[test]
-fn a_manifest_is_one_whatever_its_file_is_called() {
+fn manifest_needs_no_special_file_name() {
     let project = "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: web, namespace: argocd}\n";
     for name in ["project.yaml", "stack.yaml", "values.yaml", "Chart.yaml", "package-context.yaml", "skaffold.yaml"] {
         let generated = generate("Auto", &folder(&[("a.yaml", CONFIG_MAP), (name, project)])).unwrap();
@@ -284,7 +285,7 @@ fn a_manifest_is_one_whatever_its_file_is_called() {
     // Beside what is the tool's, too.
     let generated = generate("Auto", &folder(&[("stack.yaml", &format!("name: dev\n---\n{CONFIG_MAP}"))])).unwrap();
     assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a"]);
-    assert_eq!(generated.warnings, ["s/stack.yaml:1: is no manifest and was passed over"]);
+    assert_eq!(generated.warnings, ["s/stack.yaml:1: is not a manifest and is ignored"]);
     // What nobody can read may be one.
     let problem =
         refused("Auto", &[("a.yaml", CONFIG_MAP), ("project.yaml", "apiVersion: v1\n<<<<<<< HEAD\nkind: [\n")]);
@@ -292,10 +293,10 @@ fn a_manifest_is_one_whatever_its_file_is_called() {
 }
 
 #[test]
-fn of_very_many_objects_that_are_passed_over_the_first_are_told_and_the_rest_counted() {
+fn warnings_name_the_first_ignored_objects() {
     let object = "---\napiVersion: config.kubernetes.io/v1alpha1\nkind: Tool\n";
     let generated = generate("Manifests", &folder(&[("a.yaml", CONFIG_MAP), ("k.yaml", &object.repeat(103))])).unwrap();
-    let one = "s/k.yaml: a Tool of config.kubernetes.io/v1alpha1 is no manifest and was passed over";
+    let one = "s/k.yaml: a Tool of config.kubernetes.io/v1alpha1 is not a manifest and is ignored";
     assert_eq!(generated.warnings[..100], [one; 100]);
     assert_eq!(generated.warnings[100..], ["and 3 more such warnings"]);
 }
@@ -307,11 +308,11 @@ fn generators_that_are_not_there_say_so() {
     assert_eq!(message("KCL", &[]), "generator KCL is not available yet");
     assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
     assert_eq!(message("Auto", &[("main.k", "")]), "generator KCL is not available yet");
-    assert!(message("Helm", &[]).contains("there is no generator \"Helm\""));
+    assert!(message("Helm", &[]).contains("unknown generator \"Helm\""));
 }
 
 #[test]
-fn numbers_and_booleans_are_read_as_kubectl_reads_them() {
+fn scalars_are_read_as_kubectl_reads_them() {
     let text = format!("{CONFIG_MAP}data: {{mode: 0644, on: yes, big: 12345678901, text: '0644', version: 1.10.0}}\n");
     let generated = generate("Auto", &folder(&[("a.yaml", &text)])).unwrap();
     assert_eq!(
@@ -367,7 +368,7 @@ fn nulls_and_server_fields_are_in_no_spec() {
 }
 
 #[test]
-fn a_cluster_scoped_object_with_and_without_a_namespace_is_a_duplicate() {
+fn cluster_scoped_duplicate_ignores_the_namespace() {
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader";
     let twice = format!("{role}}}\n---\n{role}, namespace: shop}}\n");
     let problem = refused("Auto", &[("all.yaml", &twice)]);
@@ -375,7 +376,7 @@ fn a_cluster_scoped_object_with_and_without_a_namespace_is_a_duplicate() {
         (problem.reason.as_str(), problem.file.as_str(), problem.line),
         (reason::DUPLICATE_RESOURCE, "s/all.yaml", 5)
     );
-    assert_eq!(problem.message, "is also in s/all.yaml:1; ClusterRole is cluster-scoped");
+    assert_eq!(problem.message, "is a duplicate of the object in s/all.yaml:1; ClusterRole is cluster-scoped");
     let custom = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: cells.example.com}\n\
                   spec: {group: example.com, scope: Cluster, names: {kind: Cell, plural: cells}}\n---\n\
                   apiVersion: example.com/v1\nkind: Cell\nmetadata: {name: c, namespace: shop}\n";
@@ -383,12 +384,12 @@ fn a_cluster_scoped_object_with_and_without_a_namespace_is_a_duplicate() {
     let problem = refused("Auto", &[("a.yaml", custom), ("b.yaml", other)]);
     assert_eq!(
         (problem.file.as_str(), problem.message.as_str()),
-        ("s/b.yaml", "is also in s/a.yaml:6; Cell is cluster-scoped")
+        ("s/b.yaml", "is a duplicate of the object in s/a.yaml:6; Cell is cluster-scoped")
     );
 }
 
 #[test]
-fn a_kind_that_ends_in_list_is_a_kind() {
+fn kind_that_ends_in_list_is_a_kind() {
     let allow_list = |metadata: &str, items: &str| {
         format!("apiVersion: lists.example.com/v1\nkind: AllowList\nmetadata: {metadata}\nitems: {items}\n")
     };
@@ -404,7 +405,7 @@ fn a_kind_that_ends_in_list_is_a_kind() {
 }
 
 #[test]
-fn items_of_a_list_take_their_kind_from_it() {
+fn list_items_inherit_their_kind() {
     let list = r#"{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "4711"}, "items": [
         {"metadata": {"name": "bare", "namespace": "lists"}, "data": {"a": "4"}}]}"#;
     let generated = generate("Auto", &folder(&[("list.json", list)])).unwrap();
@@ -416,7 +417,7 @@ fn items_of_a_list_take_their_kind_from_it() {
 }
 
 #[test]
-fn an_alias_bomb_and_deep_nesting_are_refused() {
+fn alias_bomb_and_deep_nesting_are_rejected() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for n in 1..8 {
         let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
@@ -434,7 +435,7 @@ fn an_alias_bomb_and_deep_nesting_are_refused() {
 }
 
 #[test]
-fn a_bomb_of_references_is_refused_with_its_line() {
+fn reference_bomb_is_rejected_with_its_line() {
     let map = |name: usize, x: &str| {
         format!(
             "- {{id: 'v1:ConfigMap:shop:a{name}', type: Kubernetes, attributes: {{apiVersion: v1, kind: ConfigMap, \
@@ -484,7 +485,7 @@ fn ten_thousand_real_objects_are_one_file() {
 }
 
 #[test]
-fn a_spec_with_something_wrong_names_resource_and_field() {
+fn wrong_spec_names_resource_and_field() {
     let problem = refused("Spec", &[("spec.yaml", "resources:\n- {id: a, type: Kubernets, attributes: {}}\n")]);
     assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "resources[0].type"));
     let dangling = "resources:\n- id: v1:ConfigMap:a\n  type: Kubernetes\n  attributes: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n  dependsOn: [v1:Namespace:gone]\n";
@@ -509,7 +510,7 @@ fn config_map(name: &str, more: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_a_spec_is_told_with_its_line_and_resource() {
+fn wrong_spec_names_line_and_resource() {
     let spec = format!(
         "resources:\n{}{}- type: Kubernetes\n  attributes: []\ncontxt: {{}}\n",
         config_map("a", "  dependOn:\n  - v1:ConfigMap:b\n"),
@@ -522,19 +523,19 @@ fn what_is_wrong_with_a_spec_is_told_with_its_line_and_resource() {
             "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field, probably dependsOn is meant; a resource has id, type, attributes, \
              dependsOn, extensions",
             "s/spec.yaml:8: v1:ConfigMap:a: resources[1].attributes: is required",
-            "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: has to be a list of ids",
-            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].id: is also the id of the resource in s/spec.yaml:2",
+            "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: must be a list of ids",
+            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].id: is a duplicate; it is also the id of the resource in s/spec.yaml:2",
             "s/spec.yaml:11: resources[2].id: is required",
-            "s/spec.yaml:12: resources[2].attributes: has to be a map",
+            "s/spec.yaml:12: resources[2].attributes: must be a map",
         ]
     );
-    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: has to be a map with resources"]);
-    assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: has to be a list"]);
-    assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: has to be a map"]);
+    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: must be a map with resources"]);
+    assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: must be a list"]);
+    assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: must be a map"]);
 }
 
 #[test]
-fn circles_and_dangling_references_are_told_with_their_line() {
+fn cycles_and_dangling_references_have_their_line() {
     let circle =
         config_map("a", "  dependsOn: [v1:ConfigMap:b]\n") + &config_map("b", "  dependsOn: [v1:ConfigMap:a]\n");
     assert_eq!(
@@ -555,7 +556,7 @@ fn circles_and_dangling_references_are_told_with_their_line() {
 }
 
 #[test]
-fn what_is_nearly_a_spec_is_told_what_is_probably_meant() {
+fn misspelled_spec_field_has_a_suggestion() {
     for field in ["resource", "Resources", "ressources", "resuorces"] {
         let text = format!("# mine\n{field}:\n{}", config_map("a", ""));
         for (generator, name) in [("Auto", "spec.yaml"), ("Auto", "mine.yaml"), ("Spec", "spec.yaml")] {
@@ -574,14 +575,14 @@ fn what_is_nearly_a_spec_is_told_what_is_probably_meant() {
 }
 
 #[test]
-fn what_is_wrong_with_some_resources_hides_nothing_of_others() {
+fn problems_of_all_resources_are_reported() {
     let broken = "- id: v1:ConfigMap:c\n  type: Kubernets\n  attributes: {}\n";
     let nameless = "- id: v1:ConfigMap:b\n  type: Kubernetes\n  dependsOn: ['v1:ConfigMap:c']\n  attributes:\n    apiVersion: v1\n    \
                     kind: ConfigMap\n    metadata:\n      name: 7\n      namespace: [x]\n";
     assert_eq!(
         told(&format!("resources:\n{broken}{nameless}")),
         [
-            "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: has to be Kubernetes or Terraform",
+            "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: must be Kubernetes or Terraform",
             "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: text is wanted here, not a number",
             "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a list",
         ]
@@ -598,13 +599,13 @@ fn what_is_wrong_with_some_resources_hides_nothing_of_others() {
             "s/a.yaml:5: kind: is required",
             "s/a.yaml:5: metadata.name: is required",
             "s/a.yaml:9: metadata.name: is required",
-            "s/a.yaml:10: metadata.namespace: has to be a string; put it in quotes",
+            "s/a.yaml:10: metadata.namespace: must be a string; put it in quotes",
         ]
     );
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_told_in_our_words() {
+fn duplicate_key_is_reported() {
     let text = format!("{CONFIG_MAP}data:\n  a: x\n  a: hunter2\n");
     for (generator, name, text) in [
         ("Auto", "a.yaml", text.clone()),
@@ -617,7 +618,7 @@ fn a_key_that_is_there_twice_is_told_in_our_words() {
         let problem = refused(generator, &[(name, &text)]);
         assert_eq!(
             (problem.reason.as_str(), problem.message.as_str()),
-            (reason::MALFORMED_YAML, "key \"a\" is there twice in one map")
+            (reason::MALFORMED_YAML, "key \"a\" is a duplicate in a map")
         );
         assert!(problem.line >= 5, "{problem:?}");
     }
@@ -631,7 +632,7 @@ fn resources_of_a_spec_know_their_file() {
 }
 
 #[test]
-fn resources_know_their_line_where_people_write_them_as_a_list() {
+fn listed_resources_know_their_line() {
     let lines = |name: &str, text: &str| -> Vec<Option<u64>> {
         let generated = generate("", &folder(&[(name, text)])).unwrap();
         generated.spec.resources.iter().map(|it| it.extensions.get(LINE).and_then(serde_json::Value::as_u64)).collect()
@@ -655,7 +656,7 @@ fn resources_know_their_line_where_people_write_them_as_a_list() {
 }
 
 #[test]
-fn what_is_found_wrong_later_has_the_line_of_its_resource() {
+fn later_problem_has_the_line_of_its_resource() {
     let text = format!("resources:\n{}{}", config_map("a", ""), config_map("b", ""));
     let spec = generate("", &folder(&[("spec.yaml", &text)])).unwrap().spec;
     let found = stoa_engine::Problem::new("Rejected", "no").of(&spec.resources[1].id).at("spec.x");
@@ -666,7 +667,7 @@ fn what_is_found_wrong_later_has_the_line_of_its_resource() {
 }
 
 #[test]
-fn a_missing_spec_file_is_not_found() {
+fn missing_spec_file_is_not_found() {
     let failure = generate("Spec", &folder(&[("a.yaml", CONFIG_MAP)])).unwrap_err();
     assert_eq!((failure.code(), failure.problems()[0].file.as_str()), (Code::NotFound, "s/spec.yaml"));
 }
@@ -765,7 +766,7 @@ mod fuzz {
 
 proptest! {
     #[test]
-    fn files_of_any_lines_are_read_or_told_about(
+    fn any_file_is_read_or_rejected(
         bytes in text(),
         generator in select(&["Auto", "Spec", "Manifests"][..]),
         name in select(&["spec.yaml", "a.yaml", "a.json"][..]),
