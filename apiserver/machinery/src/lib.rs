@@ -114,7 +114,7 @@ pub mod admission;
 mod alarms;
 pub mod audit;
 pub mod auth;
-pub mod backoff;
+pub use stoa_backoff as backoff;
 mod cache;
 pub mod content;
 pub mod definition;

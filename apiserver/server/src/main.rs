@@ -3,7 +3,7 @@
 //! `stoa-apiserver standalone` is everything on one machine, with its own certificates;
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
-mod aside;
+mod blocking;
 mod cluster;
 mod compaction;
 mod controllers;
@@ -14,10 +14,10 @@ mod git;
 mod kinds;
 mod leader;
 mod lease;
+mod memory_budget;
 mod notifications;
 mod options;
 mod plan_summary;
-mod rooms;
 mod runs;
 mod sealing;
 mod server;

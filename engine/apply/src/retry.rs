@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stoa_backoff::{Attempts, Classify as _, Jitter, Policy};
 use stoa_engine::Sensitive;
 use stoa_runtime::{Finished, Grant, Runtime, RuntimeError};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The shortest and longest wait between two tries.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(10);
-
-/// How long an unavailable call is retried.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// When a call is retried that did not get through.
+const RETRIES: Policy = Policy::new(Duration::from_millis(200), Duration::from_secs(10))
+    .with_deadline(Duration::from_secs(90))
+    .with_jitter(Jitter::HALF);
 
 /// Errors of retried calls.
 #[derive(Debug, Default)]
@@ -112,31 +111,20 @@ pub(crate) async fn retried<T, F>(
 where
     F: Future<Output = Result<T, RuntimeError>>,
 {
-    let mut wait = *BACKOFF.start();
-    let mut patience = Instant::now() + PATIENCE;
+    let mut attempts = Attempts::new(RETRIES);
     loop {
-        match call().await {
-            // A server that asks for a pause is reachable, so that the pause does not count.
-            Err(error @ RuntimeError::Limited { wait: asked, .. }) => {
-                let said = told.note(&error, sensitive);
-                tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
-                if stop.run_until_cancelled(tokio::time::sleep(asked)).await.is_none() {
-                    return Err(error);
-                }
-                patience += asked;
-            }
-            Err(error @ (RuntimeError::Unavailable { .. } | RuntimeError::Unread { .. }))
-                if Instant::now() < patience =>
-            {
-                let said = told.note(&error, sensitive);
-                tracing::debug!(error = said, ?wait, "trying again");
-                let pause = wait.mul_f64(rand::random_range(0.5..1.0));
-                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                    return Err(error);
-                }
-                wait = (wait * 2).min(*BACKOFF.end());
-            }
-            other => return other,
+        let error = match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let Some(wait) = attempts.after(&error) else { return Err(error) };
+        let said = told.note(&error, sensitive);
+        match error.retry_after() {
+            Some(_) => tracing::info!(error = said, ?wait, "waiting as long as a server asks to"),
+            None => tracing::debug!(error = said, ?wait, "trying again"),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Err(error);
         }
     }
 }
@@ -144,6 +132,8 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use tokio::time::Instant;
 
     use super::*;
 

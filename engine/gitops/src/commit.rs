@@ -10,6 +10,7 @@ use std::time::Duration;
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree, TreeEntry};
 use serde_json::{Map, Value};
+use stoa_backoff::{Jitter, Policy};
 use stoa_engine::{Cascade, ObjectRef, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
 
@@ -287,12 +288,14 @@ pub(crate) fn write(place: &Branch, run: &RunInfo, changes: &Gathered, grant: &G
     Err(outrun(&last))
 }
 
+/// The waits before another try to be first.
+const RACE: Policy = Policy::new(Duration::from_millis(20), Duration::from_millis(640)).with_jitter(Jitter(0.1, 1.0));
+
 /// Waits before another try to be first. This is a thread that may.
 pub(crate) fn wait_before(race: u32) {
     if race > 0 {
         // No two runs wait alike, lest they meet again.
-        let most = Duration::from_millis(10) * 2_u32.pow(race.min(6));
-        std::thread::sleep(most.mul_f64(rand::random_range(0.1..1.0)));
+        std::thread::sleep(RACE.after(race));
     }
 }
 

@@ -563,7 +563,7 @@ mod tests {
     #[tokio::test]
     async fn requests_of_all_runs_are_limited() {
         use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-        use stoa_runtime::{CallLimits, Caller, Most};
+        use stoa_runtime::{CallLimits, Caller};
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (at_once, highest) = (Arc::clone(&now), Arc::clone(&most));
         let server = tower::service_fn(move |_: Request<Body>| {
@@ -576,7 +576,7 @@ mod tests {
             }
         });
         let client = Client::new(server, "default");
-        let limits = CallLimits::new(100, 4, Most::SevenEighths);
+        let limits = CallLimits::new(100, 4);
         let clusters: Vec<Cluster> = (0..8)
             .map(|run| {
                 // What it is called in a workspace makes it no other cluster.

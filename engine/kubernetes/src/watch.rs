@@ -18,6 +18,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use stoa_backoff::Policy;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -37,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// How long a watch may be silent before its server is probed.
 const QUIET: Duration = Duration::from_secs(10);
 /// The shortest and longest pause before a watch is begun again that did not last.
-const AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
+const AGAIN: Policy = Policy::new(Duration::from_millis(500), Duration::from_secs(10));
 /// A watch that lasted this long is begun again at once.
 const LASTED: Duration = Duration::from_secs(5);
 /// How long a server may be unreachable before its waiters are told.
@@ -369,7 +370,7 @@ impl From<CallError> for Ended {
 
 /// Watches until the last subscription is dropped, which aborts this task.
 async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiters>, mut since: Option<String>) {
-    let mut pause = *AGAIN.start();
+    let mut failures = 0_u32;
     let mut away: Option<Instant> = None;
     let mut was_ready = false;
     loop {
@@ -414,11 +415,11 @@ async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiters>, mut sin
             return waiting.end(&Observation::Failed(error));
         }
         if began.elapsed() >= LASTED {
-            pause = *AGAIN.start();
+            failures = 0;
             continue;
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(*AGAIN.end());
+        failures = failures.saturating_add(1);
+        tokio::time::sleep(AGAIN.after(failures)).await;
     }
 }
 

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod fake;
 mod grant;
 mod limit;
+mod retry;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +28,6 @@ pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Lev
 
 pub use grant::{Grant, Lapsed};
 pub use limit::{CallLimits, Caller, Turn, Turns};
-pub use stoa_shares::Most;
 
 /// The message about a resource that cannot be written or dry-run while the existing object is terminating.
 pub const TERMINATING: &str = "the existing object is still being deleted";

@@ -1,27 +1,18 @@
-//! How many calls may be under way at once, of all the runs of a process.
+//! Bounds how many calls of all runs of a process are under way at once.
 //!
-//! A run has its own bound; this is for the sum of them, so that what many runs call for does not come down on one cluster
-//! at once. Organizations share it ([`Shares`](stoa_shares::Shares)), in all and at each cluster, so that what one of them calls for
-//! keeps no other waiting, whatever does not answer. Whoever waits for a place does so behind the calls of its own run alone:
-//! organizations have their turns one after the other, those first that have fewest places, and so have the runs of each,
-//! however many calls each has waiting.
+//! Start at [`CallLimits`]. A run has its own bound; these limits hold for the sum of all runs, so that many runs do not overload one
+//! cluster. Organizations share the calls fairly ([`stoa_fairness`]), in all and at each cluster. So do the runs of an
+//! organization: a call waits behind the calls of its own run alone, however many calls each run has waiting.
 //!
-//! A cluster that does not answer holds its places for long, and a few of them would hold all that an organization may have. So
-//! a call that is under way for a while gives its place among all calls to others, as long as there are not as many such calls
-//! again; and who is slow to answer is called less at once by the organization for which it is.
-//!
-//! Start at [`CallLimits`]. Who has a place and who waits for one is in `queue`.
-
-mod queue;
+//! A cluster that does not answer holds its calls for long. After [`SLOW`] such a call moves to a limit of its own, so that others can
+//! be called, and its organization sends fewer calls to that cluster at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stoa_shares::Most;
+use stoa_fairness::{FairSemaphore, MaxShare, Permit, Throttle};
 use tokio::task::AbortHandle;
-
-use self::queue::{Limit, Place, Slow};
 
 /// After how long a call counts as slow.
 const SLOW: Duration = Duration::from_secs(10);
@@ -29,110 +20,118 @@ const SLOW: Duration = Duration::from_secs(10);
 /// Whose calls are made.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The organization, which shares what may be under way with the others. Empty means none, which has no share to keep to.
+    /// The organization, which shares the calls with others. Empty for API servers of earlier versions, whose calls have no
+    /// bound of their own.
     pub organization: Arc<str>,
-    /// The run, by its uid, or what else has its turns among the runs of the organization.
+    /// The uid of the run, or another name that takes turns with the runs of the organization.
     pub run: Arc<str>,
 }
 
-/// How many calls of one kind of runtime may be under way at once: in all, and to one place, such as a cluster.
+/// How many calls of one kind of runtime may be under way at once: in all, and to one endpoint, such as a cluster.
 #[derive(Debug)]
 pub struct CallLimits {
-    all: Limit,
-    /// For calls that are slow and so none of `all` any more.
-    slow: Limit,
+    all: FairSemaphore,
+    /// For calls that are slow, which count in `all` no more.
+    slow: FairSemaphore,
     each: usize,
-    most: Most,
-    places: Mutex<HashMap<String, Limit>>,
+    endpoints: Mutex<HashMap<String, FairSemaphore>>,
 }
 
 impl CallLimits {
-    /// So many in all, slow ones aside, of which there may be as many again; and so many to each place, but of an
-    /// organization a quarter of that where one of its is slow. Of what is not slow one organization has at most this part, and
-    /// of what is slow half: nobody knows how long that lasts.
-    pub fn new(all: usize, each: usize, most: Most) -> Self {
-        Self { all: Limit::new(all, most), slow: Limit::new(all, Most::Half), each, most, places: Mutex::default() }
+    /// Limits for `all` calls, and for `each` call to one endpoint.
+    ///
+    /// As many calls again may be slow. An organization with a slow call to an endpoint has at most a quarter of `each` there.
+    pub fn new(all: usize, each: usize) -> Self {
+        Self { all: semaphore(all), slow: semaphore(all), each, endpoints: Mutex::default() }
     }
 
-    /// Lets calls to a place go ahead. Places with the same name are the same.
-    pub fn turns(&self, place: &str, caller: Caller) -> Turns {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody calls any more is not remembered.
-        places.retain(|_, limit| limit.is_shared());
-        let limit = places.entry(place.to_owned()).or_insert_with(|| Limit::new(self.each, self.most)).clone();
-        Turns(Some(Bounds { place: limit, all: self.all.clone(), slow: self.slow.clone(), caller }))
+    /// The turns of a caller at an endpoint. Endpoints with the same name are the same.
+    pub fn turns(&self, endpoint: &str, caller: Caller) -> Turns {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody calls the others any more.
+        endpoints.retain(|_, limit| limit.is_shared());
+        let limit = endpoints.entry(endpoint.to_owned()).or_insert_with(|| semaphore(self.each)).clone();
+        Turns(Some(Bounds { endpoint: limit, all: self.all.clone(), slow: self.slow.clone(), caller }))
     }
 }
 
-/// What lets the calls of one run to one place go ahead.
+fn semaphore(permits: usize) -> FairSemaphore {
+    FairSemaphore::new(permits, MaxShare::ThreeQuarters)
+}
+
+/// Lets the calls of one run to one endpoint begin.
 #[derive(Clone, Debug)]
 pub struct Turns(Option<Bounds>);
 
 #[derive(Clone, Debug)]
 struct Bounds {
-    place: Limit,
-    all: Limit,
-    slow: Limit,
+    endpoint: FairSemaphore,
+    all: FairSemaphore,
+    slow: FairSemaphore,
     caller: Caller,
 }
 
-/// Leave to make one call, until it is dropped.
+/// The right to make one call, until it is dropped.
 #[derive(Debug)]
-pub struct Turn(Option<(Held, AbortHandle)>);
+pub struct Turn(Option<(Shared, AbortHandle)>);
 
-/// What a call has, until it is over.
-type Held = Arc<Mutex<Option<Places>>>;
+/// The permits of a call, until it is over.
+type Shared = Arc<Mutex<Option<Permits>>>;
 
 #[derive(Debug)]
-struct Places {
-    slow: Option<Slow>,
-    in_all: Place,
-    #[expect(dead_code, reason = "held, and given on when it is dropped")]
-    at_place: Place,
+struct Permits {
+    throttle: Option<Throttle>,
+    in_all: Permit,
+    #[expect(dead_code, reason = "returns when it is dropped")]
+    at_endpoint: Permit,
 }
 
-fn lock(held: &Held) -> MutexGuard<'_, Option<Places>> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(permits: &Shared) -> MutexGuard<'_, Option<Permits>> {
+    permits.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Turns {
-    /// Nobody has to wait.
+    /// Turns that nobody waits for.
     pub fn unlimited() -> Self {
         Self(None)
     }
 
-    /// Waits for the run's turn. Nothing is left behind when this is dropped. Has to be called in a runtime of Tokio.
+    /// Waits for the run's turn. Dropping the future leaves nothing behind. Needs a Tokio runtime.
     pub async fn next(&self) -> Turn {
         let Some(bounds) = &self.0 else { return Turn(None) };
-        // In this order: what waits for one place keeps no other from being called.
-        let at_place = bounds.place.place(&bounds.caller).await;
-        let in_all = bounds.all.place(&bounds.caller).await;
-        let held = Arc::new(Mutex::new(Some(Places { slow: None, in_all, at_place })));
-        let watch = tokio::spawn(bounds.clone().give_way(Arc::clone(&held)));
-        Turn(Some((held, watch.abort_handle())))
+        // In this order: a call that waits for its endpoint keeps no other endpoint from being called.
+        let at_endpoint = bounds.acquire(&bounds.endpoint).await;
+        let in_all = bounds.acquire(&bounds.all).await;
+        let permits = Arc::new(Mutex::new(Some(Permits { throttle: None, in_all, at_endpoint })));
+        let watch = tokio::spawn(bounds.clone().give_way(Arc::clone(&permits)));
+        Turn(Some((permits, watch.abort_handle())))
     }
 }
 
 impl Bounds {
-    /// Once a call is slow, lets fewer others to its place, and others in where all are counted.
-    async fn give_way(self, held: Held) {
+    async fn acquire(&self, semaphore: &FairSemaphore) -> Permit {
+        semaphore.acquire_in_lane(&self.caller.organization, &self.caller.run, 1).await
+    }
+
+    /// Once a call is slow, throttles its organization at the endpoint, and lets another call begin.
+    async fn give_way(self, permits: Shared) {
         tokio::time::sleep(SLOW).await;
-        if let Some(places) = lock(&held).as_mut() {
-            places.slow = Some(self.place.slow(&self.caller.organization));
+        if let Some(permits) = lock(&permits).as_mut() {
+            permits.throttle = Some(self.endpoint.throttle(&self.caller.organization));
         }
-        let place = self.slow.place(&self.caller).await;
-        if let Some(places) = lock(&held).as_mut() {
-            places.in_all = place;
+        let permit = self.acquire(&self.slow).await;
+        if let Some(permits) = lock(&permits).as_mut() {
+            permits.in_all = permit;
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((held, watch)) = &self.0 {
+        if let Some((permits, watch)) = &self.0 {
             watch.abort();
-            // The task may be there a little longer.
-            drop(lock(held).take());
+            // The task may exist a little longer.
+            drop(lock(permits).take());
         }
     }
 }
@@ -158,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_calls_are_under_way_than_may_be() {
-        let limits = CallLimits::new(3, 2, Most::SevenEighths);
+        let limits = CallLimits::new(3, 2);
         let under_way = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let calls = (0..40).map(|number| {
@@ -183,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_have_their_turns_however_many_calls_each_has() {
-        let limits = CallLimits::new(10, 1, Most::SevenEighths);
+        let limits = CallLimits::new(10, 1);
         let first = limits.turns("a", run("many")).next().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
@@ -204,7 +203,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn places_that_do_not_answer_keep_no_others_from_being_called() {
-        let limits = CallLimits::new(8, 4, Most::SevenEighths);
+        let limits = CallLimits::new(8, 4);
         let call = async |place: &str| {
             let start = tokio::time::Instant::now();
             let turn = tokio::time::timeout(Duration::from_secs(60), limits.turns(place, run("run")).next()).await;
@@ -257,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn organization_whose_clusters_do_not_answer_keeps_no_other_waiting() {
-        let limits = CallLimits::new(32, 4, Most::SevenEighths);
+        let limits = CallLimits::new(32, 4);
         let clusters: Vec<String> = (0..40).map(|cluster| cluster.to_string()).collect();
         let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
         let mut hang = hanging(&limits, "a", &clusters, 4);
@@ -266,7 +265,7 @@ mod tests {
             let others = ["b", "c"].map(|other| limits.turns("another", of(other, "run")).next().now_or_never());
             assert!(others.iter().all(Option::is_some));
         }
-        assert_eq!((limits.all.taken("a"), limits.slow.taken("a")), (28, 16), "what is slow is at most half");
+        assert_eq!((limits.all.held_by("a"), limits.slow.held_by("a")), (24, 24), "three quarters of each");
         // What it calls for itself does not wait for ever.
         let mut own = Box::pin(async { limits.turns("another", of("a", "run")).next().await });
         assert!((&mut own).now_or_never().is_none());
@@ -278,7 +277,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cluster_that_does_not_answer_one_organization_is_called_for_others() {
-        let limits = CallLimits::new(64, 32, Most::SevenEighths);
+        let limits = CallLimits::new(64, 32);
         let _hang = hanging(&limits, "a", &["1"], 100);
         let most = || {
             let mut turns = Vec::new();
@@ -288,14 +287,14 @@ mod tests {
             turns.len()
         };
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(most(), 2, "a has 28, and half of the rest is left for others");
+        assert_eq!(most(), 4, "a has 24, and half of the rest is left for others");
         tokio::time::sleep(SLOW * 3).await;
-        assert_eq!(most(), 2, "what is slow for one is not for the other");
+        assert_eq!(most(), 4, "what is slow for one is not for the other");
     }
 
     #[tokio::test(start_paused = true)]
     async fn several_organizations_whose_clusters_do_not_answer_leave_turns_to_others() {
-        let limits = CallLimits::new(16, 16, Most::SevenEighths);
+        let limits = CallLimits::new(16, 16);
         let clusters = ["1", "2", "3", "4"];
         let mut hang: Vec<JoinSet<()>> = Vec::new();
         for organization in clusters {
@@ -307,7 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_goes_away_takes_no_place_along() {
-        let limits = CallLimits::new(1, 1, Most::SevenEighths);
+        let limits = CallLimits::new(1, 1);
         let turns = limits.turns("a", run("run"));
         let first = turns.next().await;
         let (mut gone, mut given) = (Box::pin(turns.next()), Box::pin(turns.next()));
@@ -317,11 +316,11 @@ mod tests {
         // It was given a place that it never took.
         drop(given);
         assert!(turns.next().now_or_never().is_some());
-        assert_eq!(limits.places.lock().unwrap().len(), 1);
+        assert_eq!(limits.endpoints.lock().unwrap().len(), 1);
         drop(turns);
         // What watches over its calls has ended, too.
         tokio::task::yield_now().await;
         let _other = limits.turns("b", run("run"));
-        assert_eq!(limits.places.lock().unwrap().keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(limits.endpoints.lock().unwrap().keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,18 +10,17 @@ use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
-use stoa_shares::Most;
-use stoa_workers::{ErrandConfig, Limits, PoolConfig};
+use stoa_workers::{Limits, PoolConfig, SubprocessConfig};
 
 use crate::{runtimes, service, source, worker};
 
-/// The longest that what is under way for a resource may go on when its apply is stopped.
+/// How long calls in flight for a resource may go on when its apply is stopped, at most.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How many threads there may be for what waits for files: as many as Tokio has by itself.
+/// The number of blocking threads for files: Tokio's default.
 const FOR_FILES: usize = 512;
 
-/// What every Spec may have at most.
+/// The largest Spec, in MiB.
 const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
 /// Fetches sources, generates, plans and applies for a stoa-apiserver, over gRPC with mutual TLS.
@@ -102,7 +101,7 @@ pub(crate) struct Args {
     pub(crate) log: String,
 }
 
-/// How much is kept of what was fetched.
+/// How much of the fetched repositories is cached.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct CacheArgs {
     /// Days to keep the cache of a source or GitOps repository after its last use
@@ -123,15 +122,15 @@ impl CacheArgs {
     }
 }
 
-/// How much is done at once, and how long it may take.
+/// Limits on concurrency and time.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LimitArgs {
     /// Resources that one run calls at once, if the caller sets no number
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) parallelism: u32,
 
-    /// Concurrent calls; the runner rejects more as busy, and the caller tries another runner or retries.
-    /// Organizations share this and the following limits
+    /// Calls at once; more are rejected as busy, and the caller tries another runner, or retries. As for the other limits, one
+    /// organization alone gets three quarters, and the rest is for others
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_calls: u32,
 
@@ -167,7 +166,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// What the calls of a runner are bound by that has so long to end.
+    /// The limits on calls of a runner that may take so long to shut down.
     pub(crate) fn of_calls(&self, drain: Duration) -> service::Limits {
         service::Limits {
             parallelism: self.parallelism,
@@ -175,34 +174,33 @@ impl LimitArgs {
             calls_mib: self.max_calls_mib,
             resource_timeout: Duration::from_secs(self.resource_timeout_seconds.into()),
             health_timeout: Duration::from_secs(self.health_timeout_seconds.into()),
-            // There has to be time left until nothing of it can arrive any more, and to tell what became of it.
+            // There must be time left until nothing of it can arrive any more, and to report its result.
             grace: GRACE.min(drain.saturating_sub(MARGIN) / 2),
         }
     }
 
-    /// How many processes reach the servers of GitOps repositories: one for each request, as many of which may be slow again.
+    /// The number of processes for GitOps repositories: one for each request, and as many again for slow ones.
     pub(crate) fn gitops_processes(&self) -> usize {
         2 * self.max_gitops_requests as usize
     }
 
-    /// How many threads there may be that wait. Each call may have one while it computes (`aside`), and would wait for ever where
-    /// none is left for what it waits for: files, and GitOps repositories, whose servers may hang.
+    /// The number of blocking threads. Each call may use one while it computes (`blocking`), and would wait for ever if none were
+    /// left for files and for GitOps repositories, whose servers may hang.
     pub(crate) fn waiting_threads(&self) -> usize {
         FOR_FILES + self.max_calls as usize + self.gitops_processes()
     }
 
-    /// What all runs together are bound by.
+    /// The limits on all runs together.
     pub(crate) fn of_runtimes(&self) -> runtimes::Limits {
-        let limits = |all: u32, each: u32, most| CallLimits::new(all as usize, each as usize, most);
+        let limits = |all: u32, each: u32| CallLimits::new(all as usize, each as usize);
         runtimes::Limits {
-            // A request takes milliseconds, and a look or a commit seconds.
-            kubernetes: limits(self.max_kubernetes_requests, self.max_cluster_requests, Most::SevenEighths),
-            gitops: limits(self.max_gitops_requests, self.max_repository_requests, Most::ThreeQuarters),
+            kubernetes: limits(self.max_kubernetes_requests, self.max_cluster_requests),
+            gitops: limits(self.max_gitops_requests, self.max_repository_requests),
         }
     }
 }
 
-/// The processes in which generators run, and what one job may take there.
+/// The processes in which generators run, and the limits on one job.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PoolArgs {
     /// Worker processes that parse sources, one job at a time each; default: one for each processor, at least 2
@@ -261,10 +259,11 @@ impl PoolArgs {
     }
 }
 
-/// The processes that fetch and read sources, and what one may take.
+/// The processes that fetch and read sources, and their limits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct SourceArgs {
-    /// Processes that fetch or read one source each; other sources wait, and one organization has at most half
+    /// Sources that are fetched or read at once, each in a process of its own; more wait, and one organization alone gets three
+    /// quarters of the processes
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) source_processes: u32,
 
@@ -279,10 +278,10 @@ pub(crate) struct SourceArgs {
 
 impl SourceArgs {
     /// Processes of this binary.
-    pub(crate) fn of_errands(&self) -> ErrandConfig {
+    pub(crate) fn of_subprocesses(&self) -> SubprocessConfig {
         let memory = u64::from(self.source_memory_mib) << 20;
         let time = Duration::from_secs(self.source_timeout_seconds.into());
-        ErrandConfig {
+        SubprocessConfig {
             program: worker::program(),
             arguments: worker::command_for_sources(memory),
             environment: worker::environment_for_sources(),
@@ -332,11 +331,11 @@ impl Args {
         Duration::from_secs(self.drain_seconds.into())
     }
 
-    /// With folders that mean the same in processes that start elsewhere, as those of sources do.
+    /// Makes folders absolute, since processes for sources start elsewhere.
     ///
     /// # Errors
     ///
-    /// When a folder is empty, or nobody knows where this process is.
+    /// If a folder is empty, or the working directory is unknown.
     pub(crate) fn absolute(mut self) -> anyhow::Result<Self> {
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories);
         for folder in folders {
@@ -345,10 +344,13 @@ impl Args {
         Ok(self)
     }
 
-    /// Finds what clap cannot know to be wrong.
+    /// Checks what clap cannot.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if let Some(address) = self.metrics_listen {
-            anyhow::ensure!(address.ip().is_loopback(), "--metrics-listen {address} is not a loopback address");
+            anyhow::ensure!(
+                address.ip().is_loopback(),
+                "--metrics-listen {address}: use a loopback address, such as 127.0.0.1:9000"
+            );
         }
         Ok(())
     }
@@ -361,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_valid() {
         Args::command().debug_assert();
     }
 
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_is_kept_for_a_week_and_up_to_ten_gib_unless_it_is_said_otherwise() {
+    fn cache_defaults_to_a_week_and_ten_gib() {
         let bounds = |flags: &[&str]| parse(flags).map(|args| args.cache.of_folders());
         let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
         assert_eq!(bounds(&[]).unwrap(), Bounds { unused: days(7), bytes: 10 << 30 });
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn repositories_that_hang_leave_threads_to_calls_and_files() {
+    fn hanging_repositories_leave_threads_to_calls() {
         for requests in ["1", "16", "512"] {
             let args = parse(&["--max-gitops-requests", requests, "--max-calls=100"]).unwrap().limits;
             // Slow ones aside, of which there may be as many again.
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flag_makes_a_spec_larger_than_everybody_takes_it() {
+    fn no_flag_exceeds_the_largest_spec() {
         let answer = |flags: &[&str]| parse(flags).map(|args| args.pool.of_pool().limits.answer);
         assert_eq!(answer(&[]).unwrap(), LARGEST_SPEC);
         assert_eq!(answer(&["--worker-output-mib=1"]).unwrap(), 1 << 20);
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_folders_are_those_of_the_runner_wherever_its_processes_start() {
+    fn relative_folders_become_absolute() {
         let args = parse(&["--local-repositories=a/b", "--local-repositories=/c"]).unwrap().absolute().unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(args.cache_dir, here.join("d"));

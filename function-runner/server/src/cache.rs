@@ -1,13 +1,12 @@
-//! The folder in which a runner keeps what it fetched.
+//! The folder in which a function-runner keeps what it fetched.
 //!
-//! A runner that is started while the one before it still ends would share its files, and neither could tell what a
-//! killed one left from what the other is writing. So each has a folder of its own below the given one, locked as long as
-//! it lives: `0` for the only one there is, the next number while that is taken.
+//! A runner may start while the one before it still ends, and must not share its files. So each runner has a folder of its own below
+//! the given one, and locks it while it lives: `0` for the only runner, the next number while that is taken.
 //!
-//! What is fetched with somebody's credentials is nobody else's, other users of the machine included.
+//! The folder is readable for its owner alone, since its files were fetched with credentials.
 //!
-//! In it are the caches of sources (`git`) and the copies of GitOps repositories (`gitops`), each for one remote and one set of
-//! credentials, in a folder that goes when nobody has used it for some time ([`keep_sweeping`]).
+//! It contains the caches of sources (`git`) and the copies of GitOps repositories (`gitops`), each for one remote and one set of
+//! credentials. A folder is removed when nobody has used it for some time ([`keep_sweeping`]).
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -22,7 +21,7 @@ use crate::runtimes::COPIES;
 
 /// More runners than this never share a directory.
 const MOST: u32 = 64;
-/// Only this user of the machine comes to what is in a folder.
+/// Only the owner may enter a folder.
 const OWN: u32 = 0o700;
 
 /// A folder that is this process's alone until it is dropped.
@@ -33,11 +32,11 @@ pub(crate) struct CacheFolder {
 }
 
 impl CacheFolder {
-    /// Takes the first folder that is free, without what a killed process left there, and removes the free ones after it.
+    /// Locks the first free folder, removes leftovers of a killed process there, and removes the free folders after it.
     ///
     /// # Errors
     ///
-    /// When files cannot be read or written, or all folders are taken.
+    /// If files cannot be read or written, or all folders are in use.
     pub(crate) fn take(root: &Path) -> io::Result<Self> {
         make_own(root)?;
         let mut taken = None;
@@ -54,8 +53,12 @@ impl CacheFolder {
                 Err(TryLockError::Error(err)) => return Err(err),
             }
         }
-        let folder =
-            taken.ok_or_else(|| io::Error::other(format!("{} is used by {MOST} processes", root.display())))?;
+        let folder = taken.ok_or_else(|| {
+            io::Error::other(format!(
+                "{} is in use by {MOST} function-runners already; set another --cache-dir",
+                root.display()
+            ))
+        })?;
         stoa_git::cache::remove_leftovers(&folder.path)?;
         make_own(&folder.path)?;
         // One that is there may be from before, and everybody's. The folder around it may be somebody else's, as that of a
@@ -66,8 +69,7 @@ impl CacheFolder {
         Ok(folder)
     }
 
-    /// The folder, which stays this process's until that ends: a sweep, or a call that is not waited for any more, may be at
-    /// work in it to the last.
+    /// The folder, which this process keeps until it ends: a sweep, or a call without a caller, may still work in it.
     pub(crate) fn until_the_end(self) -> PathBuf {
         std::mem::forget(self.lock);
         self.path
@@ -79,17 +81,16 @@ impl CacheFolder {
     }
 }
 
-/// Makes a folder that only its owner comes to, unless it is there.
+/// Creates a folder that only its owner may enter, unless it exists.
 fn make_own(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWN).create(folder)
 }
 
-/// How often it is looked what nobody uses any more, and whether all of it has too much. Before anything is fetched
-/// room is made for it besides (`crate::source::disk`).
+/// How often unused caches are removed, and the size of all is checked. Each fetch makes room as well (`crate::source::disk`).
 const EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// Removes what is not to be kept any more, now and from time to time, and what a process left in the copy of a repository that
-/// came to no end there: none is at work for as `long`.
+/// Removes unused caches, now and periodically, and leftovers of processes that died in the copy of a repository: no process
+/// works longer than `long`.
 pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, long: Duration, ended: CancellationToken) {
     let sweep = async {
         loop {
@@ -101,9 +102,9 @@ pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, long: Durati
             });
             match swept.await {
                 Ok(Ok(0)) => {}
-                Ok(Ok(removed)) => tracing::info!(removed, "caches that nobody used went"),
-                Ok(Err(error)) => tracing::warn!(%error, "caches that nobody uses cannot be removed"),
-                Err(error) => tracing::error!(%error, "looking for caches that nobody uses came to no end"),
+                Ok(Ok(removed)) => tracing::info!(removed, "removed unused caches"),
+                Ok(Err(error)) => tracing::warn!(%error, "unused caches cannot be removed"),
+                Err(error) => tracing::error!(%error, "the sweep for unused caches failed"),
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_folder_of_its_own_and_the_first_is_used_again() {
+    fn runners_lock_folders_and_reuse_the_first() {
         let root = tempfile::tempdir().unwrap();
         let first = CacheFolder::take(root.path()).unwrap();
         let second = CacheFolder::take(root.path()).unwrap();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_comes_to_what_is_fetched() {
+    fn cache_folder_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let root = folder.path().join("runner/cache");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_is_taken_until_the_end_is_nobody_elses_before() {
+    fn locked_folder_is_not_shared_before_its_end() {
         let root = tempfile::tempdir().unwrap();
         let first = CacheFolder::take(root.path()).unwrap().until_the_end();
         let second = CacheFolder::take(root.path()).unwrap();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_uses_goes_at_the_start_and_from_time_to_time() {
+    async fn unused_caches_are_removed_periodically() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("git/a");
         let (folders, ended) = (Folders::new(root.path().to_owned()), CancellationToken::new());
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_process_left_in_a_copy_goes_while_others_use_that() {
+    async fn leftovers_are_removed_from_a_copy_in_use() {
         let root = tempfile::tempdir().unwrap();
         let (folders, ended) = (Folders::new(root.path().to_owned()), CancellationToken::new());
         let used = folders.take(COPIES, "a");

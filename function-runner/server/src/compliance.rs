@@ -1,4 +1,4 @@
-//! Reads whether clusters have what was committed for them: each reconciler of the workspace, and the repository once.
+//! Reads whether clusters run the commits that were made for them: each reconciler of the workspace, and the repository once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::runtimes::Runtimes;
 use crate::service::required;
 
-/// How long one reconciler may take to be read.
+/// The timeout of one reconciler.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Whose looks are that name no organization, since they are for several. Together they have the share of one, so that they
-/// leave turns to the others. No organization has such a name.
+/// The tenant of requests for several organizations, which name none. Together they get the share of one organization. No
+/// organization has such a name.
 const SEVERAL: &str = "/compliance";
 
-/// Whose a look is, among organizations.
+/// The tenant of a request.
 pub(crate) fn organization(request: &LookAtComplianceRequest) -> &str {
     if request.organization.is_empty() { SEVERAL } else { &request.organization }
 }
 
-/// The part of a Workspace's spec that says where to read.
+/// The part of a Workspace's spec with its reconcilers.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Spec {
     reconcilers: Vec<Reconciler>,
@@ -58,7 +58,7 @@ impl Named {
 }
 
 impl Runtimes {
-    /// How each of the commits and what the clusters have compare. What cannot be read is not known.
+    /// Compares each commit with the revisions that the clusters run. Unreadable reconcilers are `Unknown`.
     pub(crate) async fn look_at_compliance(
         &self,
         request: LookAtComplianceRequest,
@@ -66,17 +66,17 @@ impl Runtimes {
         let organization = organization(&request).into();
         let LookAtComplianceRequest { workspace, kubeconfigs, commits, .. } = request;
         let workspace = required(workspace, "workspace")?;
-        // Whose calls these are among those of runs.
+        // The name under which these calls take turns with runs.
         let run = format!("compliance of {}", workspace.name).into();
         let who = Caller { organization, run };
         let Some((runtime, spec)) = self.repository(&workspace, &who)? else {
-            return Err(Failure::request("the workspace leads to no repository"));
+            return Err(Failure::request("the workspace has no GitOps repository; set spec.gitops"));
         };
         let reconcilers = spec.map(|spec| spec.reconcilers).unwrap_or_default();
         let readings = join_all(reconcilers.iter().map(|reconciler| async {
             let kubeconfig = kubeconfigs.get(&reconciler.name).map(|bytes| bytes.to_vec());
             let read = tokio::time::timeout(PATIENCE, self.read(&who, reconciler, kubeconfig)).await;
-            read.unwrap_or_else(|_| Err(format!("it was not told within {PATIENCE:?}")))
+            read.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
         }))
         .await;
         let revisions: BTreeSet<String> =
@@ -107,7 +107,7 @@ impl Runtimes {
         Ok(LookAtComplianceResponse { commits: commits.into_iter().map(of).collect() })
     }
 
-    /// What a reconciler says, or why that is not known.
+    /// The status of a reconciler, or why it is unknown.
     async fn read(
         &self,
         who: &Caller,
@@ -119,7 +119,7 @@ impl Runtimes {
         let access = match (in_cluster, kubeconfig) {
             (true, _) => Access::Own { kubeconfig: self.kubeconfig().cloned(), context },
             (false, Some(bytes)) => Access::Kubeconfig { bytes, context },
-            (false, None) => return Err("its kubeconfig is not there".to_owned()),
+            (false, None) => return Err("its kubeconfig is missing".to_owned()),
         };
         let cluster = ClusterConfig { name: name.clone(), access };
         type Read = fn(&serde_json::Map<String, serde_json::Value>) -> Reading;
@@ -131,13 +131,13 @@ impl Runtimes {
             (None, Some(of)) => {
                 (of.object("argoproj.io", &["v1alpha1"], "applications"), "Application", Reading::application)
             }
-            (None, None) => return Err("it names no object".to_owned()),
+            (None, None) => return Err("it names neither a kustomization nor an application".to_owned()),
         };
         match cluster.object(self.connections(), self.kubernetes_limits(), who.clone(), &object).await {
             Ok(Some(object)) => Ok(read(&object)),
             Ok(None) => {
                 let ObjectName { namespace, name, .. } = object;
-                Err(format!("there is no {kind} {namespace}/{name} in the cluster"))
+                Err(format!("{kind} {namespace}/{name} does not exist in the cluster"))
             }
             Err(err) => Err(err.to_string()),
         }

@@ -1,4 +1,4 @@
-//! Between the engine's types and the proto's.
+//! Converts between the engine's types and the proto's.
 
 use prost::bytes::Bytes;
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) fn problem(problem: stoa_engine::Problem) -> Problem {
     }
 }
 
-/// The engine's problem, with the file and line that its resource was read from, as far as its generator says so.
+/// The engine's problem, with the file and line of its resource, if the generator recorded them.
 pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     let mut problem = problem(found);
     let resource = spec.resources.iter().find(|resource| resource.id.0 == problem.resource_id);
@@ -40,7 +40,7 @@ pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     problem
 }
 
-/// The Spec of a request; empty bytes are the empty Spec. One that an earlier version kept may have what only a server
+/// The Spec of a request; empty bytes are the empty Spec. A Spec of an earlier version may have fields that only a server
 /// writes.
 pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     if bytes.is_empty() {
@@ -48,17 +48,17 @@ pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     }
     check_spec_size(bytes.len())
         .map_err(|err| Failure::new(Code::InvalidArgument, reason::TOO_LARGE, err.to_string()))?;
-    let mut spec = serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))?;
+    let mut spec =
+        serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is not a valid Spec: {err}")))?;
     normalize(&mut spec);
     Ok(spec)
 }
 
-/// What digests in the state are made with. An API server of an earlier version has none to give; it tries again until
-/// it is upgraded.
+/// The keys of digests in the state. An API server of an earlier version sends none; it retries until it is upgraded.
 pub(crate) fn digest_keys(target: &Target) -> Result<DigestKeys, Failure> {
     let key = |bytes: &Bytes| {
         DigestKey::try_from(bytes.as_ref())
-            .map_err(|_| Failure::request("a key in target.digest_keys has not 32 bytes"))
+            .map_err(|_| Failure::request("target.digest_keys has a key that is not 32 bytes long"))
     };
     let keys = target.digest_keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
     match keys.split_first() {
@@ -71,7 +71,7 @@ pub(crate) fn digest_keys(target: &Target) -> Result<DigestKeys, Failure> {
     }
 }
 
-/// The recorded state of a request. An entry with an intent is of a call whose result is not known.
+/// The recorded state of a request. An entry with an intent is a call whose result is unknown.
 pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
     let mut state = State::default();
     for entry in entries {
@@ -79,7 +79,7 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
             let action = Action::ALL
                 .into_iter()
                 .find(|known| known.to_string() == *action)
-                .ok_or_else(|| Failure::request(format!("state of {} has the intent {action:?}", entry.id)))?;
+                .ok_or_else(|| Failure::request(format!("state of {} has the unknown intent {action:?}", entry.id)))?;
             let stoa_proto::Place { clusters, import_id } = place.clone().unwrap_or_default();
             state.open.push(OpenCall {
                 id: ResourceId(entry.id.clone()),
@@ -93,9 +93,9 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
             continue;
         }
         let mut resource: StateResource = serde_json::from_slice(&entry.resource)
-            .map_err(|err| Failure::request(format!("state of {} is no StateResource: {err}", entry.id)))?;
+            .map_err(|err| Failure::request(format!("state of {} is not a valid StateResource: {err}", entry.id)))?;
         if resource.id.0 != entry.id {
-            return Err(Failure::request(format!("state of {} is of {}", entry.id, resource.id)));
+            return Err(Failure::request(format!("state of {} contains resource {}", entry.id, resource.id)));
         }
         resource.finished = entry.finished;
         state.resources.push(resource);
@@ -103,7 +103,7 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
     Ok(state)
 }
 
-/// Which runtime's object it is, for the record.
+/// The runtime of an object, for the record.
 pub(crate) fn kubernetes_object(object: stoa_runtime::KubernetesObject) -> KubernetesObject {
     KubernetesObject {
         cluster: object.cluster,
@@ -116,7 +116,7 @@ pub(crate) fn kubernetes_object(object: stoa_runtime::KubernetesObject) -> Kuber
     }
 }
 
-/// A plan, in all the forms in which it is looked at.
+/// A plan, in all of its forms.
 pub(crate) fn proposal(proposal: stoa_runtime::Proposal) -> Proposal {
     let (state, by) = match proposal.state {
         ProposalState::Open => ("Open", String::new()),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_without_keys_is_of_an_earlier_version_and_tries_again() {
+    fn caller_without_keys_is_told_to_retry() {
         let target = |keys: &[usize], spec_digest: &str| Target {
             digest_keys: keys.iter().map(|length| vec![7; *length].into()).collect(),
             spec_digest: spec_digest.to_owned(),
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_is_too_large_is_refused_before_it_is_read() {
+    fn oversized_spec_is_rejected_before_parsing() {
         let failure = spec(&vec![b' '; LARGEST_SPEC + 1]).unwrap_err();
         assert_eq!((failure.code(), &*failure.problems()[0].reason), (Code::InvalidArgument, reason::TOO_LARGE));
     }
 
     #[test]
-    fn a_state_is_what_is_recorded_and_what_is_open() {
+    fn state_has_records_and_open_calls() {
         let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
         let mut entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
         let before = state(&entries).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_not_what_it_says_is_refused() {
+    fn mismatched_state_is_rejected() {
         let good = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
         state(&[entry("v1:Namespace:a", &good, "")]).unwrap();
         state(&[entry("v1:Namespace:b", &good, "")]).unwrap_err();

@@ -1,7 +1,6 @@
-//! Why a call fails, and how that is told over gRPC.
+//! The errors of calls, and their gRPC statuses.
 //!
-//! The codes are those that the proto documents; the details of a status hold one encoded
-//! [`Problem`], the first of what is wrong.
+//! Start at [`Failure`]. The proto documents the codes. The details of a status contain one encoded [`Problem`], the first of all.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::convert;
 
-/// CamelCase words for what goes wrong outside the engine; the engine has its own.
+/// Reasons of problems outside the engine, in CamelCase; the engine has its own.
 pub(crate) mod reason {
     // Of manifests, of clusters and of files it is the same fault as of a Spec.
     pub(crate) use stoa_engine::problem::reason::{TOO_LARGE, UNKNOWN_KIND};
@@ -37,15 +36,15 @@ pub(crate) mod reason {
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 
-/// The most problems that one message names, and about how long it may be, in bytes; the rest are counted. It is a header of
-/// HTTP/2, where each byte that is no letter takes three, and the first problem is in another one: headers that are longer
-/// than the other side takes break the call off, and nobody learns why it failed.
+/// The most problems that one message names, and about how long it may be, in bytes; it counts the rest. The message is a header of
+/// HTTP/2, which encodes each other byte than a letter in three, and the first problem is another header. Headers that are too
+/// long break the call off, and the caller never learns why it failed.
 const NAMED: usize = 20;
 const LONGEST: usize = 3072;
-/// How long each text of the first problem may be, besides its message.
+/// The length of each text of the first problem, except its message, in bytes.
 const LONGEST_PART: usize = 512;
 
-/// A call that fails, with everything that is wrong.
+/// A failed call, with all of its problems.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: Code,
@@ -66,29 +65,29 @@ impl Failure {
         Self::of(Code::InvalidArgument, problems)
     }
 
-    /// The caller did not keep to the proto.
+    /// The caller broke the contract of the proto.
     pub(crate) fn request(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, reason::INVALID_REQUEST, message)
     }
 
-    /// Something here is broken. The cause goes to the log only.
+    /// An internal error. Only the log shows its cause.
     pub(crate) fn internal(cause: &dyn fmt::Display) -> Self {
         tracing::error!(error = %cause, "internal error");
         Self::new(Code::Internal, reason::INTERNAL, "internal error")
     }
 
-    /// Whether something here is broken.
+    /// Whether it is an internal error.
     pub(crate) fn is_internal(&self) -> bool {
         self.code == Code::Internal
     }
 
-    /// What a runtime says of a workspace or a cluster as a whole.
+    /// An error of a runtime about a workspace or a cluster as a whole.
     pub(crate) fn runtime(err: &RuntimeError) -> Self {
         let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };
         Self::of(code, vec![convert::problem(err.problem())])
     }
 
-    /// The code, and everything that is wrong.
+    /// The code, and all problems.
     pub(crate) fn into_parts(self) -> (Code, Vec<Problem>) {
         (self.code, self.problems)
     }
@@ -125,7 +124,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// A problem whose texts are short enough to be told over gRPC.
+/// A problem whose texts are short enough for gRPC.
 fn shortened(problem: Problem) -> Problem {
     let Problem { reason, message, file, resource_id, field, line } = problem;
     Problem {
@@ -147,7 +146,7 @@ fn cut(mut text: String, longest: usize) -> String {
     text
 }
 
-/// A problem of nothing in particular.
+/// A problem without a file, resource or field.
 pub(crate) fn problem(reason: &str, message: impl Into<String>) -> Problem {
     Problem { reason: reason.to_owned(), message: message.into(), ..Problem::default() }
 }
@@ -161,7 +160,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// `<file>:<line>: <id>: <field>: <message>`, without what is not known.
+/// `<file>:<line>: <id>: <field>: <message>`, without the parts that are unknown.
 pub(crate) fn sentence(problem: &Problem) -> String {
     let mut text = String::new();
     if !problem.file.is_empty() {
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_says_where_and_carries_the_problem() {
+    fn status_names_the_field_and_carries_the_problem() {
         let wrong = Problem {
             file: "apps/web.yaml".to_owned(),
             line: 7,
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_fits_into_headers() {
+    fn messages_fit_into_headers() {
         let long = "→".repeat(50_000);
         let wrong =
             Problem { file: long.clone(), resource_id: long.clone(), field: long.clone(), ..problem("X", long) };

@@ -1,4 +1,4 @@
-//! Connections over TLS, with the certificates that are in force when they begin.
+//! Accepts TLS connections, with the certificates in force when they begin.
 
 use std::io;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::lingering::Lingering;
+use crate::graceful_close::GracefulClose;
 
-/// How long a handshake may take.
+/// The timeout of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How many of them there may be at once: none of these clients has proved anything yet.
+/// The number of handshakes at once: these clients are not authenticated yet.
 const HANDSHAKES: usize = 256;
-/// How long to wait when no connection can be accepted, as without file descriptors.
+/// How long to wait when no connection can be accepted, such as without file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection of a client that was let in.
-type Secured = Lingering<TlsStream<TcpStream>>;
+/// A connection of an authenticated client.
+type Secured = GracefulClose<TlsStream<TcpStream>>;
 
-/// The connections of clients that are let in, until `stop`.
+/// The connections of authenticated clients, until `stop`.
 pub(crate) fn secured(
     listener: TcpListener,
     tls: Arc<MutualTls>,
@@ -42,7 +42,7 @@ async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sende
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
+                tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -55,8 +55,8 @@ async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sende
             };
             match tokio::time::timeout(HANDSHAKE, handshake).await {
                 // Nobody takes it once the server ends.
-                Ok(Ok(stream)) => drop(secured.send(Ok(Lingering::new(stream))).await),
-                Ok(Err(error)) => tracing::info!(%error, %peer, "a client is not let in"),
+                Ok(Ok(stream)) => drop(secured.send(Ok(GracefulClose::new(stream))).await),
+                Ok(Err(error)) => tracing::info!(%error, %peer, "a client was rejected"),
                 Err(_) => tracing::info!(%peer, "a client did not finish its handshake"),
             }
             drop(place);

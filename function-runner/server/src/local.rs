@@ -1,7 +1,7 @@
-//! Which repositories on this machine may be named.
+//! The repositories on this machine that a Source may name by path.
 //!
-//! Whoever writes Sources reaches by a path what the function-runner can read: the repositories of others, and what was fetched
-//! for them. So none may be named but in folders that the command line says.
+//! A path could reach any file of the function-runner, such as repositories that it fetched for others. So a Source may only name
+//! repositories in the folders of `--local-repositories`.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct LocalRepositories(Arc<[PathBuf]>);
 
 impl LocalRepositories {
-    /// Those below these folders, which need not be there yet.
+    /// The repositories below these folders, which need not exist yet.
     pub(crate) fn below(folders: Vec<PathBuf>) -> Self {
         Self(folders.into())
     }
@@ -22,22 +22,22 @@ impl LocalRepositories {
         Arc::clone(&self.0)
     }
 
-    /// Finds out whether a repository may be used, as far as it is on this machine.
+    /// Checks whether a repository on this machine may be used.
     ///
     /// # Errors
     ///
-    /// What to tell whoever named it.
+    /// The message for the author of the Source.
     pub(crate) fn check(&self, address: &str) -> Result<(), String> {
         match stoa_git::local_path(address) {
             Some(path) if !self.has(&path) => Err(format!(
-                "{} is on the machine of the function-runner, whose --local-repositories does not have it",
+                "{} is a path on the machine of the function-runner that its --local-repositories does not allow; use a URL, or add the folder there",
                 stoa_git::without_userinfo(address)
             )),
             _ => Ok(()),
         }
     }
 
-    /// Where links lead counts, and of what is not there, the folder around it.
+    /// Resolves links; the parent folder counts for a path that does not exist.
     fn has(&self, path: &Path) -> bool {
         let real = path.ancestors().find_map(|ancestor| {
             let real = ancestor.canonicalize().ok()?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repositories_are_named_by_path_where_the_command_line_allows_it() {
+    fn allowed_repositories_are_named_by_path() {
         let root = tempfile::TempDir::new().unwrap();
         let (allowed, other) = (root.path().join("allowed"), root.path().join("allowed-not"));
         fs::create_dir_all(allowed.join("a.git")).unwrap();

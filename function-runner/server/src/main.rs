@@ -1,21 +1,21 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
-//! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
-//! path in Git into a Spec, both in processes of their own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
-//! conversation in which a plan is carried out. `aside` has threads for what computes for long. `serve` holds sockets, health and shutdown, `incoming` TLS.
+//! Start at `service`, which has one method for each call of the proto. `source` and `generate` render a path in Git to a Spec, both in
+//! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, and `apply` carries out a plan
+//! in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
-//! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
+//! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
 
 mod apply;
 mod args;
-mod aside;
+mod blocking;
 mod cache;
 mod compliance;
 mod convert;
 mod failure;
 mod generate;
+mod graceful_close;
 mod incoming;
-mod lingering;
 mod local;
 mod metrics;
 mod runtimes;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_clusters_are_logged_only_where_that_is_asked_for() {
+    fn cluster_answers_are_logged_on_request_only() {
         let logged = |log: &str| {
             with_default(tracing_subscriber::registry().with(events(log).unwrap()), || {
                 [

@@ -1,4 +1,4 @@
-//! What is counted, and the listener that shows it.
+//! Prometheus metrics, and the listener that serves them.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
     applied: IntCounterVec,
     /// Apply calls in flight.
     pub(crate) active: IntGauge,
-    /// Those of the workers.
+    /// The metrics of workers.
     pub(crate) workers: PoolMetrics,
 }
 
@@ -61,7 +61,7 @@ impl Metrics {
         self.duration.with_label_values(&[method]).observe(start.elapsed().as_secs_f64());
     }
 
-    /// Counts a resource that a run is done with.
+    /// Counts a resource that a run finished.
     pub(crate) fn finished(&self, action: &str, outcome: &str) {
         self.applied.with_label_values(&[action, outcome]).inc();
     }

@@ -1,4 +1,4 @@
-//! Finds what drives a workspace's resources.
+//! Creates the runtime for the resources of a workspace.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,43 +19,43 @@ use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
-use crate::source::{self, Readers, WorkspaceRepository};
+use crate::source::{self, ReaderPool, WorkspaceRepository};
 use tonic::Code;
 
-/// Which folders the copies of GitOps repositories are among those of the runner.
+/// The folder for copies of GitOps repositories.
 pub(crate) const COPIES: &str = "gitops";
 
-/// Makes the runtime of a run.
+/// Creates the runtime of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtimes {
-    /// For clusters that are the runner's own.
+    /// The kubeconfig for clusters marked `inCluster`.
     kubeconfig: Option<PathBuf>,
     caches: Folders,
-    /// What may be named by path.
+    /// The repositories that may be named by path.
     local: LocalRepositories,
-    /// What all runs of the process call for at once.
+    /// The limits on calls of all runs.
     limits: Arc<Limits>,
     connections: Connections,
-    /// The servers of pull requests that asked not to be asked for a while.
+    /// Servers of pull requests that asked for a pause.
     pauses: Pauses,
     /// The processes that reach repositories.
-    readers: Readers,
-    /// Those of runs that are planned or applied now, by the uid of the run.
+    readers: ReaderPool,
+    /// The runtimes of runs that are planned or applied now, by the uid of the run.
     in_use: Arc<Mutex<InUse>>,
 }
 
 type InUse = HashMap<String, Vec<Weak<dyn Runtime>>>;
 
-/// How many calls of all runs may be under way at once, by runtime.
+/// The limits on calls of all runs, by runtime.
 #[derive(Debug)]
 pub(crate) struct Limits {
     /// Requests to clusters.
     pub(crate) kubernetes: CallLimits,
-    /// Looks at repositories, and commits to them.
+    /// Requests to GitOps repositories.
     pub(crate) gitops: CallLimits,
 }
 
-/// The part of a Workspace's spec that says what drives its resources.
+/// The part of a Workspace's spec that selects its runtime.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorkspaceSpec {
@@ -132,7 +132,7 @@ enum CommitMode {
 }
 
 impl GitOpsSpec {
-    /// How changes are proposed, where they are.
+    /// How changes are proposed, if they are.
     fn pull_requests(&self) -> Result<Option<&PullRequestSpec>, Failure> {
         match (self.mode, &self.pull_request) {
             (CommitMode::Commit, _) => Ok(None),
@@ -150,7 +150,7 @@ impl Runtimes {
         caches: Folders,
         local: LocalRepositories,
         limits: Limits,
-        readers: Readers,
+        readers: ReaderPool,
     ) -> Self {
         let (limits, connections, pauses) = (Arc::new(limits), Connections::default(), Pauses::default());
         Self { kubeconfig, caches, local, limits, connections, pauses, readers, in_use: Arc::default() }
@@ -264,8 +264,7 @@ impl Runtimes {
         Ok(runtime.limited(&self.limits.gitops))
     }
 
-    /// The repository that a workspace leads to, if it leads to one, for somebody who writes nothing there; and where it is read
-    /// whether clusters have what is in it.
+    /// The GitOps repository of a workspace, if it has one, for reading; and the settings for compliance.
     pub(crate) fn repository(
         &self,
         workspace: &Workspace,
@@ -273,7 +272,7 @@ impl Runtimes {
     ) -> Result<Option<(GitOpsRuntime, Option<compliance::Spec>)>, Failure> {
         let Some(mut gitops) = parse(workspace)?.gitops else { return Ok(None) };
         let compliance = gitops.compliance.take();
-        // Whether clusters have a commit can be said of a branch that does not exist any more.
+        // Compliance can be read for a branch that does not exist any more.
         gitops.create_branch = true;
         let owner = Owner { organization: who.organization.to_string(), ..Owner::default() };
         let run = RunInfo { uid: who.run.to_string(), owner, ..RunInfo::default() };
@@ -292,7 +291,7 @@ impl Runtimes {
         &self.limits.kubernetes
     }
 
-    /// The server that has the pull requests of a repository.
+    /// The server of a repository's pull requests.
     fn server(&self, repository: &str, spec: &PullRequestSpec, workspace: &Workspace) -> Result<Server, Failure> {
         let provider = match spec.provider {
             PullRequestProvider::Gitea => Provider::Gitea,
@@ -304,10 +303,11 @@ impl Runtimes {
         Server::new(address, &credentials, self.pauses.clone()).map_err(|err| unusable(&format!("ca.crt: {err}")))
     }
 
-    /// What became of a pull request of a workspace's repository.
+    /// The state of a pull request of a workspace's repository.
     pub(crate) async fn look_at_proposal(&self, workspace: &Workspace, number: u64) -> Result<Proposal, Failure> {
         let gitops = parse(workspace)?.gitops;
-        let gitops = gitops.ok_or_else(|| Failure::request("the workspace leads to no repository"))?;
+        let gitops =
+            gitops.ok_or_else(|| Failure::request("the workspace has no GitOps repository; set spec.gitops"))?;
         let spec = gitops.pull_requests()?.ok_or_else(|| unusable("is not in use any more"))?;
         let pull = self.server(&gitops.repository, spec, workspace)?.get(number).await;
         let pull = pull.map_err(|err: PullError| {
@@ -359,16 +359,16 @@ fn parse(workspace: &Workspace) -> Result<WorkspaceSpec, Failure> {
         return Ok(WorkspaceSpec::default());
     }
     serde_json::from_slice(&workspace.spec)
-        .map_err(|err| Failure::request(format!("workspace.spec is no Workspace's spec: {err}")))
+        .map_err(|err| Failure::request(format!("workspace.spec is not valid: {err}")))
 }
 
-/// What is wrong with how a workspace says that changes are proposed.
+/// A problem of spec.gitops.pullRequests.
 fn unusable(what: &str) -> Failure {
     let field = "spec.gitops.pullRequest".to_owned();
     Failure::invalid(vec![Problem { field, ..problem(reason::NO_RUNTIME, what) }])
 }
 
-/// The deployment that a run is of: whose everything is that it applies.
+/// The deployment of a run, which owns everything that the run applies.
 fn owner(target: &Target) -> Owner {
     Owner {
         organization: target.organization.clone(),
@@ -383,7 +383,7 @@ fn resources<'a>(spec: &'a Spec, state: &'a State) -> impl Iterator<Item = (&'a 
     wanted.chain(state.resources.iter().map(|resource| (&resource.id, resource.kind)))
 }
 
-/// Types that nothing drives yet.
+/// Types for which no runtime exists yet.
 fn not_available(spec: &Spec, state: &State) -> Vec<Problem> {
     let mut ids: Vec<&ResourceId> =
         resources(spec, state).filter(|(_, kind)| *kind == ResourceType::Terraform).map(|(id, _)| id).collect();
@@ -399,7 +399,7 @@ fn not_available(spec: &Spec, state: &State) -> Vec<Problem> {
 
 fn no_runtime(workspace: &str, spec: &Spec, state: &State) -> Failure {
     let message = format!(
-        "workspace {workspace} has neither spec.kubernetes.clusters nor spec.gitops, so nothing brings Kubernetes objects anywhere"
+        "workspace {workspace} has neither spec.kubernetes.clusters nor spec.gitops, set one of them to deploy Kubernetes objects"
     );
     let first = resources(spec, state).next().map(|(id, _)| id.0.clone()).unwrap_or_default();
     Failure::invalid(vec![Problem {
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_listed_refuses_unless_the_workspace_says_otherwise() {
+    fn unlistable_kinds_are_refused_unless_allowed() {
         for (said, expected) in [
             ("", UnlistedContents::Refuse),
             (r#", "unlistedContents": "Refuse""#, UnlistedContents::Refuse),

@@ -1,8 +1,7 @@
-//! Sockets, signals and the order of ending.
+//! Sockets, signals and the order of a shutdown.
 //!
-//! Once it is asked to end, the runner takes no more calls and says so, to whoever asks how it is (`grpc.health.v1`) and to
-//! whoever calls all the same; calls under way come to their end, and applies begin nothing more and hand over. Then it
-//! stops listening.
+//! A runner that shuts down rejects new calls, and reports that by `grpc.health.v1`. Calls under way finish; applies begin no more
+//! resources and are handed over to another runner. Then the runner stops listening.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use stoa_fairness::MaxShare;
 use stoa_git::cache::Folders;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
-use stoa_shares::Most;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
-use stoa_workers::{Errands, Pool};
+use stoa_workers::{Pool, SubprocessStarter};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -32,13 +31,13 @@ use crate::local::LocalRepositories;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
 use crate::service::Service;
-use crate::source::{Readers, Sources};
+use crate::source::{ReaderPool, Sources};
 
 /// Specs and states of large stacks come in one message.
 const MESSAGE_LIMIT: usize = 256 << 20;
-/// How long connections may take to close when no call is under way any more.
+/// How long connections may take to close after the last call.
 const CLOSE: Duration = Duration::from_secs(5);
-/// A caller that vanished without a word is noticed within two of these.
+/// A dead caller is noticed within two of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Serves until a signal or the end of standard input.
@@ -61,8 +60,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let bounds = args.cache.of_folders();
     let caches = Folders::new(cache.until_the_end()).of_at_most(bounds.bytes);
-    let errands = args.sources.of_errands();
-    tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, errands.limits.time, ended.clone()));
+    let subprocesses = args.sources.of_subprocesses();
+    tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, subprocesses.limits.time, ended.clone()));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<FunctionRunnerServer<Service>>().await;
     if let Some(listen) = args.health_listen {
@@ -71,10 +70,10 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
     let workers = pool.start().await?;
     let local = LocalRepositories::below(args.local_repositories.clone());
-    let errands = Errands::new(errands).context("starting processes for sources")?;
-    let readers = Readers::new(errands, args.sources.source_processes as usize, local.folders());
-    // Whoever has one has its turn, too, which organizations share.
-    let of_repositories = readers.others(args.limits.gitops_processes(), Most::All);
+    let starter = SubprocessStarter::new(subprocesses).context("starting processes for sources")?;
+    let readers = ReaderPool::new(starter, args.sources.source_processes as usize, local.folders());
+    // Requests have a turn first, which organizations share.
+    let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
     let service = Service::new(
         Sources::new(caches.clone(), local.clone(), readers),
         Generators::new(pool),
@@ -98,10 +97,10 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         asked.cancelled().await;
         not_serving(&reporter).await;
         if tokio::time::timeout(args.drain_limit(), idle).await.is_err() {
-            tracing::warn!("ending though calls are still under way");
+            tracing::warn!("shutting down while calls are under way");
         }
         if tokio::time::timeout(CLOSE, workers.close()).await.is_err() {
-            tracing::warn!("ending though workers are still at work");
+            tracing::warn!("shutting down while workers are busy");
         }
         stop.cancel();
         tokio::time::sleep(CLOSE).await;
@@ -113,19 +112,19 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!(%address, "serving");
     tokio::select! {
         served = server => served?,
-        () = drained => tracing::warn!("ending though connections are still open"),
+        () = drained => tracing::warn!("shutting down while connections are open"),
     }
     tracing::info!("ended");
     Ok(())
 }
 
-/// Says that no calls are taken any more.
+/// Reports that no calls are accepted any more.
 async fn not_serving(reporter: &HealthReporter) {
     reporter.set_not_serving::<FunctionRunnerServer<Service>>().await;
     reporter.set_service_status("", ServingStatus::NotServing).await;
 }
 
-/// Serves how the runner is, and nothing else, to anybody: the kubelet's probes have no certificate.
+/// Serves the health of the runner, and nothing else, to anybody: the kubelet's probes have no certificate.
 fn tell_health(address: SocketAddr, health: HealthServer<impl Health>, ended: CancellationToken) -> anyhow::Result<()> {
     let incoming = TcpIncoming::bind(address).with_context(|| format!("listening on {address}"))?;
     tracing::info!(address = %incoming.local_addr()?, "serving health");
@@ -133,13 +132,13 @@ fn tell_health(address: SocketAddr, health: HealthServer<impl Health>, ended: Ca
     tokio::spawn(async move {
         let served = server.serve_with_incoming(incoming);
         if let Some(Err(error)) = ended.run_until_cancelled(served).await {
-            tracing::error!(%error, "health is not served any more");
+            tracing::error!(%error, "the health server failed");
         }
     });
     Ok(())
 }
 
-/// Whole or not at all, since somebody waits for the file to appear.
+/// Writes the file as a whole, since a script may wait for it to appear.
 fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
     let new = file.with_extension("new");
     std::fs::write(&new, format!("{address}\n"))
@@ -167,6 +166,6 @@ async fn until_asked_to_end(stdin_too: bool, asked: CancellationToken) {
         _ = interrupt.recv() => "SIGINT",
         () = stdin.cancelled() => "standard input closed",
     };
-    tracing::info!(why, "ending: calls under way are finished first, and applies handed over");
+    tracing::info!(why, "shutting down: calls under way finish first, and applies are handed over");
     asked.cancel();
 }

@@ -1,4 +1,6 @@
 //! The calls of the proto.
+//!
+//! Start at [`Service`]. It limits how many calls, and how many bytes of large ones, are under way at once.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use prost::bytes::Bytes;
 use stoa_apply::Planning;
 use stoa_engine::Spec;
+use stoa_fairness::{FairSemaphore, MaxShare, Permit};
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
@@ -15,7 +18,6 @@ use stoa_proto::{
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
     ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
-use stoa_shares::{Most, Room, Taken};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::StreamExt as _;
@@ -25,7 +27,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 use crate::apply::{self, ActiveRuns, Conversation};
-use crate::aside::aside;
+use crate::blocking::run_blocking;
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, reason};
@@ -34,68 +36,68 @@ use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::source::Sources;
 
-/// How many events may wait for a caller that reads slowly.
+/// The number of events that may wait for a slow caller.
 const EVENTS_AHEAD: usize = 64;
 
-/// A call that is given less takes no room among large ones, in bytes.
+/// A call that carries less needs no memory permit, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// How long a large one waits for its turn before it is busy here.
+/// How long a large call waits for memory before it is rejected.
 const TURN: Duration = Duration::from_secs(15);
 
-/// The metadata in which it is said how many bytes a Spec has.
+/// The metadata with the size of a Spec in bytes.
 const SPEC_BYTES: &str = "stoa-spec-bytes";
 
-/// How many resources are named that are not healthy.
+/// The number of unhealthy resources that an answer names.
 const EXAMPLES: usize = 20;
 
-/// How much is done at once.
+/// The limits on calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Resources of one run, when the caller does not say.
+    /// Resources of one run at once, unless the caller sets it.
     pub(crate) parallelism: u32,
-    /// Calls.
+    /// Calls at once.
     pub(crate) calls: u32,
-    /// What large plans, applies and looks at health are given, all together, in MiB.
+    /// Memory for the documents of large plans, applies and health checks, in MiB.
     pub(crate) calls_mib: u32,
-    /// How long one resource may take.
+    /// The timeout of one resource.
     pub(crate) resource_timeout: Duration,
-    /// How long the resources of a run may take, all together, to become healthy at the end.
+    /// The timeout for all resources of a run to become healthy at its end.
     pub(crate) health_timeout: Duration,
-    /// How long what is under way for a resource may go on once its apply is stopped.
+    /// How long calls in flight for a resource may go on once its apply is stopped.
     pub(crate) grace: Duration,
 }
 
-/// A call that is to be let in.
+/// A call that asks for a slot.
 struct Call {
     method: &'static str,
-    /// Whose it is: empty when of none, and of earlier versions.
+    /// The organization that pays for it; empty for callers of earlier versions.
     organization: String,
     span: tracing::Span,
 }
 
 impl Call {
-    /// One about a source.
+    /// A call about a source.
     fn of_source(method: &'static str, source: Option<&Source>, span: tracing::Span) -> Self {
         let organization = source.map(|source| source.organization.clone()).unwrap_or_default();
         Self { method, organization, span }
     }
 }
 
-/// Answers the calls. Holds nothing of a run but while its call lasts.
+/// Answers the calls. It keeps nothing of a run after its call.
 pub(crate) struct Service {
     sources: Sources,
     generators: Generators,
     runtimes: Runtimes,
     metrics: Metrics,
     limits: Limits,
-    /// A place for each call that may be worked on, for minutes as a rule.
-    places: Room,
-    /// Room for what large calls are given, in MiB. One may need half of it by default.
-    room: Room,
-    /// As much again for what waits for it, since that is in memory, too; one that is large may have half as much beside.
-    waiting: Room,
-    /// Which process this is: drawn when it starts.
+    /// A slot for each call that is under way, for minutes as a rule.
+    slots: FairSemaphore,
+    /// Memory for the documents of large calls, in MiB. One call may need half of it by default.
+    memory: FairSemaphore,
+    /// As much again for calls that wait for it, whose documents are in memory too. A large call may use half as much beside.
+    queued_memory: FairSemaphore,
+    /// A random id of this process.
     instance: Arc<str>,
     shutdown: CancellationToken,
     active: Arc<ActiveRuns>,
@@ -117,17 +119,16 @@ impl Service {
         shutdown: CancellationToken,
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
-        let places = Room::new(limits.calls as usize, Most::ThreeQuarters);
-        let calls_mib = limits.calls_mib as usize;
+        let semaphore = |permits: u32| FairSemaphore::new(permits as usize, MaxShare::ThreeQuarters);
         Self {
             sources,
             generators,
             runtimes,
             metrics,
             limits,
-            places,
-            room: Room::new(calls_mib, Most::Half),
-            waiting: Room::new(calls_mib, Most::Half),
+            slots: semaphore(limits.calls),
+            memory: semaphore(limits.calls_mib),
+            queued_memory: semaphore(limits.calls_mib),
             instance,
             shutdown,
             active: Arc::default(),
@@ -136,83 +137,95 @@ impl Service {
 
     /// Waits until no call is under way.
     pub(crate) fn idle(&self) -> impl Future<Output = ()> + use<> {
-        let (places, all) = (self.places.clone(), self.limits.calls as usize);
-        async move { drop(places.take("", all).await) }
+        let (slots, all) = (self.slots.clone(), self.limits.calls as usize);
+        async move { drop(slots.acquire("", all).await) }
     }
 
-    /// A place for a call of an organization, for as long as it is kept.
+    /// Takes a slot for a call of an organization.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` when all are taken, or the organization has its share: to be told so at once is better than to
-    /// wait without knowing, and keeps what waits out of memory. `UNAVAILABLE` when the process is about to end.
-    fn place(&self, organization: &str) -> Result<Taken, Failure> {
+    /// `RESOURCE_EXHAUSTED` if the organization has its share, or no slot is free: the caller hears of that at once, and no
+    /// request waits in memory. `UNAVAILABLE` if the process is about to end.
+    fn slot(&self, organization: &str) -> Result<Permit, Failure> {
         if self.shutdown.is_cancelled() {
             return Err(apply::draining());
         }
-        self.places.try_take(organization, 1).ok_or_else(|| {
-            let message = match (self.places.free(), self.places.of(organization)) {
-                (0, _) => format!("{} calls are worked on already; try again", self.limits.calls),
-                (free, own) => {
-                    format!("{own} calls of {organization} are worked on already, and {free} are for others; try again")
+        self.slots.try_acquire(organization, 1).ok_or_else(|| {
+            let message = match (self.slots.available(), self.slots.held_by(organization)) {
+                (1.., own @ 1..) => {
+                    format!(
+                        "organization {organization:?} has reached its limit of {own} concurrent calls; retry later"
+                    )
                 }
+                _ => format!(
+                    "the function-runner has reached its limit of {} concurrent calls; retry later",
+                    self.limits.calls
+                ),
             };
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         })
     }
 
-    /// Room for a call of an organization that is given so many bytes, for as long as it is kept. One that is larger
-    /// than all of it has all of it. Organizations have their turns, those first that have least.
+    /// Takes memory for a call of an organization that carries so many bytes. A call that is larger than all of it takes all of it.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` when there is none for so long, or too much waits already. `UNAVAILABLE` when the process is
-    /// about to end.
-    async fn room(&self, organization: &str, bytes: usize) -> Result<Option<Taken>, Failure> {
+    /// `RESOURCE_EXHAUSTED` if none is free in time, or too much waits already. `UNAVAILABLE` if the process is about to end.
+    async fn memory(&self, organization: &str, bytes: usize) -> Result<Option<Permit>, Failure> {
         if bytes < LARGE {
             return Ok(None);
         }
         let most = self.limits.calls_mib;
         let mib = bytes.div_ceil(LARGE).min(most as usize);
         let busy = || {
-            let whom = if self.room.of(organization) > 0 { format!(" for {organization}") } else { String::new() };
-            let message = format!("of {most} MiB for large calls there are not {mib} free{whom}; try again");
+            let message = match self.memory.held_by(organization) {
+                _ if organization.is_empty() => {
+                    format!("{mib} of the {most} MiB for large calls are not free; retry later")
+                }
+                0 => format!("the call needs {mib} of the {most} MiB for large calls, which others use; retry later"),
+                own => format!(
+                    "organization {organization:?} uses {own} of the {most} MiB for large calls, and the call needs {mib} more; \
+                     retry later"
+                ),
+            };
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
         };
-        if let Some(room) = self.room.try_take(organization, mib) {
-            return Ok(Some(room));
+        if let Some(memory) = self.memory.try_acquire(organization, mib) {
+            return Ok(Some(memory));
         }
-        // One of nearly all the room would never be in line where a little waits already: who has nothing there has what is free,
-        // if that is half of it, so that what waits has no more than half as much beside.
-        let free = self.waiting.free();
-        let waits = if self.waiting.of(organization) == 0 && free >= mib.div_ceil(2) { mib.min(free) } else { mib };
-        let _waiting = self.waiting.try_take(organization, waits).ok_or_else(busy)?;
-        let turn = tokio::time::timeout(TURN, self.room.take(organization, mib));
+        // A call of nearly all the memory would never be queued where a little waits already. So an organization that has nothing queued
+        // takes what is free, if that is half of what it needs: the queue uses half as much beside at most.
+        let free = self.queued_memory.available();
+        let queued =
+            if self.queued_memory.held_by(organization) == 0 && free >= mib.div_ceil(2) { mib.min(free) } else { mib };
+        let _queued = self.queued_memory.try_acquire(organization, queued).ok_or_else(busy)?;
+        let turn = tokio::time::timeout(TURN, self.memory.acquire(organization, mib));
         match self.shutdown.run_until_cancelled(turn).await {
-            Some(Ok(room)) => Ok(Some(room)),
+            Some(Ok(memory)) => Ok(Some(memory)),
             Some(Err(_)) => Err(busy()),
             None => Err(apply::draining()),
         }
     }
 
-    /// Counts a call, logs how it ended, and makes a status of what is wrong.
+    /// Counts a call, logs its result, and converts its failure to a status.
     async fn call<T>(&self, call: Call, work: impl Future<Output = Result<T, Failure>>) -> Result<Response<T>, Status> {
-        let placed = |place: Taken| async move {
-            let _place = place;
+        let with_slot = |slot: Permit| async move {
+            let _slot = slot;
             work.await
         };
-        self.call_in_place(call, placed).await
+        self.call_with_slot(call, with_slot).await
     }
 
-    /// The same for work that keeps its place itself, since it may go on for a while when its caller is gone.
-    async fn call_in_place<T, W: Future<Output = Result<T, Failure>>>(
+    /// The same for work that holds its slot itself, since it may go on for a while when its caller leaves.
+    async fn call_with_slot<T, W: Future<Output = Result<T, Failure>>>(
         &self,
         Call { method, organization, span }: Call,
-        work: impl FnOnce(Taken) -> W,
+        work: impl FnOnce(Permit) -> W,
     ) -> Result<Response<T>, Status> {
         let start = Instant::now();
-        let placed = async { work(self.place(&organization)?).await };
-        let result = placed.instrument(span.clone()).await.map_err(Status::from);
+        let with_slot = async { work(self.slot(&organization)?).await };
+        let result = with_slot.instrument(span.clone()).await.map_err(Status::from);
         self.metrics.called(method, start, &result);
         let _entered = span.enter();
         match &result {
@@ -224,13 +237,13 @@ impl Service {
         result.map(Response::new)
     }
 
-    /// Makes a plan, which takes the processor for as long as specs are large.
-    async fn plan(&self, request: PlanRequest, place: Taken) -> Result<PlanResponse, Failure> {
+    /// Makes a plan, which needs CPU time in proportion to its documents.
+    async fn plan(&self, request: PlanRequest, slot: Permit) -> Result<PlanResponse, Failure> {
         let runtimes = self.runtimes.clone();
         let organization = request.target.as_ref().map(|target| target.organization.clone()).unwrap_or_default();
-        let room = self.room(&organization, size(&[&request.spec], &request.state)).await?;
+        let memory = self.memory(&organization, size(&[&request.spec], &request.state)).await?;
         let work = async move {
-            let _taken = (place, room);
+            let _held = (slot, memory);
             let target = required(request.target, "target")?;
             let spec = convert::spec(&request.spec)?;
             let state = convert::state(&request.state)?;
@@ -246,20 +259,20 @@ impl Service {
                 forget_clusters: &request.forget_clusters,
             };
             let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
-            let import = import.map_err(|err| Failure::request(format!("import is no Selection: {err}")))?;
+            let import = import.map_err(|err| Failure::request(format!("import is not a valid Selection: {err}")))?;
             let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
             Ok(convert::plan(planned))
         };
-        aside(work).await
+        run_blocking(work).await
     }
 
-    /// Looks how a stack fares, of which there may be as much on record as a plan is given.
-    async fn health(&self, request: HealthRequest, place: Taken) -> Result<HealthResponse, Failure> {
+    /// Reads the health of a stack, whose state may be as large as the documents of a plan.
+    async fn health(&self, request: HealthRequest, slot: Permit) -> Result<HealthResponse, Failure> {
         let runtimes = self.runtimes.clone();
         let target = required(request.target, "target")?;
-        let room = self.room(&target.organization, size(&[], &request.state)).await?;
+        let memory = self.memory(&target.organization, size(&[], &request.state)).await?;
         let work = async move {
-            let _taken = (place, room);
+            let _held = (slot, memory);
             let state = convert::state(&request.state)?;
             if state.resources.is_empty() && state.open.is_empty() {
                 return Ok(HealthResponse::default());
@@ -271,7 +284,7 @@ impl Service {
             let example = |of: stoa_apply::Unhealthy| Unhealthy { id: of.id.0, message: of.message };
             Ok(HealthResponse { total, unhealthy, examples: found.into_iter().take(EXAMPLES).map(example).collect() })
         };
-        aside(Box::pin(work)).await
+        run_blocking(Box::pin(work)).await
     }
 }
 
@@ -339,7 +352,7 @@ impl FunctionRunner for Service {
         let target = request.target.clone().unwrap_or_default();
         let span = tracing::info_span!("Health", organization = target.organization, stack = target.stack);
         let call = Call { method: "Health", organization: target.organization, span };
-        self.call_in_place(call, |place| Service::health(self, request, place)).await
+        self.call_with_slot(call, |slot| Service::health(self, request, slot)).await
     }
 
     async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
@@ -361,7 +374,7 @@ impl FunctionRunner for Service {
             Ok(GenerateResponse { spec, warnings, generator })
         });
         let mut answer = generated.await?;
-        // Whoever asked may have no room for it.
+        // The caller may have no memory for it.
         let bytes = answer.get_ref().spec.len();
         answer.metadata_mut().insert(SPEC_BYTES, bytes.into());
         Ok(answer)
@@ -398,7 +411,7 @@ impl FunctionRunner for Service {
             run = target.run_name
         );
         let call = Call { method: "Plan", organization: target.organization, span };
-        self.call_in_place(call, |place| Service::plan(self, request, place)).await
+        self.call_with_slot(call, |slot| Service::plan(self, request, slot)).await
     }
 
     async fn awaited(&self, request: Request<AwaitedRequest>) -> Result<Response<AwaitedResponse>, Status> {
@@ -413,11 +426,13 @@ impl FunctionRunner for Service {
         let start = match requests.next().await {
             Some(Ok(ApplyRequest { message: Some(apply_request::Message::Start(start)) })) => start,
             Some(Err(status)) => return Err(status),
-            Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
+            Some(Ok(_)) | None => {
+                return Err(Failure::request("the first message of an apply must be its start").into());
+            }
         };
         let target = start.target.clone().unwrap_or_default();
-        let place = self.place(&target.organization)?;
-        let room = self.room(&target.organization, size(&[&start.spec, &start.plan], &start.state)).await?;
+        let slot = self.slot(&target.organization)?;
+        let memory = self.memory(&target.organization, size(&[&start.spec, &start.plan], &start.state)).await?;
         let span = tracing::info_span!(
             "Apply",
             organization = target.organization,
@@ -438,23 +453,23 @@ impl FunctionRunner for Service {
             shutdown: self.shutdown.clone(),
         };
         let active = Arc::clone(&self.active);
-        // A task of its own: when the caller goes, what is in flight is still finished while it may be.
+        // A task of its own: calls in flight are finished when the caller leaves.
         let work = async move {
             apply.run(&active).await;
-            drop((place, room));
+            drop((slot, memory));
         };
         tokio::spawn(work.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
 }
 
-/// How many bytes documents have, and what is recorded.
+/// The size of documents and of the recorded state, in bytes.
 fn size(documents: &[&Bytes], state: &[StateEntry]) -> usize {
     let documents = documents.iter().map(|document| document.len());
     documents.chain(state.iter().map(|entry| entry.resource.len())).sum()
 }
 
-/// A message that a request cannot do without.
+/// A required field of a request.
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
     value.ok_or_else(|| Failure::request(format!("{field} is missing")))
 }
@@ -472,7 +487,7 @@ mod tests {
     use super::*;
     use crate::args::{LimitArgs, PoolArgs};
     use crate::local::LocalRepositories;
-    use crate::source::Readers;
+    use crate::source::ReaderPool;
 
     const MIB: usize = 1 << 20;
 
@@ -480,8 +495,8 @@ mod tests {
     fn service(folder: &Path, limits: LimitArgs, shutdown: &CancellationToken) -> Service {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
-        let sources = Sources::new(cache.clone(), local.clone(), Readers::here());
-        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes(), Readers::here());
+        let sources = Sources::new(cache.clone(), local.clone(), ReaderPool::in_process());
+        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes(), ReaderPool::in_process());
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
         let limits = limits.of_calls(Duration::ZERO);
@@ -489,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_plans_are_refused_while_there_is_no_room_for_them_and_small_ones_are_not() {
+    async fn large_plans_without_memory_are_rejected() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls_mib: 3, ..LimitArgs::default() };
         let service = service(folder.path(), limits, &CancellationToken::new());
@@ -499,12 +514,12 @@ mod tests {
             let request = PlanRequest { state, ..PlanRequest::default() };
             FunctionRunner::plan(&service, Request::new(request)).await.unwrap_err()
         };
-        let first = service.room("a", 2 * MIB).await.unwrap();
+        let first = service.memory("a", 2 * MIB).await.unwrap();
         let busy = code(MIB + 1).await;
         assert_eq!(busy.code(), Code::ResourceExhausted);
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
         for fits in [MIB, MIB - 1, 0] {
-            assert_eq!(code(fits).await.code(), Code::InvalidArgument, "{fits}: there is room, and no target");
+            assert_eq!(code(fits).await.code(), Code::InvalidArgument, "{fits}: there is memory, and no target");
         }
         let health = async |bytes: usize| {
             let resource = vec![b' '; bytes].into();
@@ -515,112 +530,112 @@ mod tests {
         assert_eq!(health(MIB + 1).await, Code::ResourceExhausted);
         assert_eq!(health(MIB - 1).await, Code::InvalidArgument, "nothing of it is on record");
         drop(first);
-        assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "it has been given back");
+        assert_eq!(code(MIB + 1).await.code(), Code::InvalidArgument, "the memory returned");
         assert_eq!(health(MIB + 1).await, Code::InvalidArgument);
-        let all = service.room("a", 100 * MIB).await.unwrap();
-        service.room("b", MIB).await.unwrap_err();
+        let all = service.memory("a", 100 * MIB).await.unwrap();
+        service.memory("b", MIB).await.unwrap_err();
         drop(all);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_plan_has_its_turn_before_smaller_ones_that_come_later() {
+    async fn large_plan_is_served_before_later_small_ones() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls_mib: 4, ..LimitArgs::default() };
         let shutdown = CancellationToken::new();
         let service = service(folder.path(), limits, &shutdown);
         let short = TURN / 5;
-        let first = service.room("a", 3 * MIB).await.unwrap();
-        let mut large = Box::pin(service.room("b", 3 * MIB));
+        let first = service.memory("a", 3 * MIB).await.unwrap();
+        let mut large = Box::pin(service.memory("b", 3 * MIB));
         assert!(timeout(short, &mut large).await.is_err(), "it waits");
-        let mut small = Box::pin(service.room("c", MIB));
-        assert!(timeout(short, &mut small).await.is_err(), "so much is free, and another one waits for it");
-        let refused = timeout(short, service.room("d", MIB)).await.expect("no more waits than there is room for");
+        let mut small = Box::pin(service.memory("c", MIB));
+        assert!(timeout(short, &mut small).await.is_err(), "the free memory is for the large plan");
+        let refused = timeout(short, service.memory("d", MIB)).await.expect("the queue is full");
         assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
         drop(first);
         let _taken = (large.await.unwrap(), small.await.unwrap());
-        assert_eq!((service.room.of("b"), service.room.of("c")), (3, 1));
+        assert_eq!((service.memory.held_by("b"), service.memory.held_by("c")), (3, 1));
 
-        let mut waiting = Box::pin(service.room("d", 4 * MIB));
-        assert!(timeout(short, &mut waiting).await.is_err(), "nothing waits any more, so that this one may");
+        let mut waiting = Box::pin(service.memory("d", 4 * MIB));
+        assert!(timeout(short, &mut waiting).await.is_err(), "the queue is empty");
         shutdown.cancel();
         assert_eq!(Status::from(waiting.await.unwrap_err()).code(), Code::Unavailable);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_plans_of_an_organization_that_last_leave_room_to_others() {
+    async fn long_large_plans_leave_memory_to_other_organizations() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls_mib: 8, ..LimitArgs::default() };
         let service = service(folder.path(), limits, &CancellationToken::new());
         let short = TURN / 5;
-        let _first = service.room("a", 4 * MIB).await.unwrap();
-        let mut waiting = Box::pin(service.room("a", 4 * MIB));
+        let _first = service.memory("a", 6 * MIB).await.unwrap();
+        let mut waiting = Box::pin(service.memory("a", 4 * MIB));
         assert!(timeout(short, &mut waiting).await.is_err(), "it has its share");
-        let refused = timeout(short, service.room("a", MIB)).await.expect("it has its share of what waits, too");
+        let refused = timeout(short, service.memory("a", 3 * MIB)).await.expect("its share of the queue is used, too");
         assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
-        let _other = timeout(short, service.room("b", 4 * MIB)).await.expect("nobody is in its way").unwrap();
-        let mut other = Box::pin(service.room("c", 4 * MIB));
+        let _other = timeout(short, service.memory("b", 2 * MIB)).await.expect("nobody delays it").unwrap();
+        let mut other = Box::pin(service.memory("c", 4 * MIB));
         assert!(timeout(short, &mut other).await.is_err(), "it may wait");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plan_as_large_as_all_the_room_gets_in_line_where_others_wait() {
+    async fn plan_for_all_memory_is_queued_behind_others() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls_mib: 4, ..LimitArgs::default() };
         let service = service(folder.path(), limits, &CancellationToken::new());
         let short = TURN / 5;
-        let first = service.room("a", 4 * MIB).await.unwrap();
-        let mut small = Box::pin(service.room("b", MIB));
+        let first = service.memory("a", 4 * MIB).await.unwrap();
+        let mut small = Box::pin(service.memory("b", MIB));
         assert!(timeout(short, &mut small).await.is_err(), "it waits");
-        let mut large = Box::pin(service.room("c", 4 * MIB));
+        let mut large = Box::pin(service.memory("c", 4 * MIB));
         assert!(timeout(short, &mut large).await.is_err(), "it waits, too");
         drop(first);
         let small = small.await.unwrap();
         assert!(timeout(short, &mut large).await.is_err(), "not all is free");
         drop(small);
         let all = large.await.unwrap();
-        assert_eq!(service.room.of("c"), 4);
+        assert_eq!(service.memory.held_by("c"), 4);
 
-        // So it is only where half of what may wait is free.
-        let mut waiting = Box::pin(service.room("d", 3 * MIB));
+        // It is queued only if half of the queue is free.
+        let mut waiting = Box::pin(service.memory("d", 3 * MIB));
         assert!(timeout(short, &mut waiting).await.is_err(), "it waits");
-        let refused = timeout(short, service.room("e", 4 * MIB)).await.expect("too much would be in memory");
+        let refused = timeout(short, service.memory("e", 4 * MIB)).await.expect("too much would be in memory");
         assert_eq!(Status::from(refused.unwrap_err()).code(), Code::ResourceExhausted);
         drop(all);
     }
 
     #[test]
-    fn what_is_recorded_counts_as_documents_do() {
+    fn size_counts_documents_and_records() {
         let state = [StateEntry { resource: Bytes::from_static(b"{}"), ..StateEntry::default() }];
         assert_eq!(size(&[&Bytes::from_static(b"spec"), &Bytes::from_static(b"plan")], &state), 10);
     }
 
     #[tokio::test]
-    async fn more_calls_than_may_be_are_refused_at_once() {
+    async fn calls_above_the_limit_are_rejected_at_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
         let shutdown = CancellationToken::new();
         let service = service(folder.path(), limits, &shutdown);
         let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
-        let place = service.place("a").unwrap();
+        let slot = service.slot("a").unwrap();
         let busy = code().await;
         assert_eq!(busy.code(), Code::ResourceExhausted);
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
-        drop(place);
-        assert_eq!(code().await.code(), Code::InvalidArgument, "there is a place, and no source");
+        drop(slot);
+        assert_eq!(code().await.code(), Code::InvalidArgument, "there is a slot, and no source");
 
-        let place = service.place("a").unwrap();
+        let slot = service.slot("a").unwrap();
         shutdown.cancel();
         let draining = code().await;
         assert_eq!(draining.code(), Code::Unavailable);
         assert_eq!(Problem::decode(draining.details()).unwrap().reason, reason::DRAINING);
         let mut idle = Box::pin(service.idle());
         assert!(timeout(Duration::from_millis(20), &mut idle).await.is_err(), "a call is under way");
-        drop(place);
+        drop(slot);
         idle.await;
     }
 
     #[tokio::test]
-    async fn calls_of_an_organization_that_last_leave_places_to_others() {
+    async fn long_calls_leave_slots_to_other_organizations() {
         let folder = tempfile::TempDir::new().unwrap();
         let limits = LimitArgs { max_calls: 4, ..LimitArgs::default() };
         let service = service(folder.path(), limits, &CancellationToken::new());
@@ -628,10 +643,10 @@ mod tests {
             let source = Some(Source { organization: organization.to_owned(), ..Source::default() });
             service.look(Request::new(LookRequest { source, ..LookRequest::default() })).await.unwrap_err()
         };
-        let _hanging = [service.place("a").unwrap(), service.place("a").unwrap()];
+        let _hanging = ["a"; 3].map(|organization| service.slot(organization).unwrap());
         let busy = look("a").await;
-        let told = "2 calls of a are worked on already, and 2 are for others; try again";
-        assert_eq!((busy.code(), busy.message()), (Code::ResourceExhausted, told));
+        let message = "organization \"a\" has reached its limit of 3 concurrent calls; retry later";
+        assert_eq!((busy.code(), busy.message()), (Code::ResourceExhausted, message));
         assert_ne!(look("b").await.code(), Code::ResourceExhausted);
     }
 }

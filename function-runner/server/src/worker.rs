@@ -1,4 +1,4 @@
-//! The hidden command `worker`: what this binary is when its pool starts it again.
+//! The hidden command `worker`, with which the pool starts this binary again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,33 +6,32 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Parser;
 use stoa_workers::More;
-use stoa_workers::sandbox::{Reach, Servers};
+use stoa_workers::sandbox::{Profile, Servers};
 use stoa_workers::worker::{Terms, serve};
 
 use crate::{generate, source};
 
-/// The command by which a worker is told from a runner.
+/// The command that makes this binary a worker.
 const COMMAND: &str = "worker";
 
 /// This binary, even if another one is at its path by now.
 const THIS: &str = "/proc/self/exe";
 
-/// How large the stack of a worker may become, in bytes: what reading an expression takes, beside what programs have anyway.
+/// The limit of a worker's stack, in bytes: enough to parse deep expressions.
 const STACK: u64 = stoa_cel::STACK as u64 + (8 << 20);
 
-/// How large the stack of a process may become that fetches and reads a source, in bytes. Its threads have as much each, which
-/// counts as its memory.
+/// The limit of the stack of a process that reads a source, in bytes. Each of its threads has as much, which counts as memory.
 const STACK_OF_SOURCES: u64 = 8 << 20;
 
-/// The variables that a process has which reaches Git servers: a folder of authorities, whose certificates are read one by one
-/// as they are asked for, and the settings and known hosts of the user.
+/// The environment of a process that reaches Git servers: a folder of authorities, whose certificates are read on demand, and the
+/// settings and known hosts of the user.
 const OF_SERVERS: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "SSL_CERT_DIR"];
 
-/// The variable that says which file has the certificates of all authorities.
+/// The variable with the file of all authorities' certificates.
 const AUTHORITIES: &str = "SSL_CERT_FILE";
 
-/// What is read to reach a Git server: libraries that names are looked up with, how, and certificates of authorities. Nothing
-/// of it is anybody's secret; what is mounted for the runner, such as its keys and tokens, is elsewhere.
+/// The paths that a process reads to reach a Git server: libraries and settings of name resolution, and certificates of authorities. None
+/// is secret; the runner's own keys and tokens are mounted elsewhere.
 const READ_FOR_SERVERS: [&str; 20] = [
     "/lib",
     "/lib64",
@@ -56,26 +55,26 @@ const READ_FOR_SERVERS: [&str; 20] = [
     "/dev/null",
 ];
 
-/// What a worker is told.
+/// The command line of a worker.
 #[derive(Debug, Parser)]
 pub(crate) struct WorkerArgs {
     /// The process that started it
     #[arg(long)]
     parent: u32,
 
-    /// How many bytes of memory it may have
+    /// The limit of its memory, in bytes
     #[arg(long)]
     memory: u64,
 
-    /// The folder of a source's cache, if it is to fetch and read that one
+    /// The folder of a source's cache, if it reads a source
     #[arg(long)]
     cache: Option<PathBuf>,
 
-    /// What it may read besides
+    /// Another path that it may read
     #[arg(long)]
     read: Vec<PathBuf>,
 
-    /// The file with the certificates of all authorities, which it reads once it needs one
+    /// The file with the certificates of all authorities
     #[arg(long)]
     authorities: Option<PathBuf>,
 }
@@ -85,20 +84,19 @@ pub(crate) fn program() -> PathBuf {
     PathBuf::from(THIS)
 }
 
-/// The command line of a worker that may have so many bytes of memory.
+/// The command line of a worker with this limit of memory, in bytes.
 pub(crate) fn command(memory: u64) -> Vec<OsString> {
     let terms = [format!("--parent={}", std::process::id()), format!("--memory={memory}")];
     [COMMAND.to_owned()].into_iter().chain(terms).map(OsString::from).collect()
 }
 
-/// The command line of processes that fetch and read sources, before what each has of its own. libgit2 has looked by now
-/// where the certificates of authorities are.
+/// The command line of all processes that read sources. libgit2 has found the certificates of authorities by now.
 pub(crate) fn command_for_sources(memory: u64) -> Vec<OsString> {
     let file = std::env::var_os(AUTHORITIES).and_then(|file| std::path::absolute(file).ok());
     command(memory).into_iter().chain(file.map(|file| flag("--authorities=", &file))).collect()
 }
 
-/// What comes after [`command_for_sources`] for the one with its cache in this folder, which may read a few others.
+/// The arguments of one process, with its cache and other folders that it may read. They follow [`command_for_sources`].
 pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf]) -> More {
     let read = others.iter().map(|path| flag("--read=", path));
     More { arguments: [flag("--cache=", cache)].into_iter().chain(read).collect() }
@@ -110,14 +108,14 @@ fn flag(flag: &str, path: &Path) -> OsString {
     said
 }
 
-/// What such a process has of the environment.
+/// The environment of a process that reads a source.
 pub(crate) fn environment_for_sources() -> Vec<(OsString, OsString)> {
     let none = (OsString::from(AUTHORITIES), OsString::from("/dev/null"));
     let others = OF_SERVERS.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
     others.chain([none]).collect()
 }
 
-/// What such a process reads to reach a server.
+/// The paths that such a process reads to reach a server.
 fn read_for_servers() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let home = variable("HOME");
@@ -127,33 +125,33 @@ fn read_for_servers() -> Vec<PathBuf> {
     READ_FOR_SERVERS.iter().map(PathBuf::from).chain(of_home.into_iter().chain(others).flatten()).collect()
 }
 
-/// What is read beside the copy of a repository: the settings of the user, and where this is on the earth.
+/// The paths that are read beside the copy of a repository: the settings of the user, and the time zone.
 pub(crate) fn read_for_copies() -> Vec<PathBuf> {
     read_for_servers().into_iter().chain([PathBuf::from("/etc/localtime")]).collect()
 }
 
-/// What a worker has of the environment: nothing, but for tests.
+/// The environment of a worker: empty, except for tests.
 pub(crate) fn environment() -> Vec<(OsString, OsString)> {
     #[cfg(debug_assertions)]
-    if let Some(trials) = std::env::var_os(generate::trials::VARIABLE) {
-        return vec![(generate::trials::VARIABLE.into(), trials)];
+    if let Some(trials) = std::env::var_os(generate::testing::VARIABLE) {
+        return vec![(generate::testing::VARIABLE.into(), trials)];
     }
     Vec::new()
 }
 
-/// The command line, if it is a worker's.
+/// Parses the command line, if it is a worker's.
 pub(crate) fn arguments() -> Option<WorkerArgs> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let is_worker = arguments.peek().is_some_and(|first| first == COMMAND);
-    // The command itself stands where a program's name does.
+    // The command takes the position of the program's name.
     is_worker.then(|| WorkerArgs::parse_from(arguments))
 }
 
 impl WorkerArgs {
-    /// Does jobs until the pool wants no more.
+    /// Does jobs until the pool closes the pipe.
     pub(crate) fn serve(self) -> anyhow::Result<()> {
         let Self { parent, memory, cache, read, authorities } = self;
-        let terms = |stack, reach| Terms { parent, memory, stack, reach };
+        let terms = |stack, profile| Terms { parent, memory, stack, profile };
         let served = match cache {
             Some(folder) => {
                 let reads = read_for_servers().into_iter().chain(read).chain(authorities.clone()).collect();
@@ -161,15 +159,15 @@ impl WorkerArgs {
                     source::authorities::are_in(file);
                 }
                 let servers = Servers { folder, reads, file: source::MOST_OF_A_FILE };
-                serve(&terms(STACK_OF_SOURCES, Reach::Servers(servers)), source::work)
+                serve(&terms(STACK_OF_SOURCES, Profile::Servers(servers)), source::work)
             }
             None => {
                 // Expressions are read on the thread that there is.
                 stoa_cel::on_the_calling_thread();
-                serve(&terms(STACK, Reach::Nothing), generate::work)
+                serve(&terms(STACK, Profile::Isolated), generate::work)
             }
         };
-        served.context("this worker cannot work")
+        served.context("the worker failed")
     }
 }
 
@@ -178,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_understands_what_its_pool_tells_it() {
+    fn worker_parses_its_command_line() {
         let worker = WorkerArgs::parse_from(command(5 << 20));
         assert_eq!((worker.parent, worker.memory), (std::process::id(), 5 << 20));
         assert_eq!((worker.cache, worker.read, worker.authorities), (None, Vec::new(), None));

@@ -1,41 +1,41 @@
-//! What goes through the pipes of a worker.
+//! The frames in the pipes of a worker.
 //!
-//! To it: the length of a job, a `u32` with the highest byte first, and the job; in the middle of that what it asks for, in the
-//! same way. From it: a tag of one byte, a length, and as many bytes.
+//! The pool sends the length of a job, a `u32` with the highest byte first, and the job. It sends the answers to a worker's questions in
+//! the same way. The worker sends a tag of one byte, a length, and as many bytes.
 
-/// What precedes a job, and what is told in the middle of one.
+/// The head of a job, and of the answer to a question.
 pub(crate) const JOB_HEAD: usize = 4;
-/// What precedes whatever a worker says.
+/// The head of a worker's message.
 pub(crate) const HEAD: usize = 5;
-/// How long the time of the processor is that an answer begins with: a `u64` of nanoseconds.
+/// The length of the CPU time at the start of an answer: a `u64` of nanoseconds.
 pub(crate) const USED: usize = 8;
 
-/// What a worker says.
+/// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// It takes jobs: what is kept from it, as the byte of [`Restrictions`](crate::sandbox::Restrictions).
+    /// It is ready: its restrictions, as the byte of [`Restrictions`](crate::sandbox::Restrictions).
     Ready,
-    /// Which part of the job it is at: a `u32`, or nothing when it is at no part in particular.
+    /// The part of the job that it is at: a `u32`, or nothing for no part in particular.
     At,
-    /// How much time of the processor it took since it began, and the answer.
+    /// The CPU time since it began, and the answer.
     Answer,
-    /// Its code panicked, and where. It ends.
+    /// Its code panicked at this location, and it ends.
     Panicked,
-    /// It asks in the middle of a job for what there is to tell by now, and waits for it.
+    /// It asks a question in the middle of a job, and waits for the answer.
     Asks,
 }
 
 impl Tag {
     const ALL: [Self; 5] = [Self::Ready, Self::At, Self::Answer, Self::Panicked, Self::Asks];
 
-    /// The tag and the length of what comes; nothing when it is no tag.
+    /// The tag and the length of the message; nothing if the tag is unknown.
     pub(crate) fn parse(head: [u8; HEAD]) -> Option<(Self, usize)> {
         let [tag, length @ ..] = head;
         let tag = Self::ALL.into_iter().find(|known| known.byte() == tag)?;
         Some((tag, usize::try_from(u32::from_be_bytes(length)).ok()?))
     }
 
-    /// What precedes so many bytes; nothing when these are too many.
+    /// The head of a message of so many bytes; nothing if these are too many.
     pub(crate) fn head(self, length: usize) -> Option<[u8; HEAD]> {
         let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
         Some([self.byte(), a, b, c, d])
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_says_what_comes_and_how_much() {
+    fn head_has_tag_and_length() {
         for tag in Tag::ALL {
             assert_eq!(Tag::parse(tag.head(70_000).unwrap()), Some((tag, 70_000)));
         }

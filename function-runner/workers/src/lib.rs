@@ -1,30 +1,30 @@
-//! A pool of processes that do work on behalf of others, one job at a time each, and can harm nobody by it.
+//! A pool of processes that do untrusted work, one job at a time each.
 //!
-//! Start at [`Pool`], which the program has that wants work done, and at [`worker::serve`], which its worker processes
-//! run. A job and its answer are bytes; what they mean is up to both ends, which are the same binary. `queue` says whose turn
-//! it is, `process` is one worker as the pool sees it, `sandbox` what a worker gives up before it reads its first job.
+//! Start at [`Pool`], which the program uses that wants work done, and at [`worker::serve`], which its worker processes
+//! run. A job and its answer are bytes; their meaning is up to both ends, which are the same binary. `queue` decides whose turn
+//! it is, `process` is one worker as the pool sees it, `sandbox` restricts a worker before it reads its first job.
 //!
-//! What needs servers gets a process of its own ([`Errands`]), which has one folder to write to and is gone when whoever began
-//! it wants no more, or at its [`Fence`].
+//! Work that reaches servers gets a process of its own ([`SubprocessStarter`]), which has one folder to write to. It ends when its
+//! caller has no more jobs for it, or at its [`KillDeadline`].
 //!
-//! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next one finds another
+//! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next job finds another
 //! worker.
 //!
-//! **Invariant:** a worker of a pool opens no file, talks to nobody but its pool and starts no thread. None starts a program or
+//! **Invariant:** a worker of a pool opens no file, reaches nobody but its pool and starts no thread. No worker starts a program or
 //! outlives the process that started it.
 
-mod errands;
-mod fence;
 mod frame;
+mod kill_deadline;
 mod metrics;
 mod pool;
 mod process;
 mod queue;
 pub mod sandbox;
+mod subprocess;
 pub mod worker;
 
-pub use errands::{Errand, ErrandConfig, Errands};
-pub use fence::Fence;
+pub use kill_deadline::KillDeadline;
 pub use metrics::PoolMetrics;
 pub use pool::{Pending, Pool, PoolConfig, Running};
 pub use process::{Failed, Fault, Limits, More, StartError, Tell};
+pub use subprocess::{Subprocess, SubprocessConfig, SubprocessStarter};

@@ -1,4 +1,4 @@
-//! What is counted of a pool.
+//! The metrics of a pool.
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 

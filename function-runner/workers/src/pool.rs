@@ -1,4 +1,4 @@
-//! Workers, and the jobs that they share.
+//! The pool: starts workers, and gives them jobs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use stoa_backoff::Policy;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -15,29 +16,29 @@ use crate::metrics::PoolMetrics;
 use crate::process::{Failed, Fault, Limits, More, Program, StartError, Starter, Worker};
 use crate::queue::{Queue, Ticket};
 
-/// A worker that holds more after a job than this is replaced, so that one large job does not keep memory for good.
+/// The pool replaces a worker that uses more memory than this after a job, in bytes.
 const KEPT: u64 = 192 << 20;
-/// Jobs that are smaller, with their answers, leave nothing behind that would be worth a look.
+/// The pool does not check the memory of a worker after smaller jobs, with their answers, in bytes.
 const SMALL: usize = 256 << 10;
-/// How long to wait until a worker is started again that did not start, at first and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// How long to wait before a worker is started again that did not start.
+const START: Policy = Policy::new(Duration::from_millis(200), Duration::from_secs(10));
 
-/// Which workers there are, and how much they do.
+/// The number of workers, and their limits.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     /// The program that calls [`worker::serve`](crate::worker::serve).
     pub program: PathBuf,
-    /// Its arguments, from which it has its [`Terms`](crate::worker::Terms).
+    /// Its arguments, from which it parses its [`Terms`](crate::worker::Terms).
     pub arguments: Vec<OsString>,
-    /// All of its environment.
+    /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// What one job may take. That it may have no more memory is up to the worker, whose arguments say so.
+    /// The limits on one job. The worker enforces the limit of memory itself, which is among its arguments.
     pub limits: Limits,
     /// How many jobs may wait.
     pub waiting: usize,
-    /// How many bytes the jobs that wait may have together.
+    /// How many bytes the waiting jobs may have together.
     pub waiting_bytes: usize,
 }
 
@@ -55,7 +56,7 @@ struct Shared {
     closed: CancellationToken,
 }
 
-/// A job that waits or is worked on. When this is dropped it is given up, and its worker killed.
+/// A job that waits or is under way. Dropping it cancels the job, and kills its worker.
 #[derive(Debug)]
 #[must_use = "a job that nobody waits for is given up"]
 pub struct Pending(oneshot::Receiver<Result<Bytes, Failed>>);
@@ -65,13 +66,13 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// Why there is none. What [`Fault::Killed`] or [`Fault::NoWorker`] met may be tried again.
+    /// Why there is none. Retry after [`Fault::Killed`] and [`Fault::NoWorker`].
     pub async fn answer(self) -> Result<Bytes, Failed> {
         self.0.await.unwrap_or_else(|_| Err(Fault::Closed.into()))
     }
 }
 
-/// Workers at work. When it is dropped they are killed.
+/// Running workers. Dropping it kills them.
 #[derive(Debug)]
 #[must_use = "without it there are no workers"]
 pub struct Running {
@@ -91,7 +92,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// When it does not start: then none will.
+    /// If the first worker does not start.
     pub async fn start(&self) -> Result<Running, StartError> {
         let PoolConfig { program, arguments, environment, workers, .. } = self.0.config.clone();
         let starter =
@@ -108,11 +109,11 @@ impl Pool {
         Ok(Running { shared: Arc::clone(&self.0), keepers })
     }
 
-    /// Has a job done, as soon as a worker has time for it.
+    /// Submits a job, which runs when its turn comes and a worker is idle.
     ///
     /// # Errors
     ///
-    /// [`Fault::Busy`] when too much waits already, and [`Fault::Closed`] when nothing is done any more.
+    /// [`Fault::Busy`] if too many jobs wait already, and [`Fault::Closed`] if the pool is closed.
     pub fn submit(&self, tenant: &str, job: Bytes) -> Result<Pending, Failed> {
         if self.0.closed.is_cancelled() {
             return Err(Fault::Closed.into());
@@ -122,14 +123,14 @@ impl Pool {
         Ok(Pending(answer))
     }
 
-    /// What one job may take.
+    /// The limits on one job.
     pub fn limits(&self) -> &Limits {
         &self.0.config.limits
     }
 }
 
 impl Running {
-    /// Ends the workers: what they are at comes to its end, what waits is told that nothing comes of it.
+    /// Ends the workers. Jobs under way finish, and waiting jobs fail with [`Fault::Closed`].
     pub async fn close(mut self) {
         self.shared.closed.cancel();
         self.shared.queue.fail(&Fault::Closed.into());
@@ -137,7 +138,7 @@ impl Running {
     }
 }
 
-/// Sees that there is one worker, and that it has work.
+/// Keeps one worker running, and gives it jobs.
 struct Keeper {
     shared: Arc<Shared>,
     starter: Arc<Starter>,
@@ -146,7 +147,7 @@ struct Keeper {
 impl Keeper {
     async fn keep(self, mut worker: Option<Worker>) {
         let closed = self.shared.closed.clone();
-        let mut again = AGAIN.0;
+        let mut failures = 0;
         loop {
             let live = match worker.take() {
                 Some(worker) => worker,
@@ -158,10 +159,11 @@ impl Keeper {
                         Ok(worker) => worker,
                         Err(error) => {
                             self.not_started(&error);
-                            if closed.run_until_cancelled(tokio::time::sleep(again)).await.is_none() {
+                            failures += 1;
+                            let wait = tokio::time::sleep(START.after(failures));
+                            if closed.run_until_cancelled(wait).await.is_none() {
                                 return;
                             }
-                            again = (again * 2).min(AGAIN.1);
                             continue;
                         }
                     }
@@ -172,10 +174,10 @@ impl Keeper {
             self.shared.live.fetch_sub(1, Ordering::Relaxed);
             match ended {
                 Ended::Closed => return,
-                Ended::Working => again = AGAIN.0,
-                // Somebody kills them as they come: there is no hurry then.
+                Ended::Working => failures = 0,
+                // Something kills workers as they start, so the next one may wait.
                 Ended::Idle => {
-                    if closed.run_until_cancelled(tokio::time::sleep(AGAIN.0)).await.is_none() {
+                    if closed.run_until_cancelled(tokio::time::sleep(START.min)).await.is_none() {
                         return;
                     }
                 }
@@ -184,14 +186,14 @@ impl Keeper {
     }
 
     fn not_started(&self, error: &StartError) {
-        tracing::error!(error = error as &dyn std::error::Error, "a worker does not start");
+        tracing::error!(error = error as &dyn std::error::Error, "a worker did not start");
         self.shared.metrics.ended("start");
         if self.shared.live.load(Ordering::Relaxed) == 0 {
             self.shared.queue.fail(&Fault::NoWorker(error.to_string()).into());
         }
     }
 
-    /// Has a worker do jobs until it is of no use any more.
+    /// Gives jobs to a worker until it ends or has to be replaced.
     async fn use_up(&self, mut worker: Worker) -> Ended {
         let Shared { metrics, queue, closed, config, .. } = &*self.shared;
         loop {
@@ -200,7 +202,7 @@ impl Keeper {
                 biased;
                 () = closed.cancelled() => Err(Ended::Closed),
                 how = worker.ended() => {
-                    tracing::warn!(how, "a worker ended while it had nothing to do");
+                    tracing::warn!(how, "an idle worker ended");
                     metrics.ended("killed");
                     Err(Ended::Idle)
                 }
@@ -234,11 +236,11 @@ impl Keeper {
                 metrics.ended(cause);
             }
             if let Some(done) = done {
-                // Whoever went away meanwhile needs no answer.
+                // The caller may have left meanwhile.
                 let _ = reply.send(done);
             }
             if cause.is_some() {
-                // Only then is its memory for the next.
+                // The next worker needs its memory.
                 worker.kill().await;
                 return Ended::Working;
             }
@@ -246,12 +248,12 @@ impl Keeper {
     }
 }
 
-/// How a worker came to its end.
+/// How a worker ended.
 enum Ended {
     /// While it worked, or just after.
     Working,
-    /// While it had nothing to do.
+    /// While it was idle.
     Idle,
-    /// Since the pool is closed.
+    /// Because the pool is closed.
     Closed,
 }

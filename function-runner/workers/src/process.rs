@@ -1,4 +1,4 @@
-//! One worker, as the pool sees it.
+//! One worker process, as the pool sees it.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,28 +17,28 @@ use tokio::sync::oneshot;
 use crate::frame::{HEAD, Tag, USED};
 use crate::sandbox::Restrictions;
 
-/// How long a worker may take until it takes jobs.
+/// How long a worker may take to start.
 const START: Duration = Duration::from_secs(30);
-/// How long a process whose pipes are closed may take to be gone.
+/// How long a process may take to exit after its pipes are closed.
 const GONE: Duration = Duration::from_secs(5);
-/// What is read of what a worker said as it died.
+/// How much of a dead worker's standard error is read, in bytes.
 const LAST_WORDS: u64 = 4096;
-/// Whatever a worker says but for its answer is shorter.
+/// Every message of a worker is shorter, except its answer.
 const SHORT: usize = 4096;
-/// How much memory is made ready for an answer before any of it is there.
+/// How much memory is allocated for an answer before any of it arrives.
 const AHEAD: usize = 1 << 20;
 
-/// What a process hears whenever it asks in the middle of a job ([`Progress::ask`](crate::worker::Progress::ask)).
+/// Answers the questions of a process in the middle of a job ([`Progress::ask`](crate::worker::Progress::ask)).
 pub type Tell<'a> = &'a (dyn Fn() -> Vec<u8> + Sync);
 
-/// What one job may take.
+/// The limits on one job.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of memory.
     pub memory: u64,
-    /// Time of the processor, in whole seconds.
+    /// CPU time, in whole seconds.
     pub processor: Duration,
-    /// Time.
+    /// Elapsed time.
     pub time: Duration,
     /// Bytes of the answer.
     pub answer: usize,
@@ -47,25 +47,25 @@ pub struct Limits {
 /// Why a job has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// So much waits for a worker already that it was not even begun.
+    /// Too many jobs wait already, so it was not queued.
     Busy,
-    /// It wanted more memory than there is for one.
+    /// It needs more memory than one job may use.
     Memory,
-    /// It took more time of the processor than there is for one.
+    /// It took more CPU time than one job may use.
     Processor,
-    /// It took more time than there is for one.
+    /// It took longer than one job may take.
     Time,
-    /// Its answer is larger than one may be.
+    /// Its answer is larger than an answer may be.
     Answer,
-    /// Our code panicked there.
+    /// Our code panicked at this location.
     Panicked(String),
-    /// The worker died of a signal from outside, or of the kernel's want of memory. Another try may do.
+    /// The worker was killed by a signal from outside, such as by the kernel when memory runs out. A retry may succeed.
     Killed(i32),
-    /// The worker came to its end in another way, or did not keep to what is agreed.
+    /// The worker ended in another way, or broke the protocol.
     Died(String),
-    /// There is no worker, and none can be started now.
+    /// No worker runs, and none can be started now.
     NoWorker(String),
-    /// There are no workers any more.
+    /// The pool is closed.
     Closed,
 }
 
@@ -74,7 +74,7 @@ pub enum Fault {
 pub struct Failed {
     /// Why.
     pub fault: Fault,
-    /// The part that the work was at, if it said.
+    /// The part of the job that the worker reported last.
     pub at: Option<u32>,
 }
 
@@ -85,7 +85,7 @@ impl From<Fault> for Failed {
 }
 
 impl Fault {
-    /// The word for it in metrics.
+    /// Its label in metrics.
     pub(crate) fn cause(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -99,39 +99,39 @@ impl Fault {
     }
 }
 
-/// Why a worker does not start.
+/// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system starts no process.
-    #[error("no process can be started")]
+    /// The system did not start a process.
+    #[error("the system did not start a process")]
     Spawn(#[source] io::Error),
-    /// It ended, or said something else than that it is ready.
-    #[error("a worker does not start: {0}")]
+    /// It ended, or did not report that it is ready.
+    #[error("the worker did not start: {0}")]
     NotReady(String),
 }
 
-/// Starts workers from a thread that is there for as long as it: the system ends a worker when the thread that started it
-/// ends, and threads of Tokio come and go.
+/// Starts workers from a thread that lives as long as it: the kernel kills a worker when the thread that started it
+/// ends, and Tokio ends idle threads.
 #[derive(Debug)]
 pub(crate) struct Starter {
     wanted: mpsc::Sender<Wanted>,
 }
 
-/// A process that somebody waits for.
+/// A request to start a process.
 #[derive(Debug)]
 struct Wanted {
     more: More,
     started: oneshot::Sender<io::Result<Child>>,
 }
 
-/// What one process has that not all have.
+/// The arguments of one process.
 #[derive(Clone, Debug, Default)]
 pub struct More {
-    /// What comes after the arguments of all.
+    /// They follow the arguments of all processes.
     pub arguments: Vec<OsString>,
 }
 
-/// What is started.
+/// The program to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -156,14 +156,14 @@ impl Program {
 }
 
 impl Starter {
-    /// Has to be called in a runtime of Tokio.
+    /// Needs a Tokio runtime.
     pub(crate) fn new(program: Program) -> io::Result<Self> {
         let (wanted, requests) = mpsc::channel::<Wanted>();
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("worker-starter".to_owned()).spawn(move || {
             let _entered = runtime.enter();
             for Wanted { more, started } in requests {
-                // Whom nobody waits for is killed when it is dropped.
+                // A process whose caller left is killed when it is dropped.
                 let _ = started.send(program.start(&more));
             }
         })?;
@@ -201,21 +201,21 @@ pub(crate) struct Worker {
     input: ChildStdin,
     output: ChildStdout,
     pub(crate) restrictions: Restrictions,
-    /// How much time of the processor it took since it began, as it says.
+    /// The CPU time since it began, as it reports.
     used: Duration,
-    /// The part of the job that it is at.
+    /// The part of the job that it reported last.
     at: Option<u32>,
 }
 
-/// Why nothing was heard.
+/// Why no message was read.
 enum Heard {
     /// It closed its pipe.
     Nothing,
-    /// More than is taken.
+    /// The message is too long.
     TooMuch,
-    /// No such thing is ever said.
+    /// The message is not part of the protocol.
     Nonsense,
-    /// Its code panicked, and where.
+    /// Its code panicked at this location.
     Panicked(String),
 }
 
@@ -236,7 +236,7 @@ impl Worker {
         let _ = self.child.kill().await;
     }
 
-    /// Does a job, in which it may ask where there is something to tell. After a failure this is of no use any more.
+    /// Does a job, during which it may ask questions that `tell` answers. After a failure the worker is unusable.
     pub(crate) async fn work(&mut self, job: &[u8], limits: &Limits, tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
         self.at = None;
         self.allow(limits.processor);
@@ -248,32 +248,32 @@ impl Worker {
             }
             Ok(Err(Heard::TooMuch)) => Fault::Answer,
             Ok(Err(Heard::Panicked(place))) => Fault::Panicked(place),
-            Ok(Err(Heard::Nonsense)) => Fault::Died("it said what no worker says".to_owned()),
+            Ok(Err(Heard::Nonsense)) => Fault::Died("it broke the protocol".to_owned()),
             Err(_) => Fault::Time,
         };
         Err(Failed { fault, at: self.at })
     }
 
-    /// How many bytes of memory it holds, as far as the system says.
+    /// How many bytes of memory it uses, if the system reports that.
     pub(crate) fn resident(&self) -> Option<u64> {
         let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()?)).ok()?;
         let pages: u64 = pages.split(' ').nth(1)?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
     }
 
-    /// Lets it take so much more time of the processor. It cannot do so itself.
+    /// Lets it use so much more CPU time. It cannot raise the limit itself.
     fn allow(&self, more: Duration) {
         let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)) else { return };
         let hard = rustix::process::getrlimit(Resource::Cpu).maximum;
         let most = self.used.saturating_add(more).as_secs() + 1;
         let most = hard.map_or(most, |hard| hard.min(most));
-        // One that is gone is noticed at once.
+        // A dead process is noticed at the next read.
         let _ = rustix::process::prlimit(Some(pid), Resource::Cpu, Rlimit { current: Some(most), maximum: hard });
     }
 
     async fn send(&mut self, bytes: &[u8]) -> Result<(), Heard> {
         let length = u32::try_from(bytes.len()).map_err(|_| Heard::Nothing)?.to_be_bytes();
-        // One that dies while it reads is told by what is heard of it.
+        // A process that dies while it reads is noticed at the next read.
         if bytes.len() < SHORT {
             let _ = self.input.write_all(&[&length, bytes].concat()).await;
         } else if self.input.write_all(&length).await.is_ok() {
@@ -318,7 +318,7 @@ impl Worker {
         Ok((tag, said.freeze()))
     }
 
-    /// How it ended, and what it said to that. It is killed if it has not.
+    /// Its exit status and the end of its standard error. It is killed if it still runs.
     async fn end(&mut self) -> (ExitStatus, String) {
         let ended = tokio::time::timeout(GONE, self.child.wait()).await;
         let status = match ended {
@@ -330,23 +330,23 @@ impl Worker {
         };
         let mut said = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
-            // Nobody else writes there, so that it ends.
+            // Nobody else writes there, so the read ends.
             let _ = tokio::time::timeout(GONE, stderr.take(LAST_WORDS).read_to_end(&mut said)).await;
         }
         (status, String::from_utf8_lossy(&said).into_owned())
     }
 }
 
-/// What it means that a worker ended in the middle of a job.
+/// The fault of a worker that ended in the middle of a job.
 fn fault_of(status: ExitStatus, said: &str) -> Fault {
     match status.signal() {
         Some(libc::SIGXCPU) => Fault::Processor,
-        // The standard library's words, with which it aborts when an allocation fails.
+        // The standard library aborts with these words when an allocation fails.
         Some(libc::SIGABRT) if said.contains("memory allocation of") => Fault::Memory,
         Some(signal @ (libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT)) => {
             Fault::Killed(signal)
         }
-        // What it said is no part of it: it could be of the job.
+        // Its standard error is left out: it could quote the job.
         _ => Fault::Died(status.to_string()),
     }
 }
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_a_worker_ends_tells_why() {
+    fn exit_status_determines_the_fault() {
         let signal = ExitStatus::from_raw;
         let died = |status: i32| Fault::Died(signal(status).to_string());
         for (status, said, expected) in [

@@ -1,158 +1,106 @@
-//! Jobs that wait for a worker. Tenants have their turns one after the other, however many jobs each has, and share the room for
-//! jobs and that for their bytes. One alone has half of each: with more that wait no worker would have more to do.
+//! Jobs that wait for a worker.
+//!
+//! Tenants take turns, however many jobs each has. They share the slots for jobs and the memory for their bytes by the rule of
+//! [`stoa_fairness`].
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use prometheus::IntGauge;
-use stoa_shares::{Most, Shares};
+use stoa_fairness::{FairQueue, FairSemaphore, MaxShare, Permit};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::process::Failed;
 
-/// A job, and who waits for its answer.
+/// A job, and the caller that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) job: Bytes,
     pub(crate) reply: oneshot::Sender<Result<Bytes, Failed>>,
 }
 
-/// What waits.
+/// The jobs that wait.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// How many jobs may wait, and how many bytes of them.
-    most: (usize, usize),
-    jobs: Mutex<Jobs>,
-    /// One for each job that was put here and nobody came for.
-    there: Semaphore,
+    waiting: Mutex<FairQueue<Waiting>>,
+    jobs: FairSemaphore,
+    bytes: FairSemaphore,
+    /// One permit for each job that was put here and that no worker came for.
+    ready: Semaphore,
     gauge: IntGauge,
 }
 
 #[derive(Debug)]
-struct Jobs {
-    /// The tenants whose jobs wait, in the order of their turns.
-    turns: VecDeque<Arc<str>>,
-    /// By tenant; never empty.
-    waiting: HashMap<Arc<str>, VecDeque<Ticket>>,
-    count: Shares,
-    bytes: Shares,
+struct Waiting {
+    ticket: Ticket,
+    _admitted: [Permit; 2],
+}
+
+impl Waiting {
+    fn is_wanted(&self) -> bool {
+        !self.ticket.reply.is_closed()
+    }
 }
 
 impl Queue {
-    /// For so many jobs, and so many bytes of them; one may have more.
+    /// A queue for so many jobs, and so many bytes of them; one job may have more.
     pub(crate) fn new(jobs: usize, bytes: usize, gauge: IntGauge) -> Self {
-        let most = (jobs, bytes);
-        Self { most, jobs: Mutex::new(Jobs::new(most)), there: Semaphore::new(0), gauge }
+        let [jobs, bytes] = [jobs, bytes].map(|permits| FairSemaphore::new(permits, MaxShare::ThreeQuarters));
+        Self { waiting: Mutex::default(), jobs, bytes, ready: Semaphore::new(0), gauge }
     }
 
-    /// Puts a job at the end of its tenant's; gives it back when too much waits already. Who names no tenant may have all that
-    /// is left.
+    /// Puts a job at the end of its tenant's queue. Returns the job if the queue is full for its tenant.
     pub(crate) fn put(&self, tenant: &str, ticket: Ticket) -> Result<(), Ticket> {
-        let mut jobs = self.jobs();
-        if !jobs.take_room(tenant, ticket.job.len()) {
-            jobs.forget_unwanted();
-            if !jobs.take_room(tenant, ticket.job.len()) {
-                self.gauge.set(jobs.counted());
-                return Err(ticket);
+        let mut waiting = self.waiting();
+        let admitted = self.admit(tenant, ticket.job.len()).or_else(|| {
+            waiting.retain(Waiting::is_wanted);
+            self.admit(tenant, ticket.job.len())
+        });
+        let put = match admitted {
+            Some(_admitted) => {
+                waiting.push(&tenant.into(), &"".into(), Waiting { ticket, _admitted });
+                self.ready.add_permits(1);
+                Ok(())
             }
-        }
-        match jobs.waiting.get_mut(tenant) {
-            Some(waiting) => waiting.push_back(ticket),
-            None => {
-                let tenant: Arc<str> = tenant.into();
-                jobs.turns.push_back(Arc::clone(&tenant));
-                jobs.waiting.insert(tenant, VecDeque::from([ticket]));
-            }
-        }
-        self.gauge.set(jobs.counted());
-        drop(jobs);
-        self.there.add_permits(1);
-        Ok(())
+            None => Err(ticket),
+        };
+        self.count();
+        put
     }
 
-    /// The job whose turn it is, and which somebody still waits for. Nothing is lost when this is dropped.
+    fn admit(&self, tenant: &str, bytes: usize) -> Option<[Permit; 2]> {
+        Some([self.jobs.try_acquire(tenant, 1)?, self.bytes.try_acquire(tenant, bytes)?])
+    }
+
+    /// The job whose turn it is, and which its caller still waits for. Dropping the future loses no job.
     pub(crate) async fn next(&self) -> Ticket {
         loop {
-            self.there.acquire().await.expect("nobody closes the semaphore").forget();
-            let ticket = {
-                let mut jobs = self.jobs();
-                let ticket = jobs.take();
-                self.gauge.set(jobs.counted());
-                ticket
-            };
-            if let Some(ticket) = ticket.filter(|ticket| !ticket.reply.is_closed()) {
+            self.ready.acquire().await.expect("nobody closes the semaphore").forget();
+            let next = self.waiting().pop();
+            let wanted = next.map(|(_, waiting)| waiting).filter(Waiting::is_wanted).map(|waiting| waiting.ticket);
+            self.count();
+            if let Some(ticket) = wanted {
                 return ticket;
             }
         }
     }
 
-    /// Tells all who wait that nothing comes of it.
+    /// Answers all jobs that wait with an error.
     pub(crate) fn fail(&self, why: &Failed) {
-        let all = std::mem::replace(&mut *self.jobs(), Jobs::new(self.most));
-        self.gauge.set(0);
-        for ticket in all.waiting.into_values().flatten() {
-            // Whoever went away needs no answer.
+        let all = std::mem::take(&mut *self.waiting());
+        for Waiting { ticket, .. } in all.into_items() {
+            // The caller may have left meanwhile.
             let _ = ticket.reply.send(Err(why.clone()));
         }
+        self.count();
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Jobs {
-    fn new((jobs, bytes): (usize, usize)) -> Self {
-        let (count, bytes) = (Shares::new(jobs, Most::Half), Shares::new(bytes, Most::Half));
-        Self { turns: VecDeque::new(), waiting: HashMap::new(), count, bytes }
+    fn count(&self) {
+        self.gauge.set(i64::try_from(self.jobs.permits() - self.jobs.available()).unwrap_or(i64::MAX));
     }
 
-    /// Takes room for a job of so many bytes, if there is some for its tenant; says whether. One that is larger than all of it
-    /// has all of it.
-    fn take_room(&mut self, tenant: &str, bytes: usize) -> bool {
-        let bytes = bytes.min(self.bytes.all());
-        let has_room = self.count.is_free(tenant, 1) && self.bytes.is_free(tenant, bytes);
-        if has_room {
-            self.count.take(tenant, 1);
-            self.bytes.take(tenant, bytes);
-        }
-        has_room
-    }
-
-    fn counted(&self) -> i64 {
-        i64::try_from(self.count.taken()).unwrap_or(i64::MAX)
-    }
-
-    fn take(&mut self) -> Option<Ticket> {
-        let tenant = self.turns.pop_front()?;
-        let waiting = self.waiting.get_mut(&tenant)?;
-        let ticket = waiting.pop_front()?;
-        self.count.give_back(&tenant, 1);
-        self.bytes.give_back(&tenant, ticket.job.len().min(self.bytes.all()));
-        if waiting.is_empty() {
-            self.waiting.remove(&tenant);
-        } else {
-            self.turns.push_back(tenant);
-        }
-        Some(ticket)
-    }
-
-    /// Drops what nobody waits for any more.
-    fn forget_unwanted(&mut self) {
-        let Self { turns, waiting, count, bytes } = self;
-        waiting.retain(|tenant, tickets| {
-            tickets.retain(|ticket| {
-                let is_wanted = !ticket.reply.is_closed();
-                if !is_wanted {
-                    count.give_back(tenant, 1);
-                    bytes.give_back(tenant, ticket.job.len().min(bytes.all()));
-                }
-                is_wanted
-            });
-            !tickets.is_empty()
-        });
-        turns.retain(|tenant| waiting.contains_key(tenant));
+    fn waiting(&self) -> MutexGuard<'_, FairQueue<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tenants_have_their_turns_however_many_jobs_each_has() {
+    async fn tenants_take_turns_however_many_jobs_each_has() {
         let queue = queue(10, 100);
         let jobs = [("many", "1"), ("many", "2"), ("many", "3"), ("few", "4"), ("one", "5"), ("few", "6")];
         let _answers = jobs.map(|(tenant, job)| put(&queue, tenant, job).unwrap());
@@ -185,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_waits_than_may_and_what_nobody_wants_does_not_count() {
+    async fn full_queue_rejects_jobs_and_forgets_unwanted_ones() {
         let queue = queue(3, 8);
         let large = put(&queue, "a", "123456789").unwrap();
         assert!(put(&queue, "b", "1").is_err(), "so many bytes wait");
@@ -205,27 +153,27 @@ mod tests {
     }
 
     #[test]
-    fn tenant_with_many_jobs_leaves_room_to_others() {
+    fn tenant_with_many_jobs_leaves_slots_to_others() {
         let queue = queue(8, 100);
         let put_all = |tenant: &str, job| std::iter::from_fn(|| put(&queue, tenant, job).ok()).collect::<Vec<_>>();
         let many = put_all("many", "1");
         let few = put_all("few", "2");
-        assert_eq!((many.len(), few.len(), put_all("", "3").len()), (4, 2, 2));
+        assert_eq!((many.len(), few.len(), put_all("", "3").len()), (6, 1, 1));
         drop(many);
-        assert_eq!(put_all("few", "2").len(), 2, "what nobody waits for leaves its room");
+        assert_eq!(put_all("few", "2").len(), 5, "a job without a caller leaves its slot");
     }
 
     #[test]
-    fn tenant_with_large_jobs_leaves_room_to_others() {
+    fn tenant_with_large_jobs_leaves_memory_to_others() {
         let queue = queue(100, 10);
-        let _large = put(&queue, "large", "1234").unwrap();
-        assert!(put(&queue, "large", "123").is_err(), "it would have more than half");
+        let _large = put(&queue, "large", "123456").unwrap();
+        assert!(put(&queue, "large", "12").is_err(), "it would have more than three quarters");
         let _again = put(&queue, "large", "1").unwrap();
-        let _other = put(&queue, "other", "12345").unwrap();
+        let _other = put(&queue, "other", "123").unwrap();
     }
 
     #[tokio::test]
-    async fn a_job_that_nobody_waits_for_has_no_turn() {
+    async fn job_without_a_caller_has_no_turn() {
         let queue = queue(3, 8);
         drop(put(&queue, "a", "1").unwrap());
         let _wanted = put(&queue, "a", "2").unwrap();

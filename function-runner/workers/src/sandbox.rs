@@ -1,7 +1,6 @@
-//! What a worker gives up before it reads its first job. None of it can be had back.
+//! Restrictions that a worker enters before it reads its first job. It cannot leave them again.
 //!
-//! Each mechanism alone would keep a worker from files and from the network; a kernel may lack one, and either may have a
-//! mistake.
+//! Each mechanism alone would keep a worker from files and from the network. A kernel may lack one, and each may have a bug.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,54 +17,50 @@ use seccompiler::{
 
 use crate::worker::Terms;
 
-/// How many descriptors are closed one by one where they cannot be at once.
+/// How many descriptors are closed one by one if the kernel cannot close them at once.
 const MOST_DESCRIPTORS: u64 = 65_536;
 
-/// What a worker may reach besides its pool.
+/// The access that a worker keeps besides its pipes.
 #[derive(Clone, Debug)]
-pub enum Reach {
-    /// Nothing.
-    Nothing,
-    /// Servers, and what is needed for them.
+pub enum Profile {
+    /// None: no file, no network, no thread.
+    Isolated,
+    /// Servers, and the files that they need.
     Servers(Servers),
 }
 
-/// What a worker may use that reaches servers.
+/// The files of a worker that reaches servers.
 #[derive(Clone, Debug)]
 pub struct Servers {
     /// The folder that it reads and writes, with all that is below.
     pub folder: PathBuf,
-    /// The files and folders that it reads besides; those that are not there are left out.
+    /// Other files and folders that it reads; missing ones are left out.
     pub reads: Vec<PathBuf>,
     /// How large a file may become, in bytes. Writing beyond fails.
     pub file: u64,
 }
 
-/// The mechanisms of the kernel that hold a worker.
+/// The mechanisms of the kernel that restrict a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restrictions {
-    /// Landlock: no path may be opened but those within reach, and where the kernel knows how, nobody outside sent a signal
-    /// and, where nothing is within reach, no port connected to.
+    /// Landlock: the worker opens only the paths of its profile. Where the kernel supports it, the worker sends no signal to other
+    /// processes and, if it is isolated, connects to no port.
     pub landlock: bool,
-    /// A filter of system calls: those that memory, the pipes and the end of the process need, and no others. Where servers are
-    /// within reach, all but those that start programs or look into other processes.
+    /// A filter of system calls. An isolated worker may only use memory and its pipes, and end. One that reaches servers may not start
+    /// programs or inspect other processes.
     pub seccomp: bool,
 }
 
 impl Restrictions {
-    /// Each mechanism by its name, and whether it is there.
+    /// Each mechanism by name, and whether it is active.
     pub fn by_name(self) -> [(&'static str, bool); 2] {
         [("landlock", self.landlock), ("seccomp", self.seccomp)]
     }
 
-    /// Has the log tell what does not hold processes of a kind.
+    /// Logs the mechanisms that the kernel lacks.
     pub(crate) fn warn(self, processes: &str) {
         for (mechanism, _) in self.by_name().into_iter().filter(|(_, is_there)| !is_there) {
-            tracing::warn!(
-                mechanism,
-                processes,
-                "the kernel has it not: such processes are held by other mechanisms alone"
-            );
+            tracing::warn!(mechanism, processes, "the kernel lacks a sandbox mechanism; the others still apply");
         }
     }
 
@@ -78,14 +73,14 @@ impl Restrictions {
     }
 }
 
-/// Shuts in a process with one thread.
+/// Restricts a process with one thread.
 ///
 /// # Errors
 ///
-/// When the system refuses what every Linux has: limits, and to gain no privileges.
+/// If the system refuses what every Linux supports: limits, and no new privileges.
 pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     close_all_but_the_pipes();
-    // Where memory runs out this is who goes, not the pool.
+    // When memory runs out, the kernel kills this process, not the pool.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Memory of the heap counts, by brk and by mmap; the program itself, as large as it may be, does not.
     limit(Resource::Data, terms.memory)?;
@@ -93,14 +88,14 @@ pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     limit(Resource::Core, 0)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::thread::set_no_new_privs(true)?;
-    let (landlock, seccomp) = match &terms.reach {
-        Reach::Nothing => {
+    let (landlock, seccomp) = match &terms.profile {
+        Profile::Isolated => {
             limit(Resource::Fsize, 0)?;
             let landlock = no_paths();
             limit(Resource::Nofile, 3)?;
             (landlock, no_calls())
         }
-        Reach::Servers(servers) => {
+        Profile::Servers(servers) => {
             limit(Resource::Fsize, servers.file)?;
             outlive_full_files();
             (few_paths(servers), no_programs())
@@ -109,14 +104,14 @@ pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     Ok(Restrictions { landlock, seccomp })
 }
 
-/// To write more than a file may have is an error like others, after which whoever writes removes the file.
+/// Writing beyond the limit of a file is an error like others, and the writer removes the file.
 #[expect(unsafe_code, reason = "dispositions of signals are the C library's")]
 fn outlive_full_files() {
     // SAFETY: to ignore a signal runs no code of ours.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Sets a limit for good, to no more than it may be raised to.
+/// Sets a hard limit, at most to the present one.
 pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let hard = rustix::process::getrlimit(resource).maximum;
     let most = hard.map_or(most, |hard| hard.min(most));
@@ -130,7 +125,7 @@ fn close_all_but_the_pipes() {
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } == 0 {
         return;
     }
-    // Linux before 5.9, or a container that does not know the call.
+    // Linux before 5.9, or a container that denies the call.
     let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(MOST_DESCRIPTORS).min(MOST_DESCRIPTORS);
     for number in 3..i32::try_from(most).unwrap_or(i32::MAX) {
         // SAFETY: as above.
@@ -138,7 +133,7 @@ fn close_all_but_the_pipes() {
     }
 }
 
-/// Keeps the thread from opening anything; says whether the kernel does that.
+/// Denies all paths to the thread; false if the kernel cannot.
 fn no_paths() -> bool {
     let restricted = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V7))
@@ -149,7 +144,7 @@ fn no_paths() -> bool {
     restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Keeps the thread from opening anything but a few paths; says whether the kernel does that.
+/// Denies all paths to the thread except a few; false if the kernel cannot.
 fn few_paths(servers: &Servers) -> bool {
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V7))
@@ -157,12 +152,11 @@ fn few_paths(servers: &Servers) -> bool {
     restrict(rules, std::slice::from_ref(&servers.folder), &servers.reads)
 }
 
-/// Keeps this thread, and those that it starts from now on, from opening anything but some folders with all that is below, and
-/// paths that it only reads; says whether the kernel does that. Whatever leads out of the folders, such as a link that others
-/// made there, leads nowhere. Nothing else is given up, and that cannot be had back.
+/// Confines this thread, and those that it starts from now on, to some folders with all that is below, and to paths that it only
+/// reads; false if the kernel cannot. A link that leads out of the folders leads nowhere. The confinement cannot be undone, and
+/// restricts nothing else.
 ///
-/// A kernel before 5.19 does not do that: there, nothing could be moved from one folder to another any more, as whatever is
-/// written to repositories is.
+/// Kernels before 5.19 do not: they would also deny moves between folders, which writes to repositories need.
 pub fn keep_to(folders: &[PathBuf], reads: &[PathBuf]) -> bool {
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::SoftRequirement)
@@ -181,15 +175,15 @@ fn restrict(rules: Result<Ruleset, RulesetError>, folders: &[PathBuf], reads: &[
     restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Keeps the thread from starting programs and from other processes; says whether the kernel does that.
+/// Denies programs and other processes to the thread; false if the kernel cannot.
 fn no_programs() -> bool {
     let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
     without_programs(architecture)
         .is_ok_and(|filters| filters.iter().all(|filter| seccompiler::apply_filter(filter).is_ok()))
 }
 
-/// What libraries do that resolve names, speak TLS and write files is too much to name; what they never do is not. The flags
-/// of `clone3` are out of a filter's sight: where it does not exist, threads are started by `clone`.
+/// Libraries that resolve names, speak TLS and write files use too many system calls to list, so this lists those that they never
+/// use. A filter cannot see the flags of `clone3`: without it, threads are started by `clone`.
 fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let never = [
         libc::SYS_execve,
@@ -252,13 +246,13 @@ fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccomp
     Ok([refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?, refuse(rules, libc::EPERM)?])
 }
 
-/// Keeps the thread from all system calls but a few; says whether the kernel does that.
+/// Denies all system calls to the thread except a few; false if the kernel cannot.
 fn no_calls() -> bool {
     let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
     filter(architecture).is_ok_and(|filter| seccompiler::apply_filter(&filter).is_ok())
 }
 
-/// What else is called fails with `EPERM`: libraries take that for an answer, and it is what tests see.
+/// All other calls fail with `EPERM`, which libraries handle, and which tests see.
 fn filter(architecture: TargetArch) -> Result<BpfProgram, seccompiler::BackendError> {
     let always = [
         // The pipes.
@@ -349,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_alone_keeps_files_sockets_programs_and_threads_away() {
+    fn filter_alone_denies_files_sockets_and_programs() {
         let program = std::env::current_exe().unwrap();
         let found = apart(move || {
             let restricted = no_calls();
@@ -371,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn landlock_leaves_a_worker_that_reaches_servers_one_folder_and_what_it_reads() {
+    fn landlock_allows_one_folder_and_listed_reads() {
         let root = std::env::temp_dir().join(format!("stoa-landlock-{}", std::process::id()));
         let (folder, read, other) = (root.join("folder"), root.join("read"), root.join("other"));
         for folder in [&folder, &read, &other] {
@@ -407,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_is_kept_to_a_folder_follows_no_link_out_of_it() {
+    fn confined_thread_follows_no_link_outside() {
         let root = std::env::temp_dir().join(format!("stoa-kept-{}", std::process::id()));
         let (folder, other) = (root.join("folder"), root.join("other"));
         for folder in [&folder, &other] {
@@ -436,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_is_kept_to_a_folder_moves_what_is_in_it() {
+    fn confined_thread_moves_files_inside() {
         let root = std::env::temp_dir().join(format!("stoa-moved-{}", std::process::id()));
         let (from, to) = (root.join("from"), root.join("to"));
         for folder in [&from.join("folder"), &to] {
@@ -454,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_of_a_worker_that_reaches_servers_keeps_programs_and_other_processes_away() {
+    fn server_filter_denies_programs_and_other_processes() {
         let program = std::env::current_exe().unwrap();
         let found = apart(move || {
             let restricted = no_programs();
@@ -479,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_of_a_worker_that_reaches_servers_leaves_it_its_own_process_alone() {
+    fn server_filter_allows_its_own_process() {
         let number = |pid: Option<rustix::process::Pid>| libc::c_long::from(pid.unwrap().as_raw_pid());
         let own = number(Some(rustix::process::getpid()));
         let other = number(rustix::process::getppid());
@@ -510,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_worker_is_told_by_a_byte() {
+    fn restrictions_encode_as_a_byte() {
         for byte in 0..4 {
             assert_eq!(Restrictions::of_byte(byte).byte(), byte);
         }

@@ -1,4 +1,4 @@
-//! The side of the worker: reads jobs, does one after the other, and answers.
+//! The worker's side: reads jobs, does one after the other, and answers.
 
 use std::io::{self, IoSlice};
 use std::panic::{self, AssertUnwindSafe};
@@ -9,49 +9,48 @@ use rustix::process::{Pid, Signal};
 use rustix::time::ClockId;
 
 use crate::frame::{JOB_HEAD, Tag};
-use crate::sandbox::{self, Reach};
+use crate::sandbox::{self, Profile};
 
-/// What a worker is told when it is started.
+/// The limits of a worker, from its command line.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The process that started it, with which it ends.
     pub parent: u32,
-    /// How much memory it may have, in bytes.
+    /// The limit of its memory, in bytes.
     pub memory: u64,
-    /// How large its stack may become, in bytes, where it may be as large. Up to 128 MiB are left free for it by the kernel.
+    /// The limit of its stack, in bytes, if the hard limit allows it. The kernel reserves up to 128 MiB for it.
     pub stack: u64,
-    /// What is within its reach besides its pool.
-    pub reach: Reach,
+    /// The access that it keeps.
+    pub profile: Profile,
 }
 
-/// Tells the pool which part of a job is at work, so that it can be named if it is one too many, and asks whoever has the job
-/// done.
+/// Reports to the pool which part of a job is at work, so that an error can name it, and asks the submitter of the job questions.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     is_heard: bool,
 }
 
 impl Progress {
-    /// Nobody is told.
+    /// A progress that reports to nobody.
     pub fn unheard() -> Self {
         Self { is_heard: false }
     }
 
-    /// The work is at that part, or at none in particular.
+    /// Reports the part that the work is at, or none in particular.
     pub fn at(&self, part: Option<u32>) {
         if !self.is_heard {
             return;
         }
         let part = part.map(u32::to_be_bytes);
-        // A pool that is gone is noticed when the answer is due.
+        // A dead pool is noticed when the answer is due.
         let _ = say(Tag::At, &[part.as_ref().map_or(&[], <[u8; 4]>::as_slice)]);
     }
 
-    /// What whoever has the job done has to tell by now ([`Tell`](crate::Tell)); nothing where nobody is told either.
+    /// Asks the submitter of the job ([`Tell`](crate::Tell)); nothing if this reports to nobody.
     ///
     /// # Errors
     ///
-    /// When the pipe breaks, as where nobody waits for the job any more.
+    /// If the pipe breaks, such as when the job is cancelled.
     pub fn ask(&self) -> io::Result<Option<Vec<u8>>> {
         if !self.is_heard {
             return Ok(None);
@@ -61,24 +60,24 @@ impl Progress {
     }
 }
 
-/// Does jobs until the pool wants no more. The process has to have one thread, and to be started by a
-/// [`Pool`](crate::Pool) or by [`Errands`](crate::Errands).
+/// Does jobs until the pool closes the pipe. The process must have one thread, and a parent that is a
+/// [`Pool`](crate::Pool) or by [`SubprocessStarter`](crate::SubprocessStarter).
 ///
 /// # Errors
 ///
-/// When the process cannot be shut in, and nothing was read then; or when a pipe breaks.
+/// If the sandbox cannot be entered, in which case no job was read; or if a pipe breaks.
 pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::Result<()> {
     ignore_signals_of_the_group();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(Pid::as_raw_pid) != i32::try_from(terms.parent).ok() {
-        // It died before that could be noticed.
+        // The parent died before this process could be notified.
         return Ok(());
     }
     let place = where_it_panics();
     let restrictions = sandbox::enter(terms)?;
     say(Tag::Ready, &[&[restrictions.byte()]])?;
     while let Some(job) = hear()? {
-        // What a panic leaves behind is not looked at: the process ends.
+        // Nothing uses state that a panic leaves behind: the process ends.
         let Ok(answer) = panic::catch_unwind(AssertUnwindSafe(|| work(job, &Progress { is_heard: true }))) else {
             let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
             return say(Tag::Panicked, &[place.unwrap_or_default().as_bytes()]);
@@ -90,7 +89,7 @@ pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io:
     Ok(())
 }
 
-/// Signals that go to all processes of a service or a terminal are for the pool, which lets work come to its end.
+/// Signals to all processes of a service or a terminal are for the pool, which lets jobs finish.
 #[expect(unsafe_code, reason = "dispositions of signals are the C library's")]
 fn ignore_signals_of_the_group() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
@@ -99,7 +98,7 @@ fn ignore_signals_of_the_group() {
     }
 }
 
-/// Where the last panic was, in our code. Its message is kept nowhere, since it may quote what was read.
+/// The location of the last panic. Its message is dropped, since it may quote the job.
 fn where_it_panics() -> Arc<Mutex<Option<String>>> {
     let place: Arc<Mutex<Option<String>>> = Arc::default();
     panic::set_hook(Box::new({
@@ -112,7 +111,7 @@ fn where_it_panics() -> Arc<Mutex<Option<String>>> {
     place
 }
 
-/// The next job, or what was asked for; nothing when there is no more.
+/// The next job, or the answer to a question; nothing at the end.
 fn hear() -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; JOB_HEAD];
     if !read(&mut head)? {
@@ -123,7 +122,7 @@ fn hear() -> io::Result<Option<Vec<u8>>> {
     Ok(read(&mut heard)?.then_some(heard))
 }
 
-/// Fills it; says whether there was enough to.
+/// Fills the buffer; false at the end of the input.
 fn read(mut into: &mut [u8]) -> io::Result<bool> {
     let stdin = io::stdin();
     while !into.is_empty() {
@@ -137,10 +136,10 @@ fn read(mut into: &mut [u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Says something that is made of parts.
+/// Sends a message that consists of parts.
 fn say(tag: Tag, parts: &[&[u8]]) -> io::Result<()> {
     let head = tag.head(parts.iter().map(|part| part.len()).sum());
-    // No pool takes as much.
+    // No pool accepts a message of this size.
     let head = head.ok_or(io::ErrorKind::FileTooLarge)?;
     let mut slices: Vec<IoSlice<'_>> = [head.as_slice()].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
     let mut slices = slices.as_mut_slice();

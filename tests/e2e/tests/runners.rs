@@ -260,7 +260,7 @@ fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
         let name = organization.name.as_str();
         let commit = organization.stack("other", &config_maps(&format!("{name}-other"), 1, "a"));
         let waiting = organization.start("other", "Preview", "");
-        let full = "1 calls are worked on already; try again";
+        let full = "the function-runner has reached its limit of 1 concurrent calls; retry later";
         kubectl.watch(name, &format!("run/{waiting}"), PATIENCE, |run| {
             let waits = condition(run, "Waiting");
             let says = waits["message"].as_str().is_some_and(|said| said.starts_with(full));
@@ -306,8 +306,8 @@ fn a_source_that_takes_too_much_of_a_worker_fails_its_run_alone_and_says_so() {
     organization.stack("small", &config_maps(&format!("{name}-small"), 1, "a"));
     organization.stack("large", &very_many_values(&format!("{name}-large")));
     for (limit, wanted) in [
-        ("--worker-memory-mib=96", "apps/large/spec.yaml: took more than 96 MiB of memory"),
-        ("--worker-cpu-seconds=1", "apps/large/spec.yaml: took more than 1 s of the processor"),
+        ("--worker-memory-mib=96", "apps/large/spec.yaml: rendering took more than 96 MiB of memory; split the stack"),
+        ("--worker-cpu-seconds=1", "apps/large/spec.yaml: rendering took more than 1 s of CPU time; split the stack"),
     ] {
         let _runner = bed.cluster.another_runner_with(bed.second, &bed.cluster.pki(), &["--workers=2", limit]);
         let large = organization.start("large", "Apply", "");

@@ -1,6 +1,6 @@
 //! Compliance: reads back whether clusters have what was committed for them, one look for all stacks of a workspace.
 //!
-//! What a look asks is asked when it is the turn of the workspace ([`Turns`]), which has one at a time: as many workspaces as there
+//! What a look asks is asked when it is the turn of the workspace ([`ProbeSlots`]), which has one at a time: as many workspaces as there
 //! are turns ([`ASKING`]), whose clusters or Git servers do not answer, keep others waiting for as long as these are waited for.
 //! What is not compliant is looked at less and less often, so that they seldom do.
 //!
@@ -26,8 +26,8 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    asks::{Turns, TurnsOf},
     groups::{Groups, Member},
+    probes::{NamespaceSlots, ProbeSlots},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -79,7 +79,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             workspaces_of(stack).map(key).collect()
         }),
     ];
-    let turns = Arc::new(Turns::new(ASKING));
+    let turns = Arc::new(ProbeSlots::new(ASKING));
     let look = |key| look(services.clone(), by_workspace.clone(), turns.clone(), key);
     queue::drive_some(services.queues.of("compliance"), AT_ONCE, triggers, end, look).await;
 }
@@ -87,7 +87,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 async fn look(
     services: Services,
     by_workspace: Groups<String>,
-    turns: Arc<Turns>,
+    turns: Arc<ProbeSlots>,
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
@@ -142,7 +142,7 @@ fn of<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Deployment> {
 
 async fn find(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     workspace: &Workspace,
     commits: &[String],
 ) -> Result<HashMap<String, DeploymentCompliance>, ApiError> {

@@ -1,6 +1,6 @@
 //! Whether a Source has the folder that a Project or Stack names. It is asked before any run needs the folder.
 //!
-//! Each question has a task of its own ([`super::asks`]), which makes the object due once there is an answer. A folder that was
+//! Each question has a task of its own ([`super::probes`]), which makes the object due once there is an answer. A folder that was
 //! found is not asked about again. One that is missing is looked for again at the next commit of the Source.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use stoa_types::{common::MissingFolder, reason};
 
 use super::{
-    asks::{Poke, Questions, Turns, TurnsOf},
+    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
     queue::ObjectKey,
 };
 use crate::runs::{Halt, Services, runner, target};
@@ -62,20 +62,20 @@ pub(super) struct Folders {
     asked: Mutex<HashMap<ObjectKey, Folder>>,
     /// The source and path of each object whose folder was found.
     found: Mutex<HashMap<ObjectKey, (String, String)>>,
-    answers: Questions<(ObjectKey, Folder), bool>,
-    turns: Turns,
-    poke: Poke,
+    answers: Probes<(ObjectKey, Folder), bool>,
+    turns: ProbeSlots,
+    requeue: Requeue,
 }
 
 impl Folders {
-    /// Makes an object due by `poke` once there is an answer about its folder.
-    pub(super) fn new(poke: Poke) -> Arc<Self> {
+    /// Makes an object due by `requeue` once there is an answer about its folder.
+    pub(super) fn new(requeue: Requeue) -> Arc<Self> {
         Arc::new(Self {
             asked: Mutex::default(),
             found: Mutex::default(),
-            answers: Questions::default(),
-            turns: Turns::default(),
-            poke,
+            answers: Probes::default(),
+            turns: ProbeSlots::default(),
+            requeue,
         })
     }
 
@@ -102,7 +102,7 @@ impl Folders {
             let folder = folder.clone();
             async move { Box::pin(ask(&services, &turns, &namespace, folder)).await }
         };
-        match self.answers.answer((of.clone(), folder.clone()), (&self.poke, of), question) {
+        match self.answers.answer((of.clone(), folder.clone()), (&self.requeue, of), question) {
             None => Seen::Unknown,
             Some(Err(_)) => Seen::Failed,
             Some(Ok(false)) => Seen::Missing(MissingFolder { path: folder.path, commit: folder.commit }),
@@ -116,7 +116,7 @@ impl Folders {
 }
 
 /// Asks a source whether it has a folder.
-async fn ask(services: &Services, turns: &TurnsOf, namespace: &str, folder: Folder) -> Result<bool, Halt> {
+async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, Halt> {
     let Folder { source: name, commit, path } = folder;
     let source = Some(target::source_at(services, namespace, &name).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };

@@ -1,12 +1,12 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, [`asks`] asks those who may not answer, [`folders`] asks sources for folders, [`needed`] knows what is not to be removed yet,
-//! [`pauses`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
+//! objects belong to which others, [`probes`] asks those who may not answer, [`folders`] asks sources for folders, [`needed`] knows what is not to be removed yet,
+//! [`cooldown`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
 
-pub(crate) mod asks;
 pub(crate) mod backends;
 pub(crate) mod compliance;
+mod cooldown;
 pub(crate) mod events;
 mod finalizers;
 mod folders;
@@ -16,7 +16,7 @@ mod members;
 pub(crate) mod namespaces;
 mod needed;
 pub(crate) mod organizations;
-mod pauses;
+pub(crate) mod probes;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;
 pub(crate) mod queue;

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    cooldown::Cooldown,
     finalizers::let_go,
     groups::GATHER,
     members,
-    pauses::Pauses,
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks::{self, Destruction},
 };
@@ -52,24 +52,26 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     {
         triggers.push(Trigger::on(&namespaces, |namespace| vec![queue::key_of(namespace)]));
     }
-    let pauses = Pauses::default();
-    queue::drive(services.queues.of("organizations"), triggers, end, |key| look(services.clone(), pauses.clone(), key))
-        .await;
+    let cooldown = Cooldown::default();
+    queue::drive(services.queues.of("organizations"), triggers, end, |key| {
+        look(services.clone(), cooldown.clone(), key)
+    })
+    .await;
 }
 
-async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, cooldown: Cooldown, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let Some(organization) = services.lookup.api::<Organization>()?.get_opt("", &name).await? else {
-        pauses.forget(&name);
+        cooldown.forget(&name);
         return Ok(None);
     };
     if organization.metadata.deletion_timestamp.is_some() {
         // Each run that ends makes it due, of which there may be thousands.
-        if let Some(left) = pauses.left(&name) {
+        if let Some(left) = cooldown.left(&name) {
             return Ok(Some(left));
         }
         let began = Instant::now();
         let removed = remove(&services, &organization).await;
-        pauses.begin(&name, began, LOOK);
+        cooldown.begin(&name, began, LOOK);
         return removed;
     }
     let found = services.cluster.namespace(&name).await?;
@@ -241,7 +243,7 @@ mod tests {
         for policy in [DeletionPolicy::Destroy, DeletionPolicy::Orphan] {
             let world = terminating(policy).await;
             let key = (String::new(), "shop".to_owned());
-            let later = look(world.services.clone(), Pauses::default(), key).await.unwrap();
+            let later = look(world.services.clone(), Cooldown::default(), key).await.unwrap();
             assert!(later.is_some(), "it is still there");
             assert_eq!(policies(&world).await, [None; 2], "no policy is written");
             let is_orphaned = policy == DeletionPolicy::Orphan;
@@ -260,7 +262,7 @@ mod tests {
             deploy(&world, "web").await;
             deploy(&world, "api").await;
             let key = (String::new(), "shop".to_owned());
-            look(world.services.clone(), Pauses::default(), key).await.unwrap();
+            look(world.services.clone(), Cooldown::default(), key).await.unwrap();
             assert_eq!(policies(&world).await, [None, Some(DeletionPolicy::Refuse)], "no policy is written");
             assert!(!is_namespace_terminating(&world).await, "{policy:?}");
             let expected: &[&str] = if policy == DeletionPolicy::Destroy { &["api"] } else { &[] };
@@ -272,17 +274,17 @@ mod tests {
 
     #[tokio::test]
     async fn organization_pauses_between_looks_at_its_stacks() {
-        let (world, pauses) = (terminating(DeletionPolicy::Destroy).await, Pauses::default());
+        let (world, cooldown) = (terminating(DeletionPolicy::Destroy).await, Cooldown::default());
         deploy(&world, "api").await;
         let look = async || {
             let key = (String::new(), "shop".to_owned());
-            look(world.services.clone(), pauses.clone(), key).await.unwrap();
+            look(world.services.clone(), cooldown.clone(), key).await.unwrap();
             destroyed(&world).await
         };
-        pauses.set("shop", LOOK);
+        cooldown.set("shop", LOOK);
         assert!(look().await.is_empty());
-        pauses.forget("shop");
+        cooldown.forget("shop");
         assert_eq!(look().await, ["api"]);
-        assert!(pauses.until("shop").is_some());
+        assert!(cooldown.until("shop").is_some());
     }
 }

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    asks::Poke,
     finalizers::let_go,
     folders::{Folder, Folders, Seen},
     groups::{GATHER, Groups, Member},
+    probes::Requeue,
     queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
@@ -51,8 +51,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let by_project = Groups::default();
     let stacks = by_project
         .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
-    let (poke, poked) = Poke::triggering();
-    let folders = Folders::new(poke);
+    let (requeue, poked) = Requeue::triggering();
+    let folders = Folders::new(requeue);
     let triggers = vec![
         poked,
         Trigger::on(&projects, |p| vec![queue::key_of(p)]),

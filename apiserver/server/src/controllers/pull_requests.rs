@@ -9,8 +9,8 @@
 //!
 //! [`listing`] asks the server which pull requests there are, [`world`] finds out what they change, [`plans`] makes the runs,
 //! and [`merges`] keeps them until the merge is deployed. Apart from that [`teller`] has [`telling`] tell of them what [`report`]
-//! puts in words. Both wait for the turn of the source's namespace (`controllers::asks`): a dozen namespaces whose servers do not
-//! answer can keep others from looking for as long as these are waited for, and some forty from telling.
+//! puts in words. Both wait for the turn of the source's namespace (`controllers::probes`): six namespaces whose servers do not
+//! answer can keep others from looking for as long as these are waited for, and nine from telling.
 
 mod listing;
 mod merges;
@@ -38,8 +38,8 @@ use self::{
 };
 pub(crate) use self::{merges::has_followed, plans::is_plan};
 use super::{
-    asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf},
     groups::{GATHER, Member},
+    probes::{MANY_AT_ONCE, NamespaceSlots, ProbeSlots, Requeue},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -80,11 +80,11 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         })
         .within(GATHER),
     ];
-    let (poke, poked) = Poke::triggering();
-    let known = Known::with(poke);
+    let (requeue, poked) = Requeue::triggering();
+    let known = Known::with(requeue);
     // Who tells takes no turn of those who look, and waits for nobody but the server, with no more than a comment in memory. A look
     // has all plans of its source there, and waits for function-runners, too.
-    let (looks, tales) = (Turns::default(), Turns::new(MANY_AT_ONCE));
+    let (looks, tales) = (ProbeSlots::default(), ProbeSlots::new(MANY_AT_ONCE));
     let look = |key: ObjectKey| look(services.clone(), known.clone(), looks.of(&key.0), key);
     let tell = |key: ObjectKey| teller::look(services.clone(), known.clone(), tales.of(&key.0), key);
     tokio::select! {
@@ -143,7 +143,12 @@ impl OfRun {
     }
 }
 
-async fn look(services: Services, known: Known, turns: TurnsOf, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(
+    services: Services,
+    known: Known,
+    turns: NamespaceSlots,
+    key: ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
     let _turn = match read(&services, &key).await?.1 {
         Some(_) => Some(turns.take().await),
         None => None,

@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
-    backoff::Backoff,
+    backoff::Policy,
     log::Key,
     registry::{Api, DeleteOptions, Stored, api::Change, is_undecodable},
 };
@@ -35,9 +35,9 @@ mod metrics;
 pub(crate) use metrics::{Counted, Metrics};
 
 /// The waits after failures.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+const BACKOFF: Policy = Policy::new(Duration::from_millis(100), Duration::from_secs(30));
 /// Those after failures to read what is stored: nothing but a repair ends these, which makes what is repaired due.
-const UNTIL_REPAIRED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_mins(10));
+const UNTIL_REPAIRED: Policy = Policy::new(Duration::from_millis(100), Duration::from_mins(10));
 
 /// By how much longer than a look took nobody looks again, at least.
 const PAUSE: u32 = 20;

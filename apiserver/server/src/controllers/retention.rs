@@ -29,9 +29,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    cooldown::Cooldown,
     groups::Member,
     needed::{self, gone_back_to},
-    pauses::Pauses,
     pull_requests,
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
@@ -66,8 +66,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::on_part(&releases, move |release: &Member<OfWorkspace, IgnoredAny>| vec![of(&release.spec.workspace)])
             .within(GATHER),
     ];
-    let pauses = Pauses::default();
-    queue::drive(services.queues.of("retention"), triggers, end, |key| look(services.clone(), pauses.clone(), key))
+    let cooldown = Cooldown::default();
+    queue::drive(services.queues.of("retention"), triggers, end, |key| look(services.clone(), cooldown.clone(), key))
         .await;
 }
 
@@ -84,20 +84,20 @@ struct OfWorkspace {
     workspace: String,
 }
 
-async fn look(services: Services, pauses: Pauses, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, cooldown: Cooldown, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
-        pauses.forget(&name);
+        cooldown.forget(&name);
         return Ok(None);
     };
     let Some(retention) = workspace.spec.retention.filter(|kept| kept.runs.is_some() || kept.releases.is_some()) else {
         return Ok(None);
     };
-    if let Some(left) = pauses.left(&name) {
+    if let Some(left) = cooldown.left(&name) {
         return Ok(Some(left));
     }
     let began = Instant::now();
     let removed = remove_excess(&services, &name, &retention).await;
-    pauses.begin(&name, began, AGAIN);
+    cooldown.begin(&name, began, AGAIN);
     removed?;
     Ok(Some(AGAIN))
 }
@@ -547,20 +547,20 @@ mod tests {
     }
 
     /// Looks at the workspace; the runs that are not going then.
-    async fn left(world: &World, pauses: &Pauses) -> Vec<String> {
-        look(world.services.clone(), pauses.clone(), (String::new(), "dev".to_owned())).await.unwrap();
+    async fn left(world: &World, cooldown: &Cooldown) -> Vec<String> {
+        look(world.services.clone(), cooldown.clone(), (String::new(), "dev".to_owned())).await.unwrap();
         let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
         runs.iter().filter(|run| run.metadata.deletion_timestamp.is_none()).map(|run| run.name_any()).collect()
     }
 
     #[tokio::test]
     async fn workspace_is_left_alone_for_a_while_after_a_look() {
-        let (world, pauses) = (keeping_one().await, Pauses::default());
-        pauses.set("dev", AGAIN);
-        assert_eq!(left(&world, &pauses).await, ["a", "b", "c"]);
-        pauses.forget("dev");
-        assert_eq!(left(&world, &pauses).await, ["c"], "the others ended before it");
-        assert!(pauses.until("dev").is_some());
+        let (world, cooldown) = (keeping_one().await, Cooldown::default());
+        cooldown.set("dev", AGAIN);
+        assert_eq!(left(&world, &cooldown).await, ["a", "b", "c"]);
+        cooldown.forget("dev");
+        assert_eq!(left(&world, &cooldown).await, ["c"], "the others ended before it");
+        assert!(cooldown.until("dev").is_some());
     }
 
     #[tokio::test]

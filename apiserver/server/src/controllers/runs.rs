@@ -1,5 +1,5 @@
 //! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
-//! order in which they were created ([`lanes`]); previews beside them. Only so many are executed at once ([`places`]).
+//! order in which they were created ([`lanes`]); previews beside them. Only so many are executed at once ([`slots`]).
 //!
 //! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
@@ -14,7 +14,7 @@ mod began;
 mod kept;
 mod lanes;
 mod panics;
-mod places;
+mod slots;
 mod waiting;
 
 use std::{
@@ -46,7 +46,7 @@ use self::{
     kept::Kept,
     lanes::Lanes,
     panics::Panics,
-    places::Places,
+    slots::Slots,
     waiting::{Cause, Told},
 };
 use super::queue::{self, ObjectKey};
@@ -117,7 +117,7 @@ struct Scheduler {
     /// Whose turn it is of those that change something.
     lanes: Lanes,
     /// Who of those that may be executed is.
-    places: Places,
+    slots: Slots,
     /// From when the time of each run counts that was taken up and has not ended, by uid.
     began: HashMap<String, Began>,
     panics: Panics,
@@ -210,7 +210,7 @@ fn unexecuted(services: Services, run: Run) -> Execution {
 impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
-            places: Places::new(services.max_runs),
+            slots: Slots::new(services.max_runs),
             kept: Kept::new(services.clone()),
             services,
             end,
@@ -245,7 +245,7 @@ impl Scheduler {
             if !self.lanes.has_turn(&uid) {
                 self.unqueue(&uid);
             }
-            self.places.forget(&run.namespace().unwrap_or_default(), &uid);
+            self.slots.forget(&run.namespace().unwrap_or_default(), &uid);
             self.execute(run, false);
             return;
         }
@@ -300,13 +300,13 @@ impl Scheduler {
 
     /// Has a run executed as soon as there is a place for it.
     fn start(&mut self, run: Run) {
-        self.places.queue(run);
+        self.slots.queue(run);
         self.fill();
     }
 
     /// Has those executed for whom there is a place.
     fn fill(&mut self) {
-        while let Some(run) = self.places.next() {
+        while let Some(run) = self.slots.next() {
             self.execute(run, true);
         }
     }
@@ -352,7 +352,7 @@ impl Scheduler {
         let namespace = key.0.clone();
         self.put_down(&uid, key, tries).await;
         if has_place {
-            self.places.leave(&namespace);
+            self.slots.release(&namespace);
             self.fill();
         }
     }
@@ -432,7 +432,7 @@ impl Scheduler {
         let key = queue::key_of(run);
         self.later.remove(&key);
         self.kept.forget(&key);
-        self.places.forget(&run.namespace().unwrap_or_default(), &uid);
+        self.slots.forget(&run.namespace().unwrap_or_default(), &uid);
         self.unqueue(&uid);
         match self.active.get(&uid) {
             Some(active) => active.cancel.cancel(),
@@ -444,7 +444,7 @@ impl Scheduler {
     fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
         // What got nowhere says what is in its way.
         let is_new = |(run, _): &(&Run, Cause)| run.uid().is_none_or(|uid| !self.stuck.contains_key(&uid));
-        self.lanes.waiting().chain(self.places.waiting().filter(is_new))
+        self.lanes.waiting().chain(self.slots.waiting().filter(is_new))
     }
 
     /// Has those that wait say what for, a few at a time. Waits for none of them.

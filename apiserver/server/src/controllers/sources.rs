@@ -1,8 +1,8 @@
 //! Source: looks what its versions are, at its interval, when a webhook says so, and when a run has found another commit.
 //!
 //! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want. It is
-//! asked when it is the turn of the source's namespace ([`Turns`]): no few whose servers do not answer keep others waiting, and a
-//! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
+//! asked when it is the turn of the source's namespace ([`ProbeSlots`]): no few whose servers do not answer keep others waiting, and
+//! six do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
 
 mod ahead;
 #[cfg(test)]
@@ -18,17 +18,19 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
-use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::{ApiError, backoff::Backoff};
+use stoa_machinery::{
+    ApiError,
+    backoff::{Jitter, Policy},
+};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::ahead::{Ahead, OfRun};
 use super::{
-    asks::Turns,
     groups::{GATHER, Groups, Member},
+    probes::ProbeSlots,
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -126,7 +128,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let memory = Memory::default();
-    let turns = Arc::<Turns>::default();
+    let turns = Arc::<ProbeSlots>::default();
     let wanted = Groups::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
         let OfStackSpec { project, desired_version: version } = &s.spec;
@@ -187,15 +189,14 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
         return interval;
     }
     // The interval itself is that without a failure.
-    let wait = Backoff::new(interval, LONGEST.max(interval)).after(failures.saturating_add(1));
-    wait.mul_f64(rand::rng().random_range(0.8..1.2))
+    Policy::new(interval, LONGEST.max(interval)).with_jitter(Jitter::FIFTH).after(failures.saturating_add(1))
 }
 
 async fn look(
     services: Services,
     wanted: Groups<Wanted>,
     memory: Memory,
-    turns: Arc<Turns>,
+    turns: Arc<ProbeSlots>,
     key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;

@@ -29,11 +29,11 @@ use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
-    asks::Poke,
     finalizers::{let_go, update_same},
     folders::{Folder, Folders, Seen},
     groups::{Groups, Member},
     needed::UNDER_WAY,
+    probes::Requeue,
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -104,8 +104,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();
-    let (poke, poked) = Poke::triggering();
-    let asked = Asked::new(poke);
+    let (requeue, poked) = Requeue::triggering();
+    let asked = Asked::new(requeue);
     let triggers = vec![
         poked,
         of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
@@ -156,9 +156,9 @@ struct Asked {
 }
 
 impl Asked {
-    /// Has a stack looked at by `poke` once an answer is there.
-    fn new(poke: Poke) -> Arc<Self> {
-        Arc::new(Self { folders: Folders::new(poke.clone()), commits: Commits::new(poke) })
+    /// Has a stack looked at by `requeue` once an answer is there.
+    fn new(requeue: Requeue) -> Arc<Self> {
+        Arc::new(Self { folders: Folders::new(requeue.clone()), commits: Commits::new(requeue) })
     }
 
     fn forget(&self, key: &ObjectKey) {
@@ -416,7 +416,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
         let world = going().await;
-        let asked = Asked::new(Poke::default());
+        let asked = Asked::new(Requeue::default());
         let key = || ("shop".to_owned(), "web".to_owned());
         let look = async || look(world.services.clone(), asked.clone(), key()).await.unwrap();
         let destroyed_in =

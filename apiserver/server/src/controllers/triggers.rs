@@ -36,8 +36,8 @@ use self::{
     told::{Told, forget, forget_left, note, note_ends, summary, tell},
 };
 use super::{
-    asks::{AGAIN, Poke},
     groups::{Groups, Member, Moved},
+    probes::{AGAIN, Requeue},
     queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
@@ -60,8 +60,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     else {
         return;
     };
-    let (poke, poked) = Poke::triggering();
-    let memory = Arc::new(Memory::new(poke));
+    let (requeue, poked) = Requeue::triggering();
+    let memory = Arc::new(Memory::new(requeue));
     let by_project = Groups::default();
     let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());

@@ -5,7 +5,7 @@
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: runs are created in [`starts`], which commits are deployed is found in [`versions`], whether what was
 //! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
-//! by a task of its own (`controllers::asks`), so that no look waits for them.
+//! by a task of its own (`controllers::probes`), so that no look waits for them.
 
 mod calls;
 mod gates;
@@ -46,9 +46,9 @@ use self::{
     timers::Timers,
 };
 use super::{
-    asks::{AGAIN, Poke, Questions, Turns},
     finalizers::{let_go, update_same},
     needed,
+    probes::{AGAIN, ProbeSlots, Probes, Requeue},
     queue::{self, FirstError, ObjectKey, Trigger},
 };
 use crate::{
@@ -69,8 +69,8 @@ const ORPHAN: &str = "orphan";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workflows), Ok(runs)) = (services.lookup.api::<Workflow>(), services.lookup.api::<Run>()) else { return };
-    let (poke, poked) = Poke::triggering();
-    let memory = Arc::new(Memory { poke, ..Memory::default() });
+    let (requeue, poked) = Requeue::triggering();
+    let memory = Arc::new(Memory { requeue, ..Memory::default() });
     let triggers = vec![
         poked,
         Trigger::on(&workflows, |workflow: &Workflow| vec![queue::key_of(workflow)]),
@@ -106,11 +106,11 @@ struct Memory {
     /// The runs that could not be created.
     tries: Tries,
     /// What was found in repositories for those that have not begun, by uid.
-    templates: Questions<String, ResolvedTemplate>,
-    versions: Questions<String, Vec<PinnedVersion>>,
+    templates: Probes<String, ResolvedTemplate>,
+    versions: Probes<String, Vec<PinnedVersion>>,
     /// Whose turn it is to ask a repository.
-    turns: Turns,
-    poke: Poke,
+    turns: ProbeSlots,
+    requeue: Requeue,
 }
 
 impl Memory {
@@ -232,13 +232,13 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     let (runs, waves) = (runs_of(services, workflow, &state).await?, waves_of(services, workflow, &state).await?);
     let (mut gates, mut hooks) = (HashMap::new(), HashMap::new());
     if ending.is_none() {
-        gates = memory.gates.look(services, workflow, &state, &waves, &memory.poke);
+        gates = memory.gates.look(services, workflow, &state, &waves, &memory.requeue);
         let age = |of: &HookStatus, which: &Which| {
             let (step, name, wave) = which;
             let moment = format!("{step}/{name}/{}", wave.unwrap_or_default());
             of.start_time.as_ref().map_or(Duration::ZERO, |start| elapsed(&moment, start))
         };
-        hooks = memory.calls.look(services, workflow, &state, &waves, age, &memory.poke);
+        hooks = memory.calls.look(services, workflow, &state, &waves, age, &memory.requeue);
     } else {
         memory.leave(&uid);
     }
@@ -281,7 +281,7 @@ fn read(
     template: WorkflowTemplate,
 ) -> Option<Result<ResolvedTemplate, Halt>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
-    memory.templates.answer(uid, (&memory.poke, &key), || {
+    memory.templates.answer(uid, (&memory.requeue, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
         let context = context(&services, &status(&workflow));
         async move { Box::pin(templates::read(&services, &turns, &context, &workflow, &template)).await }
@@ -291,7 +291,7 @@ fn read(
 /// The commits that are deployed, once they are found.
 fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, Halt>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
-    memory.versions.answer(uid, (&memory.poke, &key), || {
+    memory.versions.answer(uid, (&memory.requeue, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
         async move { Box::pin(versions::find(&services, &turns, &workflow)).await }
     })

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use stoa_machinery::backoff::Backoff;
+use stoa_machinery::backoff::{Jitter, Policy};
 use stoa_types::{DurationString, platform::RetryPolicy};
 use tokio::time::Instant;
 
@@ -61,7 +61,7 @@ impl Doubts {
 pub(super) struct Patience {
     attempts: u32,
     age: SignedDuration,
-    backoff: Backoff,
+    backoff: Policy,
 }
 
 impl Patience {
@@ -72,13 +72,13 @@ impl Patience {
         Self {
             attempts: policy.max_attempts.map_or(u32::MAX, |most| u32::try_from(most).unwrap_or(u32::MAX)),
             age: SignedDuration::try_from(read(&policy.max_age)).unwrap_or(SignedDuration::MAX),
-            backoff: Backoff::new(read(&policy.min_backoff), read(&policy.max_backoff)),
+            backoff: Policy::new(read(&policy.min_backoff), read(&policy.max_backoff)).with_jitter(Jitter::HALF),
         }
     }
 
     /// How long to wait after so many tries, of which the first is 1.
     pub(super) fn wait(&self, attempts: u32) -> Duration {
-        self.backoff.scattered_after(attempts)
+        self.backoff.after(attempts)
     }
 
     pub(super) fn is_over(&self, pending: &Pending, now: Timestamp) -> bool {

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use rand::RngExt as _;
+use stoa_machinery::backoff::{Jitter, Policy};
 use stoa_types::{
     delivery::{RunPhase, RunStatus},
     reason,
@@ -17,9 +17,9 @@ use stoa_types::{
 
 use super::{Halt, runner};
 
-/// The shortest first wait. Each takes at least twice as long as the one before, and up to half as long again: not all runs that lost
-/// a runner by one of them are to come back together with that one.
-const WAIT: Duration = Duration::from_secs(10);
+/// The waits. Each may take up to half as long again: not all runs that lost a runner by one of them are to come back together with
+/// that one.
+const WAIT: Policy = Policy::new(Duration::from_secs(10), Duration::MAX).with_jitter(Jitter(1.0, 1.5));
 /// How often a run waits before it fails.
 const WAITS: u32 = 4;
 
@@ -83,8 +83,8 @@ impl Breaks {
             );
             return Halt::failed(reason::RUNNER_UNAVAILABLE, message);
         }
-        self.wait = Some((WAIT * 2_u32.pow(self.waits)).mul_f64(rand::rng().random_range(1.0..1.5)));
         self.waits += 1;
+        self.wait = Some(WAIT.after(self.waits));
         Halt::Retry(format!("{why}; {} calls of this run broke off like that", self.calls))
     }
 }

@@ -16,7 +16,7 @@ use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::reason;
 
 use super::{Halt, target::Target};
-use crate::{aside::aside, sealing::Sealing};
+use crate::{blocking::run_blocking, sealing::Sealing};
 
 /// Of how many documents it is asked at once how many bytes they have.
 const ASKED_AT_ONCE: usize = 16;
@@ -116,7 +116,7 @@ fn kept(digest: Result<Digest, DocumentError>) -> Result<String, Halt> {
 pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, Halt> {
     let kept = get(&*target.documents, &target.scope(), digest).await?;
     let (sealing, scope) = (sealing.clone(), target.scope());
-    aside(kept.len(), move || opened(&sealing, &scope, kept)).await.map_err(|why| {
+    run_blocking(kept.len(), move || opened(&sealing, &scope, kept)).await.map_err(|why| {
         let message = format!("the Spec {digest} cannot be read: {why}. Nothing was changed");
         Halt::failed(reason::UNREADABLE_SPEC, message)
     })
@@ -129,7 +129,7 @@ pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -
 /// As [`put`], and Failed when it is no Spec, or a larger one than there may be.
 pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, Halt> {
     let (sealing, scope, clear) = (sealing.clone(), target.scope(), spec.clone());
-    let kept = aside(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
+    let kept = run_blocking(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
     let kept = kept.map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
     put(&*target.documents, &target.scope(), kept).await
 }
@@ -141,7 +141,7 @@ pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -
 /// When it cannot be understood.
 pub(crate) async fn plan(kept: &Bytes) -> Result<Plan, document::DocumentError> {
     let kept = kept.clone();
-    aside(kept.len(), move || document::decode(&kept)).await
+    run_blocking(kept.len(), move || document::decode(&kept)).await
 }
 
 /// A Spec as people see it, whether it is sealed or in clear.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;
-use stoa_machinery::{backoff::Backoff, log::LogError};
+use stoa_machinery::{backoff::Policy, log::LogError};
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -27,7 +27,7 @@ const AGAIN: &str = "it is tried again every few seconds";
 /// The same where what the run asks for may be what ends function-runners.
 const LATER: &str = "it is tried again after a while";
 /// The waits before a step is tried again.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+const BACKOFF: Policy = Policy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// For how long a run that gets nowhere is tried with its place kept: much of what is in the way passes sooner.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
 use super::{Halt, documents, resources};
-use crate::aside::aside;
+use crate::blocking::run_blocking;
 
 /// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
 /// read whole now and then.
@@ -170,7 +170,7 @@ impl State {
         for (entry, _) in self.entries.values_mut() {
             let Some(digest) = &entry.document else { continue };
             let body = documents::get(&*store, &scope, digest).await?;
-            let decoded = aside(body.len(), move || document::decode(&body)).await;
+            let decoded = run_blocking(body.len(), move || document::decode(&body)).await;
             entry.resource = Some(decoded.map_err(|e| unreadable(&entry.id.0, digest, &e))?);
         }
         self.bodies = Some((store, scope));

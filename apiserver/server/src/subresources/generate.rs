@@ -1,7 +1,7 @@
 //! `stacks/generate`: the Spec as it would be, recorded nowhere, sensitive values masked.
 //!
 //! A source that does not answer keeps whoever asks waiting, with a place among all requests that change something. So a
-//! namespace has only so many at once ([`Turns`]), and more are turned away rather than kept waiting.
+//! namespace has only so many at once ([`ProbeSlots`]), and more are turned away rather than kept waiting.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,20 +16,20 @@ use tonic::{Code, Status};
 
 use super::{Subresources, document, failure, non_empty, parameter, wants_json};
 use crate::{
-    controllers::asks::Turns,
+    controllers::probes::ProbeSlots,
     kinds::{lookup, run::target_workspace},
-    rooms,
+    memory_budget,
     runs::{Halt, documents, runner, target::Target},
 };
 
 /// How long a client is kept waiting.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// So many are generated at once, eight of them for the first namespace that asks. It is a small part of the requests that
+/// So many are generated at once, three quarters of them for one namespace alone. It is a small part of the requests that
 /// change something, and of the calls of a function-runner, of which runs need some.
 const AT_ONCE: usize = 32;
 /// A Spec of so many bytes is taken before there is room for it; all that are generated at once have as much as there is room.
 const SMALL: usize = 4 << 20;
-/// So many larger ones are taken at once, one for the first namespace that asks.
+/// So many larger ones are taken at once, three of them for one namespace alone.
 const LARGE_AT_ONCE: usize = 4;
 /// Query parameters that are not the generator's.
 const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "dryRun", "fieldManager"];
@@ -37,9 +37,9 @@ const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "d
 #[derive(Debug)]
 pub(super) struct Generate {
     subresources: Subresources,
-    turns: Turns,
+    turns: ProbeSlots,
     /// For Specs that are not small.
-    large: Turns,
+    large: ProbeSlots,
 }
 
 #[async_trait]
@@ -68,7 +68,7 @@ impl SubresourceHandler for Generate {
 
 impl Generate {
     pub(super) fn new(subresources: Subresources) -> Self {
-        Self { subresources, turns: Turns::new(AT_ONCE), large: Turns::new(LARGE_AT_ONCE) }
+        Self { subresources, turns: ProbeSlots::new(AT_ONCE), large: ProbeSlots::new(LARGE_AT_ONCE) }
     }
 
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
@@ -117,7 +117,7 @@ impl Generate {
             call.context.warn(warning);
         }
         let spec = response.spec;
-        let room = rooms::take(&call.namespace, spec.len()).await?;
+        let room = memory_budget::take(&call.namespace, spec.len()).await?;
         let show = move || document(&documents::shown(spec).map_err(ApiError::internal)?, as_json);
         let (answer, room) = room.work(show).await;
         drop(turn);
@@ -170,11 +170,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
+    async fn namespace_with_silent_sources_delays_no_other_namespace() {
         let generate = Generate::new(Subresources::default());
         let silent = generate.turns.of("silent");
         let held: Vec<_> = iter::from_fn(|| silent.try_take()).collect();
-        assert_eq!(held.len(), 8);
+        assert_eq!(held.len(), AT_ONCE / 4 * 3);
         let code = async |namespace| generate.call(call(namespace)).await.unwrap_err().code();
         assert_eq!(code("silent").await, 429);
         assert_eq!(code("quick").await, 503, "it goes on to the services, which are not there yet");

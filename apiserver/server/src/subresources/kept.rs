@@ -11,8 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::failure;
 use crate::{
-    aside::{SMALL, place_to_read},
-    rooms::{self, Room},
+    blocking::{SMALL, memory_to_read},
+    memory_budget::{self, Memory},
     runs::{Services, status},
 };
 
@@ -94,9 +94,9 @@ impl Kept {
     /// # Errors
     ///
     /// As [`read_into`](Self::read_into), and 429 when there is no room.
-    pub(super) async fn read(self) -> Result<(Bytes, Room), ApiError> {
-        let room = rooms::take(&self.namespace, self.bytes).await?;
-        self.read_into(room).await
+    pub(super) async fn read(self) -> Result<(Bytes, Memory), ApiError> {
+        let memory = memory_budget::take(&self.namespace, self.bytes).await?;
+        self.read_into(memory).await
     }
 
     /// Reads it for what the server does by itself, once there is a place for that; clients' room it takes none of. It is in memory
@@ -106,7 +106,7 @@ impl Kept {
     ///
     /// As [`read_into`](Self::read_into).
     pub(super) async fn read_for_server(self) -> Result<(Bytes, Option<OwnedSemaphorePermit>), ApiError> {
-        let place = place_to_read(self.bytes).await;
+        let place = memory_to_read(self.bytes).await;
         let read = match self.small {
             Some(small) => small,
             None => found(self.store.get(&self.scope, &self.digest).await, &self.absent)?,
@@ -119,13 +119,13 @@ impl Kept {
     /// # Errors
     ///
     /// 404 when it is not there any more, 503 when the Backend cannot be read.
-    pub(super) async fn read_into(self, room: Room) -> Result<(Bytes, Room), ApiError> {
+    pub(super) async fn read_into(self, memory: Memory) -> Result<(Bytes, Memory), ApiError> {
         let Self { store, scope, digest, small, absent, .. } = self;
         if let Some(small) = small {
-            return Ok((small, room));
+            return Ok((small, memory));
         }
-        let (read, room) = room.read(async move { store.get(&scope, &digest).await }).await;
-        Ok((found(read, &absent)?, room))
+        let (read, memory) = memory.read(async move { store.get(&scope, &digest).await }).await;
+        Ok((found(read, &absent)?, memory))
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         };
         // Three quarters are all that a namespace may have, and other tests may have some of the rest for a while.
         let held = loop {
-            if let Ok(held) = rooms::take("kept", 96 * MIB).await {
+            if let Ok(held) = memory_budget::take("kept", 96 * MIB).await {
                 break held;
             }
         };
@@ -177,7 +177,7 @@ mod tests {
         assert!(place.is_some());
         drop(place);
         // What it reads has places of its own.
-        let all = place_to_read(64 * MIB).await;
+        let all = memory_to_read(64 * MIB).await;
         let waiting = tokio::time::timeout(Duration::from_secs(1), kept().read_for_server()).await;
         assert!(waiting.is_err(), "it is read before there is a place for it");
         drop(all);

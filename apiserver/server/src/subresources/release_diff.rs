@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     kinds::{lookup, release},
-    rooms,
+    memory_budget,
     runs::{Halt, Services},
 };
 
@@ -95,7 +95,7 @@ impl SubresourceHandler for ReleaseDiff {
         let (after, before) = tokio::try_join!(after, before)?;
         // For both at once: who has room for one and waits for more would keep others waiting who do the same.
         let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, Kept::bytes));
-        let room = rooms::take(&call.namespace, bytes).await?;
+        let room = memory_budget::take(&call.namespace, bytes).await?;
         let (after, room) = after.read_into(room).await?;
         let (before, room) = match before {
             Some(before) => before.read_into(room).await.map(|(before, room)| (Some(before), room))?,

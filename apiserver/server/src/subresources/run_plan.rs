@@ -19,7 +19,7 @@ use super::{
     kept::{Kept, Place},
 };
 use crate::{
-    aside::aside,
+    blocking::run_blocking,
     runs::{Halt, Services, status},
 };
 
@@ -82,7 +82,7 @@ pub(crate) async fn plan_text<T: Send + 'static>(
         drop((kept, place));
         Ok(keep(&render(&plan, Colour::Never)))
     };
-    aside(bytes, text).await
+    run_blocking(bytes, text).await
 }
 
 /// The document that the plan of a run is in.

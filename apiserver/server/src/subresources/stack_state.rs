@@ -16,7 +16,7 @@ use stoa_types::{Stack, Workspace};
 
 use super::{Subresources, document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
 use crate::{
-    rooms::{self, FIRST, Room},
+    memory_budget::{self, FIRST, Memory},
     runs::{
         Halt, Services, documents,
         state::{Records, State},
@@ -70,7 +70,7 @@ impl SubresourceHandler for StackState {
 struct Recorded {
     state: State,
     bodies: Vec<(ResourceId, Bytes)>,
-    room: Room,
+    room: Memory,
 }
 
 impl Recorded {
@@ -81,7 +81,7 @@ impl Recorded {
         let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
         loop {
-            let room = rooms::take(&place.namespace, bytes).await?;
+            let room = memory_budget::take(&place.namespace, bytes).await?;
             let records = Records::read_within(&*services.log, &place.stack_uid, workspace, bytes).await;
             let Some(records) = records.map_err(failure)? else {
                 bytes = bytes.saturating_mul(4).max(FIRST);

@@ -10,13 +10,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use stoa_backoff::Verdict;
 use stoa_machinery::log::{Change, Expect, LogError, Version, Write};
 use tonic::{Code, Status};
 use uuid::Uuid;
 
 use super::{
     EtcdLog, Shared,
-    client::{Failure, Patience, failure, kv, unavailable},
+    client::{Patience, failure, kv, unavailable},
     keys::Note,
     metrics::Operation,
     proto::{Compare, DeleteRangeRequest, Headed as _, PutRequest, RangeRequest, TxnRequest, TxnResponse},
@@ -100,9 +101,9 @@ impl EtcdLog {
                     Some(refusal) => return Err(refusal),
                 },
                 Err(status) => match failure(&status) {
-                    Failure::Refused => return Err(refused(&write, status)),
-                    Failure::Busy => {}
-                    Failure::Unknown => {
+                    Verdict::Refuse => return Err(refused(&write, status)),
+                    Verdict::Retry => {}
+                    Verdict::Unknown => {
                         tracing::warn!(key = %write.key, %status, "the outcome of a write is looked up");
                         let outcome = shared.outcome(guard, since, &id, &mut patience).await;
                         let told = match &outcome {
@@ -185,7 +186,7 @@ impl Shared {
         loop {
             match self.find_in_history(id, since, head).await {
                 Ok(found) => return Ok(found),
-                Err(status) if failure(&status) == Failure::Refused => return Err(unavailable(status)),
+                Err(status) if failure(&status) == Verdict::Refuse => return Err(unavailable(status)),
                 Err(status) => {
                     if !patience.wait().await {
                         return Err(unavailable(status));
@@ -212,7 +213,7 @@ impl Shared {
                     self.guard.store(guard_of(&response), Relaxed);
                     return Ok(response.found(1).map_or(0, |found| found.mod_revision));
                 }
-                Err(status) if failure(&status) == Failure::Refused => return Err(unavailable(status)),
+                Err(status) if failure(&status) == Verdict::Refuse => return Err(unavailable(status)),
                 Err(status) => {
                     if !patience.wait().await {
                         return Err(unavailable(status));

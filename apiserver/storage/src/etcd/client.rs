@@ -7,6 +7,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use stoa_backoff::{Attempts, Jitter, Policy, Verdict};
 use stoa_machinery::log::LogError;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,8 +29,8 @@ use super::{
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(3);
-/// The shortest and longest wait before a call is made again.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
+/// The waits before a call is retried.
+const BACKOFF: Policy = Policy::new(Duration::from_millis(20), Duration::from_secs(1)).with_jitter(Jitter::HALF);
 /// How often a connection is tried on which nothing moves while an answer is waited for. etcd takes anything under 5 s
 /// amiss, and any ping where nothing is waited for; TCP asks then.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -38,19 +39,8 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often TCP asks before it gives up. By itself Linux does so nine times, and waits for each answer for 75 s.
 const KEEP_ALIVE_TRIES: u32 = 3;
 
-/// What became of a call that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The server has looked at it and will not do it: nothing has changed.
-    Refused,
-    /// The server did not even look at it, and would the next time.
-    Busy,
-    /// It may have been carried out, or may be yet.
-    Unknown,
-}
-
-/// Says what a failed call means for what it asked for.
-pub(super) fn failure(status: &Status) -> Failure {
+/// What the status of a failed call says about a retry.
+pub(super) fn failure(status: &Status) -> Verdict {
     match status.code() {
         Code::ResourceExhausted => exhausted(status.message()),
         Code::InvalidArgument
@@ -61,27 +51,27 @@ pub(super) fn failure(status: &Status) -> Failure {
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Unauthenticated
-        | Code::DataLoss => Failure::Refused,
+        | Code::DataLoss => Verdict::Refuse,
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::Internal
-        | Code::Unavailable => Failure::Unknown,
+        | Code::Unavailable => Verdict::Unknown,
     }
 }
 
 /// What it means that something is exhausted. A connection that the server has ended, since it is used too much, says so as
 /// well, and then nobody has looked at the call, or it was carried out already.
-fn exhausted(message: &str) -> Failure {
+fn exhausted(message: &str) -> Verdict {
     match message {
-        "etcdserver: too many requests" => Failure::Busy,
+        "etcdserver: too many requests" => Verdict::Retry,
         // Its database is full.
-        _ if message.starts_with("etcdserver:") => Failure::Refused,
+        _ if message.starts_with("etcdserver:") => Verdict::Refuse,
         // What etcd's gRPC says of a request that is too large.
-        _ if message.contains("received message larger than max") => Failure::Refused,
-        _ => Failure::Unknown,
+        _ if message.contains("received message larger than max") => Verdict::Refuse,
+        _ => Verdict::Unknown,
     }
 }
 
@@ -95,32 +85,20 @@ pub(super) fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sy
     LogError::Unavailable(error.into())
 }
 
-/// The waits between attempts, and when to give up.
-pub(super) struct Patience {
-    deadline: Instant,
-    wait: Duration,
-}
+/// The attempts of one call.
+pub(super) struct Patience(Attempts);
 
 impl Patience {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { deadline: Instant::now() + patience, wait: *BACKOFF.start() }
+        Self(Attempts::new(BACKOFF.with_deadline(patience)))
     }
 
     /// Waits before the next attempt; false when there is to be none.
     pub(super) async fn wait(&mut self) -> bool {
-        if Instant::now() + self.wait >= self.deadline {
-            return false;
-        }
-        // Not all at the same moment.
-        tokio::time::sleep(self.wait.mul_f64(0.5 + f64::from(jitter()) / 512.0)).await;
-        self.wait = (self.wait * 2).min(*BACKOFF.end());
+        let Some(wait) = self.0.next_wait() else { return false };
+        tokio::time::sleep(wait).await;
         true
     }
-}
-
-/// Some number, which need not be a good one.
-fn jitter() -> u8 {
-    uuid::Uuid::new_v4().as_bytes()[0]
 }
 
 /// The members of one etcd cluster.
@@ -233,7 +211,7 @@ impl Client {
                 Ok(response)
             }
             Err(status) => {
-                if failure(&status) == Failure::Unknown {
+                if failure(&status) == Verdict::Unknown {
                     self.leave(member, &status);
                 }
                 Err(status)
@@ -256,7 +234,7 @@ impl Client {
         loop {
             match self.attempt(operation, &call).await {
                 Ok(response) => return Ok(Ok(response)),
-                Err(status) if failure(&status) == Failure::Refused => return Ok(Err(status)),
+                Err(status) if failure(&status) == Verdict::Refuse => return Ok(Err(status)),
                 Err(status) => {
                     if !patience.wait().await {
                         return Err(unavailable(status));
@@ -314,20 +292,20 @@ mod tests {
     #[test]
     fn only_etcd_itself_refuses_for_want_of_something() {
         for (message, expected) in [
-            ("etcdserver: too many requests", Failure::Busy),
-            ("etcdserver: mvcc: database space exceeded", Failure::Refused),
-            ("grpc: received message larger than max (2097171 vs. 2097152)", Failure::Refused),
+            ("etcdserver: too many requests", Verdict::Retry),
+            ("etcdserver: mvcc: database space exceeded", Verdict::Refuse),
+            ("grpc: received message larger than max (2097171 vs. 2097152)", Verdict::Refuse),
             // ENHANCE_YOUR_CALM.
-            ("h2 protocol error: http2 error", Failure::Unknown),
+            ("h2 protocol error: http2 error", Verdict::Unknown),
             (
                 "connection error detected: detected excessive load generating behavior: too_many_pings",
-                Failure::Unknown,
+                Verdict::Unknown,
             ),
-            ("", Failure::Unknown),
+            ("", Verdict::Unknown),
         ] {
             assert_eq!(failure(&Status::resource_exhausted(message)), expected, "{message:?}");
         }
-        assert_eq!(failure(&Status::invalid_argument("etcdserver: request is too large")), Failure::Refused);
-        assert_eq!(failure(&Status::unavailable("etcdserver: no leader")), Failure::Unknown);
+        assert_eq!(failure(&Status::invalid_argument("etcdserver: request is too large")), Verdict::Refuse);
+        assert_eq!(failure(&Status::unavailable("etcdserver: no leader")), Verdict::Unknown);
     }
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use git2::Oid;
-use stoa_machinery::backoff::Backoff;
+use stoa_machinery::backoff::{Jitter, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ impl GitOptions {
             (Some(remote), GitError::Remote(_)) => remote.longest_retry,
             _ => return self.retry,
         };
-        Backoff::new(self.retry, longest.max(self.retry)).scattered_after(failures.saturating_add(1))
+        Policy::new(self.retry, longest.max(self.retry)).with_jitter(Jitter::HALF).after(failures.saturating_add(1))
     }
 }
 

@@ -7,6 +7,7 @@
 use std::{ops::Bound, time::Duration};
 
 use git2::Oid;
+use stoa_machinery::backoff::Policy;
 use tokio::time::Instant;
 
 use super::{
@@ -28,7 +29,7 @@ const TURN: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug)]
 pub(super) struct Retry {
     first: Duration,
-    delay: Duration,
+    failures: u32,
     due: Instant,
     /// The file that was tried last, where there was no time for those after it.
     last: Option<String>,
@@ -37,7 +38,7 @@ pub(super) struct Retry {
 impl Retry {
     /// After this time, and then ever less often.
     pub(super) fn soon(first: Duration) -> Self {
-        Self { first, delay: first, due: Instant::now() + first, last: None }
+        Self { first, failures: 1, due: Instant::now() + first, last: None }
     }
 
     /// Goes on with the files after this one, or else begins anew after twice the time.
@@ -45,8 +46,8 @@ impl Retry {
         let pause = match last {
             Some(_) => TURN,
             None => {
-                self.delay = (self.delay * 2).min(LONGEST.max(self.first));
-                self.delay
+                self.failures = self.failures.saturating_add(1);
+                Policy::new(self.first, LONGEST.max(self.first)).after(self.failures)
             }
         };
         self.due = Instant::now() + pause;

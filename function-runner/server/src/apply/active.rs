@@ -1,7 +1,7 @@
 //! Keeps two calls from working on one stack in one workspace at the same time.
 //!
-//! The API server's lease sees to that between runs. But a caller that lost its stream may come
-//! back while the calls that its first try had in flight are still being finished.
+//! The lease of the API server ensures that between runs. But a caller that lost its stream may return while calls of its first try
+//! are still in flight.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ pub(crate) struct ActiveRuns(Mutex<HashMap<String, Active>>);
 
 #[derive(Clone, Debug)]
 struct Active {
-    /// Tells it to begin nothing more.
+    /// Stops it: it begins nothing more.
     stop: CancellationToken,
     /// Set when it has ended.
     ended: CancellationToken,
 }
 
-/// A place among the applies in flight, given up when dropped.
+/// An entry among the applies in flight, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered {
     runs: Arc<ActiveRuns>,
@@ -29,8 +29,8 @@ pub(crate) struct Entered {
 }
 
 impl ActiveRuns {
-    /// Takes the place of whoever works on the key, when that has ended. It is told to stop, since
-    /// its caller is the same one, or has lost its lease.
+    /// Stops the apply that works on the key, and enters after its end. Its caller is the same
+    /// one, or has lost its lease.
     pub(crate) async fn enter(self: &Arc<Self>, key: String) -> Entered {
         let active = Active { stop: CancellationToken::new(), ended: CancellationToken::new() };
         loop {
@@ -51,7 +51,7 @@ impl ActiveRuns {
 }
 
 impl Entered {
-    /// Set when somebody else wants the place.
+    /// Set when another apply waits for this one.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.active.stop
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_second_call_waits_for_the_first_and_stops_it() {
+    async fn second_call_stops_and_awaits_the_first() {
         let runs = Arc::new(ActiveRuns::default());
         let first = runs.enter("a".to_owned()).await;
         let other = runs.enter("b".to_owned()).await;

@@ -1,4 +1,4 @@
-//! The two directions of an apply: events go out numbered, acks come in and bring time for calls.
+//! The two directions of an apply: numbered events go out; acks come in, and extend the time for calls.
 //!
 //! **Invariant:** nothing waits for an ack that can no longer come: once the stream is broken every
 //! wait ends with [`Broken`].
@@ -16,16 +16,16 @@ use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// The caller is gone, or does not keep to the proto.
+/// The caller left, or broke the contract of the proto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
 type Events = mpsc::Sender<Result<ApplyEvent, Status>>;
 
-/// How often the caller is asked for more time; it gives several times as much.
+/// How often the runner asks for more time; the caller grants several times as much.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// An event that wants an ack.
+/// An event that needs an ack.
 #[derive(Debug)]
 struct Waiting {
     sent: Instant,
@@ -35,8 +35,8 @@ struct Waiting {
 /// One apply's stream.
 #[derive(Debug)]
 pub(crate) struct Conversation {
-    /// The next sequence number, and where events go: held together, so that they arrive in order.
-    /// Nothing after the last event.
+    /// The next sequence number and the channel of events, under one lock, so that events arrive in order. Nothing after the
+    /// last event.
     out: AsyncMutex<Option<(u64, Events)>>,
     waiting: Mutex<HashMap<u64, Waiting>>,
     /// What the acks say about the time for calls.
@@ -58,7 +58,7 @@ impl Conversation {
         })
     }
 
-    /// Hears the caller until the stream ends, which breaks the conversation.
+    /// Reads messages of the caller until the stream ends, which breaks the conversation.
     pub(crate) async fn listen(&self, mut requests: impl Stream<Item = Result<ApplyRequest, Status>> + Unpin) {
         while let Some(request) = requests.next().await {
             match request.map(|request| request.message) {
@@ -67,13 +67,13 @@ impl Conversation {
                     if let Some(Waiting { sent, acked }) = waiter {
                         // The caller counts from when it answered, which is later.
                         self.grant.extend(sent + Duration::from_millis(ack.lease_millis.into()));
-                        // Whoever waited may have given up.
+                        // The sender may have given up.
                         let _ = acked.send(());
                     }
                 }
                 Ok(Some(apply_request::Message::Cancel(_))) => self.canceled.cancel(),
                 Ok(Some(apply_request::Message::Start(_)) | None) => {
-                    tracing::warn!("the caller sent what is no ack and no cancel");
+                    tracing::warn!("unexpected message in the apply stream; send an ack or a cancel");
                     break;
                 }
                 Err(status) => {
@@ -85,12 +85,12 @@ impl Conversation {
         self.broken.cancel();
     }
 
-    /// Sends an event that wants no ack.
+    /// Sends an event that needs no ack.
     pub(crate) async fn tell(&self, event: Event) -> Result<(), Broken> {
         self.send(event, None).await
     }
 
-    /// Sends an event and waits until the caller has made it durable.
+    /// Sends an event, and waits until the caller has stored it.
     pub(crate) async fn ask(&self, event: Event) -> Result<(), Broken> {
         let (acked, ack) = oneshot::channel();
         self.send(event, Some(acked)).await?;
@@ -100,12 +100,12 @@ impl Conversation {
         }
     }
 
-    /// Asks for time for calls. Nothing is to be done before this completes.
+    /// Asks for time for calls. No call may begin before this completes.
     pub(crate) async fn begin(&self, instance: &str) -> Result<(), Broken> {
         self.ask(Event::Heartbeat(HeartbeatEvent { instance: instance.to_owned() })).await
     }
 
-    /// Asks for more time every so often, until the conversation is broken.
+    /// Asks for more time periodically, until the conversation is broken.
     pub(crate) async fn go_on(&self, instance: &str) {
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,7 +113,7 @@ impl Conversation {
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            // An answer that takes longer counts all the same, when it comes.
+            // A later answer counts when it comes.
             if let Ok(Err(Broken)) = tokio::time::timeout(HEARTBEAT, self.begin(instance)).await {
                 return;
             }
@@ -144,11 +144,11 @@ impl Conversation {
         &self.canceled
     }
 
-    /// Sends an event. Nothing is left behind when this is dropped: it was sent with its number, or has none.
+    /// Sends an event. When this future is dropped, the event was sent with its number, or has none.
     async fn send(&self, event: Event, acked: Option<oneshot::Sender<()>>) -> Result<(), Broken> {
         let mut open = self.out.lock().await;
         let Some((next, out)) = open.as_mut() else { return Err(Broken) };
-        // A caller that reads no events holds this up; one that is gone does not.
+        // A caller that reads no events delays this; one that left does not.
         let Some(Ok(place)) = self.broken.run_until_cancelled(out.reserve()).await else {
             self.broken.cancel();
             return Err(Broken);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_intent_waits_for_its_own_ack() {
+    async fn intent_waits_for_its_own_ack() {
         let (conversation, requests, mut events) = start();
         let first = tokio::spawn({
             let conversation = Arc::clone(&conversation);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_stream_ends_every_wait() {
+    async fn end_of_the_stream_ends_every_wait() {
         let (conversation, requests, mut events) = start();
         let waiting = tokio::spawn({
             let conversation = Arc::clone(&conversation);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_stream_ends_after_the_last_event_though_the_caller_holds_its_side_open() {
+    async fn stream_ends_after_the_last_event() {
         let (conversation, _requests, mut events) = start();
         conversation.end(Ok(Event::Health(HealthEvent::default()))).await;
         assert_eq!(events.recv().await.unwrap().unwrap().sequence, 1);
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_start_breaks_the_conversation() {
+    async fn second_start_breaks_the_conversation() {
         let (conversation, requests, _events) = start();
         requests.send(message(apply_request::Message::Start(stoa_proto::ApplyStart::default()))).await.unwrap();
         conversation.broken().cancelled().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_for_calls_counts_from_when_the_event_was_sent() {
+    async fn granted_time_counts_from_the_event() {
         let (conversation, requests, mut events) = start();
         let beginning = tokio::spawn({
             let conversation = Arc::clone(&conversation);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_caller_is_asked_for_more_time_though_it_does_not_answer() {
+    async fn silent_caller_is_asked_for_more_time() {
         let (conversation, requests, mut events) = start();
         let start = Instant::now();
         let asking = tokio::spawn({

@@ -1,4 +1,4 @@
-//! Carries a plan out in conversation with the caller.
+//! Carries out a plan in conversation with the caller.
 
 mod active;
 mod conversation;
@@ -22,7 +22,7 @@ pub(crate) use active::ActiveRuns;
 pub(crate) use conversation::{Broken, Conversation};
 
 use self::relay::Relay;
-use crate::aside::aside;
+use crate::blocking::run_blocking;
 use crate::convert;
 use crate::failure::{Failure, reason::DRAINING};
 use crate::metrics::Metrics;
@@ -51,7 +51,7 @@ pub(crate) async fn plan(
     })
 }
 
-/// One apply: what the caller sent, and what it takes to do it.
+/// One apply: the caller's request, and its environment.
 #[derive(Debug)]
 pub(crate) struct Apply {
     pub(crate) start: ApplyStart,
@@ -59,13 +59,13 @@ pub(crate) struct Apply {
     pub(crate) runtimes: Runtimes,
     pub(crate) metrics: Metrics,
     pub(crate) limits: Limits,
-    /// Which process this is.
+    /// The random id of this process.
     pub(crate) instance: Arc<str>,
     pub(crate) shutdown: CancellationToken,
 }
 
 impl Apply {
-    /// Does it, and tells the caller how it ended.
+    /// Carries out the plan, and reports the result to the caller.
     pub(crate) async fn run(self, active: &Arc<ActiveRuns>) {
         self.metrics.active.inc();
         let ended = self.carry_out(active).await;
@@ -150,13 +150,13 @@ impl Apply {
         self.finished(&spec, outcome)
     }
 
-    /// What the caller sent, which may be large.
+    /// Decodes the caller's documents, which may be large.
     async fn decoded(&self) -> Result<(Spec, Plan, State), Failure> {
         let (spec, plan, state) = (self.start.spec.clone(), self.start.plan.clone(), self.start.state.clone());
-        aside(async move {
+        run_blocking(async move {
             let spec = convert::spec(&spec)?;
             let plan: Plan = stoa_engine::document::decode(&plan)
-                .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
+                .map_err(|err| Failure::request(format!("start.plan is not a valid plan: {err}")))?;
             Ok((spec, plan, convert::state(&state)?))
         })
         .await
@@ -167,7 +167,7 @@ impl Apply {
             if self.shutdown.is_cancelled() {
                 return Err(draining());
             }
-            let message = "the runner stopped before the plan was carried out; go on with another";
+            let message = "the function-runner stopped before it applied the whole plan; continue with another one";
             return Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message));
         }
         Ok(FinishedEvent {
@@ -180,9 +180,9 @@ impl Apply {
     }
 }
 
-/// What is told to whoever wants something of a process that is about to end.
+/// The failure of calls to a process that shuts down.
 pub(crate) fn draining() -> Failure {
-    Failure::new(Code::Unavailable, DRAINING, "this function-runner is about to end; another one goes on")
+    Failure::new(Code::Unavailable, DRAINING, "the function-runner is shutting down; retry with another one")
 }
 
 /// Sets `stop` when the first of the others is set.

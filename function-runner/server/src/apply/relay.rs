@@ -1,4 +1,4 @@
-//! Tells the caller what a walk does, and waits until the caller has kept it.
+//! Reports the progress of an apply to the caller, and waits until the caller has recorded it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Relay {
     }
 
     async fn tell(&self, event: HealthEvent) {
-        // A caller that is gone is noticed by whoever waits for an ack.
+        // The next wait for an ack notices a caller that left.
         let _ = self.conversation.tell(Event::Health(event)).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The annotation by which plain manifests say an order, as kpt and cli-utils read it.
+//! The annotation that orders plain manifests, as kpt and cli-utils read it.
 //!
-//! Its value is a list with commas in between. An object in a namespace is `group/namespaces/namespace/kind/name`, one
-//! without a namespace is `group/kind/name`, and the core group is empty: `/namespaces/shop/ConfigMap/settings`.
+//! Its value is a list with commas in between. A namespaced object is `group/namespaces/namespace/kind/name`, a cluster-scoped
+//! object is `group/kind/name`, and the core group is empty: `/namespaces/shop/ConfigMap/settings`.
 //!
 //! Source: sigs.k8s.io/cli-utils/pkg/object/dependson, pkg/object/graph.
 
@@ -17,7 +17,7 @@ use crate::failure::reason;
 /// The annotation.
 const DEPENDS_ON: &str = "config.kubernetes.io/depends-on";
 
-/// Where problems with it are.
+/// The field of its problems.
 const FIELD: &str = "metadata.annotations[\"config.kubernetes.io/depends-on\"]";
 
 /// An object that an annotation names.
@@ -30,7 +30,7 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads one of the list.
+    /// Parses one entry of the list.
     fn parse(text: &'a str) -> Option<Self> {
         let fields: Vec<&str> = text.split('/').collect();
         let (group, namespace, kind, name) = match fields.as_slice() {
@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The ids that each manifest depends on by its annotation, in the order of the manifests, and what is wrong with annotations.
+/// The ids that each manifest depends on by its annotation, in the order of the manifests, and problems of annotations.
 pub(super) fn read(manifests: &[Manifest]) -> (Vec<Vec<ResourceId>>, Vec<Problem>) {
     let known: HashMap<Target<'_>, ResourceId> = manifests.iter().map(|it| (Target::of(it), it.id())).collect();
     let mut problems = Vec::new();
@@ -72,7 +72,7 @@ fn list(manifest: &Manifest) -> Result<&str, Box<Problem>> {
     match annotations.and_then(|annotations| annotations.get(DEPENDS_ON)) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(list)) => Ok(list),
-        Some(_) => Err(Box::new(wrong(manifest, "has to be a string; put it in quotes"))),
+        Some(_) => Err(Box::new(wrong(manifest, "must be a string; put it in quotes"))),
     }
 }
 
@@ -87,12 +87,12 @@ fn before(
     for text in list.split(',').map(str::trim).filter(|_| !list.is_empty()) {
         let message = match Target::parse(text).map(|target| known.get(&target)) {
             None => format!(
-                "\"{text}\" names no object; write group/kind/name or group/namespaces/namespace/kind/name, with an empty \
+                "\"{text}\" is not an object reference; write group/kind/name or group/namespaces/namespace/kind/name, with an empty \
                  group for the core kinds"
             ),
-            Some(None) => format!("\"{text}\" is not in this source folder; add it there, or leave it out of the list"),
+            Some(None) => format!("\"{text}\" is not in this source folder; add it there, or remove it from the list"),
             Some(Some(id)) if *id == manifest.id() => format!("\"{text}\" is the object itself"),
-            Some(Some(id)) if before.contains(id) => format!("\"{text}\" is in the list twice"),
+            Some(Some(id)) if before.contains(id) => format!("\"{text}\" is a duplicate in the list"),
             Some(Some(id)) => {
                 before.push(id.clone());
                 continue;
@@ -134,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_annotation_is_reported_with_its_line() {
+    fn wrong_annotation_is_reported_with_its_line() {
         for (list, says) in [
-            ("Deployment/web", "\"Deployment/web\" names no object; write group/kind/name or "),
+            ("Deployment/web", "\"Deployment/web\" is not an object reference; write group/kind/name or "),
             ("apps/namespace/shop/Deployment/web", "names no object"),
             ("apps/namespaces//Deployment/web", "names no object"),
             ("/Secret/", "names no object"),
@@ -144,7 +144,7 @@ mod tests {
             ("/namespaces/shop/Secret/keys", "\"/namespaces/shop/Secret/keys\" is not in this source folder"),
             ("/Deployment/web", "is not in this source folder"),
             ("/namespaces/shop/ConfigMap/a", "is the object itself"),
-            ("/Namespace/shop,/Namespace/shop", "is in the list twice"),
+            ("/Namespace/shop,/Namespace/shop", "is a duplicate in the list"),
             ("1", "has to be a string"),
         ] {
             let problem = refused("Manifests", &[("a.yaml", &map("a", list)), ("b.yaml", OTHERS)]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_reported_at_an_annotation_of_it() {
+    fn cycle_is_reported_at_one_of_its_annotations() {
         let (a, b) = (map("a", "/namespaces/shop/ConfigMap/b"), map("b", "/namespaces/shop/ConfigMap/a"));
         let problem = refused("Manifests", &[("a.yaml", &a), ("b.yaml", &b)]);
         assert_eq!((problem.reason.as_str(), problem.file.as_str(), problem.line), ("CyclicDependency", "s/a.yaml", 7));

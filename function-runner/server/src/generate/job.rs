@@ -1,6 +1,6 @@
-//! What generators are given and what they answer, between this process and the workers that run them.
+//! The jobs of generators and their answers, between this process and its workers.
 //!
-//! Both ends are one binary, so that the messages have no other version.
+//! Both ends are one binary, so the messages need no versions.
 
 use std::cell::Cell;
 
@@ -15,12 +15,12 @@ use tonic::Code;
 
 use super::generate;
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{Content, Files, Place};
+use crate::source::{Content, Files, MemorySlot};
 
-/// A file that is smaller is not named when a job takes too much: to tell the pool of each would take longer than to read it.
-const TOLD: usize = 64 << 10;
+/// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
+const REPORTED: usize = 64 << 10;
 
-/// Content, and the generator that is wanted.
+/// Content, and the name of the generator.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Job {
     #[prost(string, tag = "1")]
@@ -29,7 +29,7 @@ struct Job {
     content: Option<Files>,
 }
 
-/// A Spec, or with another code than 0 all that is wrong.
+/// A Spec, or with another code than 0 all problems.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(int32, tag = "1")]
@@ -44,13 +44,13 @@ struct Answer {
     generator: String,
 }
 
-/// What a generator made, in a worker.
+/// The result of a generator in a worker.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     /// The Spec in canonical JSON.
     pub(crate) spec: Bytes,
     pub(crate) warnings: Vec<String>,
-    /// The generator that did it.
+    /// The generator that ran.
     pub(crate) generator: String,
 }
 
@@ -63,13 +63,13 @@ impl Generators {
         Self(pool)
     }
 
-    /// Runs a generator for an organization. The content counts as a job that waits from here on, and gives its place to
-    /// what is read next.
+    /// Runs a generator for an organization. From here on the content counts as a waiting job, and frees its memory slot for the
+    /// next content.
     pub(crate) async fn run(
         &self,
         organization: &str,
         generator: &str,
-        (content, place): (Content, Place),
+        (content, place): (Content, MemorySlot),
     ) -> Result<Rendered, Failure> {
         let job = Job::new(generator, content);
         let bytes = Bytes::from(job.encode_to_vec());
@@ -87,15 +87,15 @@ impl Generators {
     }
 }
 
-/// Does a job: what workers are for.
+/// Does a job in a worker.
 pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
-    // A copy of the files is in the job from here on.
+    // The decoded job has a copy of the files.
     let decoded = Job::decode(job.as_slice());
     drop(job);
     let answer = match decoded {
         Ok(job) => {
             #[cfg(debug_assertions)]
-            if let Some(warnings) = super::trials::run(&job.generator) {
+            if let Some(warnings) = super::testing::run(&job.generator) {
                 return Answer { warnings, ..Answer::default() }.encode_to_vec();
             }
             answer(job, progress)
@@ -108,13 +108,13 @@ pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
 fn answer(job: Job, progress: &Progress) -> Answer {
     let (generator, content) = job.into_parts();
     let files = content.files();
-    let was_told = Cell::new(false);
+    let was_reported = Cell::new(false);
     let at = |file: Option<usize>| {
-        let file = file.filter(|file| files.get(*file).is_some_and(|file| file.bytes.len() >= TOLD));
-        if file.is_some() || was_told.get() {
+        let file = file.filter(|file| files.get(*file).is_some_and(|file| file.bytes.len() >= REPORTED));
+        if file.is_some() || was_reported.get() {
             progress.at(file.and_then(|file| file.try_into().ok()));
         }
-        was_told.set(file.is_some());
+        was_reported.set(file.is_some());
     };
     let generated = generate(&generator, &content, &at).and_then(|generated| {
         let place = match &content {
@@ -134,7 +134,7 @@ fn answer(job: Job, progress: &Progress) -> Answer {
     }
 }
 
-/// A Spec in JSON that is not too large. It is made of all that is in a place.
+/// Checks the size of a Spec in JSON, which was rendered from a path.
 fn bounded(spec: Vec<u8>, place: &str) -> Result<Bytes, Failure> {
     match check_spec_size(spec.len()) {
         Ok(()) => Ok(spec.into()),
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// Where a job is from, when nothing more is left of it.
+/// The paths of a job's files, for problems after its content was sent.
 struct Paths {
     folder: Option<String>,
     files: Vec<String>,
@@ -175,7 +175,7 @@ impl Paths {
         Self { folder: folder.map(|folder| folder.path), files }
     }
 
-    /// What a caller makes of it that a job has no answer.
+    /// The failure of a job that has no answer.
     fn explain(&self, failed: Failed, limits: &Limits) -> Failure {
         let Failed { fault, at } = failed;
         let of_source = |reason, message: String| {
@@ -184,26 +184,39 @@ impl Paths {
             Failure::invalid(vec![Problem { file, ..problem(reason, message) }])
         };
         match fault {
-            Fault::Memory => of_source(reason::TOO_LARGE, format!("took more than {} of memory", size(limits.memory))),
+            Fault::Memory => of_source(
+                reason::TOO_LARGE,
+                format!("rendering took more than {} of memory; split the stack", size(limits.memory)),
+            ),
             Fault::Processor => {
                 let seconds = limits.processor.as_secs();
-                of_source(reason::TOOK_TOO_LONG, format!("took more than {seconds} s of the processor"))
+                of_source(
+                    reason::TOOK_TOO_LONG,
+                    format!("rendering took more than {seconds} s of CPU time; split the stack"),
+                )
             }
-            Fault::Time => of_source(reason::TOOK_TOO_LONG, format!("took more than {} s", limits.time.as_secs())),
+            Fault::Time => of_source(
+                reason::TOOK_TOO_LONG,
+                format!("rendering took more than {} s; split the stack", limits.time.as_secs()),
+            ),
             Fault::Answer => {
                 let most = size(limits.answer.try_into().unwrap_or(u64::MAX));
-                of_source(reason::TOO_LARGE, format!("makes a Spec of more than {most}; make several stacks of it"))
+                of_source(reason::TOO_LARGE, format!("renders to a Spec of more than {most}; split the stack"))
             }
             Fault::Busy => {
-                Failure::new(Code::ResourceExhausted, reason::BUSY, "too much waits for a worker already; try again")
+                Failure::new(Code::ResourceExhausted, reason::BUSY, "too many jobs wait for a worker; retry later")
             }
             Fault::Killed(signal) => {
-                let message = format!("the worker was killed by signal {signal}; try again");
+                let message = format!("a worker was killed by signal {signal}; try again");
                 Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
             }
             Fault::NoWorker(why) => {
                 tracing::error!(why, "there is no worker");
-                Failure::new(Code::Unavailable, reason::UNAVAILABLE, "no worker can be started; try again")
+                Failure::new(
+                    Code::Unavailable,
+                    reason::UNAVAILABLE,
+                    "the function-runner cannot start a worker; retry later",
+                )
             }
             Fault::Closed => crate::apply::draining(),
             Fault::Panicked(place) => Failure::internal(&format!("a worker panicked at {place}")),
@@ -226,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_the_content_and_its_answer_the_spec() {
+    fn job_encodes_content_and_answer_encodes_spec() {
         let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
         let folder = Content::Folder {
             path: "s".to_owned(),
@@ -246,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_is_too_large_is_told_with_where_it_is_from() {
+    fn oversized_spec_names_its_folder() {
         assert_eq!(bounded(vec![0; LARGEST_SPEC], "s").unwrap().len(), LARGEST_SPEC);
         let failure = bounded(vec![0; LARGEST_SPEC + 1], "s").unwrap_err();
         let told = crate::failure::sentence(&failure.problems()[0]);
@@ -255,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_arrives_as_it_was_found() {
+    fn failures_survive_encoding() {
         let content = Content::File(file("a.yaml", "apiVersion: v1\nkind: [\n"));
         let expected = generate("Auto", &content, &|_| {}).unwrap_err();
         let answer = answer(Job::new("Auto", content), &Progress::unheard());
@@ -264,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_with_the_file_that_was_read_or_else_the_folder() {
+    fn exceeded_limit_names_the_file_or_folder() {
         let limits = Limits {
             memory: 3 << 29,
             processor: Duration::from_secs(30),
@@ -278,12 +291,18 @@ mod tests {
             (failure.code(), crate::failure::sentence(&failure.problems()[0]))
         };
         let invalid = |text: &str| (Code::InvalidArgument, text.to_owned());
-        assert_eq!(told(&folder, Fault::Memory, Some(1)), invalid("s/b.yaml: took more than 1536 MiB of memory"));
-        assert_eq!(told(&folder, Fault::Time, None), invalid("s: took more than 60 s"));
-        assert_eq!(told(&alone, Fault::Processor, None), invalid("spec.yaml: took more than 30 s of the processor"));
+        assert_eq!(
+            told(&folder, Fault::Memory, Some(1)),
+            invalid("s/b.yaml: rendering took more than 1536 MiB of memory; split the stack")
+        );
+        assert_eq!(told(&folder, Fault::Time, None), invalid("s: rendering took more than 60 s; split the stack"));
+        assert_eq!(
+            told(&alone, Fault::Processor, None),
+            invalid("spec.yaml: rendering took more than 30 s of CPU time; split the stack")
+        );
         assert_eq!(
             told(&alone, Fault::Answer, None),
-            invalid("spec.yaml: makes a Spec of more than 2 GiB; make several stacks of it")
+            invalid("spec.yaml: renders to a Spec of more than 2 GiB; split the stack")
         );
         assert_eq!(told(&alone, Fault::Busy, None).0, Code::ResourceExhausted);
         assert_eq!(told(&alone, Fault::Killed(9), None).0, Code::Unavailable);

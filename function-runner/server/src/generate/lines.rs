@@ -1,18 +1,18 @@
-//! Where in a file its resources and their fields are, so that people are sent to the right line.
+//! The lines of resources and their fields in a file, for error messages.
 
 use stoa_yaml::Outline;
 
-use super::places::Places;
+use super::field_lines::FieldLines;
 use crate::source::SourceFile;
 
 /// The lines of a Spec file, from 1; 0 where one is not known.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Places);
+pub(super) struct Lines(FieldLines);
 
 impl Lines {
-    /// Those of a file of one document. Of a large one, and of one that does not parse, none.
+    /// The lines of a file of one document; none of a large file, or of one that does not parse.
     pub(super) fn of(file: &SourceFile) -> Self {
-        Self(Places::of(file))
+        Self(FieldLines::of(file))
     }
 
     /// The line of a field of the document, such as `context`.
@@ -20,11 +20,11 @@ impl Lines {
         self.0.first().and_then(|root| root.key(field)).map(|(line, _)| line).unwrap_or_default()
     }
 
-    /// The line of a resource's field, such as `dependsOn[0]` or `attributes.kind`, or of the innermost part of it that is
-    /// there; or else that of the resource, or of the list.
+    /// The line of a resource's field, such as `dependsOn[0]` or `attributes.kind`, or of its innermost part that
+    /// exists; or else that of the resource, or of the list.
     pub(super) fn resource_field(&self, position: usize, field: &str) -> u32 {
         match self.found(position) {
-            Some((line, resource)) => super::places::line(resource, field).unwrap_or(line),
+            Some((line, resource)) => super::field_lines::line(resource, field).unwrap_or(line),
             None => self.field("resources"),
         }
     }

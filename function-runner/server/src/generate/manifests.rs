@@ -1,8 +1,7 @@
 //! The generator `Manifests`: Kubernetes objects in YAML and JSON files.
 //!
-//! There is no order of kinds. That an object comes after its Namespace and a custom resource after
-//! its definition is the engine's rule for every Spec, so nothing is said of it here. What manifests say themselves of
-//! their order, `depends_on` reads.
+//! It does not order kinds. The engine applies a Namespace before its objects, and a definition before its custom resources, for every
+//! Spec. `depends_on` reads the order that manifests declare themselves.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,21 +14,21 @@ use stoa_engine::{
 };
 use stoa_proto::Problem;
 
-use super::{At, depends_on, not_built, places::Places, yaml};
+use super::{At, depends_on, field_lines::FieldLines, not_built, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
-/// Files in which other tools have what is no manifest: without `apiVersion` or `kind`, or for themselves alone.
+/// Names of files of other tools, whose documents may have no `apiVersion` or `kind`, or are for the tool alone.
 const OF_OTHER_TOOLS: [&str; 5] =
     ["values.yaml", "skaffold.yaml", "project.yaml", "stack.yaml", "package-context.yaml"];
 
-/// Kinds of these groups are for tools, wherever they are.
+/// Groups of tools' kinds, which are ignored in every file.
 const GROUPS_OF_TOOLS: [&str; 2] = ["config.kubernetes.io/", "skaffold/"];
 
-/// With the value `true`, what kpt and kustomize read and do not deploy.
+/// The annotation of objects that kpt and kustomize do not deploy, with the value `true`.
 const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 
-/// Of so many problems the lines of their fields are looked for: no message names more.
+/// The number of problems that get lines of their fields: no message names more.
 const LOCATED: usize = 20;
 
 pub(super) struct Manifest {
@@ -46,7 +45,7 @@ pub(super) struct Manifest {
 type Identity = [String; 4];
 
 impl Manifest {
-    /// Tells the object from others, in whatever version it is written.
+    /// Identifies the object, in any version.
     fn identity(&self, scopes: &Scopes) -> Option<Identity> {
         let ObjectRef { group, kind, namespace, name, .. } = scopes.scoped(ObjectRef::of(&self.object)?);
         Some([group, kind, namespace, name])
@@ -65,7 +64,7 @@ impl Manifest {
     }
 }
 
-/// Reads all files; says everything that is wrong with any.
+/// Reads all files, and reports all problems of all.
 pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) -> Result<Spec, Vec<Problem>> {
     if let Some(problem) = not_built::find(files) {
         return Err(vec![problem]);
@@ -75,13 +74,13 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     for (position, file) in files.iter().enumerate() {
         let may_be_of_tool = may_be_of_tool(&file.path);
         at(Some(position));
-        // One that cannot be read is refused whatever its name: it may be a manifest, and to pass it over would delete it.
+        // An unreadable file is rejected whatever its name: it may be a manifest, and ignoring it would delete its objects.
         match yaml::documents(file) {
             Ok(documents) => {
                 for document in documents {
                     let line = yaml::narrow(document.line);
                     if may_be_of_tool && is_of_tool(&document.value) {
-                        warnings.add(|| format!("{}:{line}: is no manifest and was passed over", file.path));
+                        warnings.add(|| format!("{}:{line}: is not a manifest and is ignored", file.path));
                         continue;
                     }
                     let place = Place { file: &file.path, line, within: String::new() };
@@ -109,12 +108,12 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
     Err(problems)
 }
 
-/// Whether a file is called as one in which other tools have what is no manifest.
+/// Whether a file has the name of another tool's file.
 pub(super) fn may_be_of_tool(path: &str) -> bool {
     OF_OTHER_TOOLS.contains(&path.rsplit('/').next().unwrap_or(path))
 }
 
-/// Whether a document in a file of another tool is that tool's, and no manifest that is in a file of such a name.
+/// Whether a document in a file of such a name is for the tool, and not a manifest.
 fn is_of_tool(document: &Value) -> bool {
     let is_manifest =
         ["apiVersion", "kind"].iter().all(|field| document.get(field).is_some_and(|value| !value.is_null()));
@@ -122,15 +121,15 @@ fn is_of_tool(document: &Value) -> bool {
     !is_manifest || is_local()
 }
 
-/// Finds the lines of the fields that problems are about, which know those of their documents.
+/// Finds the lines of the fields of problems, from the lines of their documents.
 fn locate(files: &[SourceFile], problems: &mut [Problem]) {
-    let mut known: HashMap<String, Places> = HashMap::new();
+    let mut known: HashMap<String, FieldLines> = HashMap::new();
     for problem in problems.iter_mut().filter(|problem| problem.line > 0 && !problem.field.is_empty()).take(LOCATED) {
-        let places = known
-            .entry(problem.file.clone())
-            .or_insert_with(|| files.iter().find(|file| file.path == problem.file).map(Places::of).unwrap_or_default());
+        let lines = known.entry(problem.file.clone()).or_insert_with(|| {
+            files.iter().find(|file| file.path == problem.file).map(FieldLines::of).unwrap_or_default()
+        });
         let field = problem.field.strip_prefix("attributes.").unwrap_or(&problem.field);
-        if let Some(line) = places.line(problem.line, field) {
+        if let Some(line) = lines.line(problem.line, field) {
             problem.line = line;
         }
     }
@@ -139,7 +138,7 @@ fn locate(files: &[SourceFile], problems: &mut [Problem]) {
 struct Place<'a> {
     file: &'a str,
     line: u32,
-    /// Where in a List, such as `items[3].`.
+    /// The path in a List, such as `items[3].`.
     within: String,
 }
 
@@ -157,7 +156,7 @@ fn collect(
         ..problem(reason, message)
     };
     let Value::Object(mut object) = value else {
-        problems.push(wrong("", reason::INVALID_MANIFEST, "is no Kubernetes object".to_owned()));
+        problems.push(wrong("", reason::INVALID_MANIFEST, "is not a Kubernetes object".to_owned()));
         return;
     };
     let named = [text(&object, "apiVersion"), text(&object, "kind")];
@@ -171,7 +170,7 @@ fn collect(
         return;
     };
     if GROUPS_OF_TOOLS.iter().any(|group| api_version.starts_with(group)) {
-        warnings.add(|| format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
+        warnings.add(|| format!("{}: a {kind} of {api_version} is not a manifest and is ignored", place.file));
         return;
     }
     if is_list(&kind, &object) {
@@ -194,14 +193,14 @@ fn collect(
     let metadata = match object.get("metadata") {
         Some(Value::Object(metadata)) => metadata,
         None | Some(Value::Null) => &empty,
-        Some(_) => return problems.push(wrong("metadata", reason::INVALID_MANIFEST, "has to be a map".to_owned())),
+        Some(_) => return problems.push(wrong("metadata", reason::INVALID_MANIFEST, "must be a map".to_owned())),
     };
     let name = text(metadata, "name").map_err(|(reason, message)| wrong("metadata.name", reason, message));
     let namespace = match metadata.get("namespace") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(namespace)) => Ok(Some(namespace.clone()).filter(|namespace| !namespace.is_empty())),
         Some(_) => {
-            let message = "has to be a string; put it in quotes".to_owned();
+            let message = "must be a string; put it in quotes".to_owned();
             Err(wrong("metadata.namespace", reason::INVALID_MANIFEST, message))
         }
     };
@@ -220,7 +219,7 @@ fn collect(
     });
 }
 
-/// The kind that a list of several kinds has.
+/// The kind of a list of several kinds.
 const LIST: &str = "List";
 
 /// Whether it is a list of objects. Other kinds may end in "List", too: an object has a name.
@@ -230,7 +229,7 @@ fn is_list(kind: &str, object: &Map<String, Value>) -> bool {
     kind.ends_with(LIST) && !is_named && object.get("items").is_some_and(Value::is_array)
 }
 
-/// Gives an item of a list the kind that the list says, where it has none: an API server leaves it out.
+/// Gives an item of a list the kind of the list, if it has none: API servers leave it out.
 ///
 /// Follows `decodeToList` in `k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/helpers.go`.
 fn inherit_kind(item: &mut Value, api_version: &str, list: &str) {
@@ -247,7 +246,7 @@ fn text(map: &Map<String, Value>, key: &str) -> Result<String, (&'static str, St
     match map.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
         None | Some(Value::Null | Value::String(_)) => Err((reason::MISSING_FIELD, "is required".to_owned())),
-        Some(_) => Err((reason::INVALID_MANIFEST, "has to be a string; put it in quotes".to_owned())),
+        Some(_) => Err((reason::INVALID_MANIFEST, "must be a string; put it in quotes".to_owned())),
     }
 }
 
@@ -266,7 +265,7 @@ fn report_duplicates(manifests: &[Manifest], problems: &mut Vec<Problem>) {
                     true => String::new(),
                     false => format!("; {} is cluster-scoped", manifest.kind),
                 };
-                let message = format!("is also in {}:{}{why}", first.file, first.line);
+                let message = format!("is a duplicate of the object in {}:{}{why}", first.file, first.line);
                 problems.push(manifest.wrong(reason::DUPLICATE_RESOURCE, message));
             }
         }

@@ -1,17 +1,17 @@
-//! Generators: turn what is at a path of a source into a Spec.
+//! Generators: render the files at a path of a source to a Spec.
 //!
-//! Start at [`generate`]. It reads no clock, file or socket: the same content always gives the same
-//! Spec. What is in a source is anybody's, so that it is called in workers alone: [`Generators`] has it done there.
+//! Start at [`generate`]. It reads no clock, file or socket: the same content always renders to the same
+//! Spec. Sources are untrusted, so only workers call it: [`Generators`] sends them the jobs.
 
 mod depends_on;
+mod field_lines;
 mod job;
 mod lines;
 mod manifests;
 mod not_built;
-mod places;
 mod spec_file;
 #[cfg(debug_assertions)]
-pub(crate) mod trials;
+pub(crate) mod testing;
 mod yaml;
 
 use stoa_engine::{Spec, Warnings};
@@ -22,33 +22,33 @@ use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
 pub(crate) use job::{Generators, Rendered, work};
 
-/// So many warnings are told one by one.
+/// The number of warnings that are listed one by one.
 const WARNED: usize = 100;
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
-/// So many files are named that are not read.
+/// The number of ignored files that are named.
 const NAMED: usize = 5;
 
-/// What a generator made.
+/// The result of a generator.
 #[derive(Debug)]
 pub(crate) struct Generated {
     pub(crate) spec: Spec,
     pub(crate) warnings: Vec<String>,
-    /// The generator that did it: `Spec` or `Manifests`.
+    /// The generator that ran: `Spec` or `Manifests`.
     pub(crate) generator: &'static str,
 }
 
-/// Told which file of the content is read next, by its position, and that none is any more.
+/// Called with the position of the file that is read next, and with nothing after the last.
 type At<'a> = &'a dyn Fn(Option<usize>);
 
-/// Runs the generator of that name, or the one that fits when it is `Auto` or empty.
+/// Runs the generator of that name, or detects it for `Auto` and the empty name.
 fn generate(generator: &str, content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let mut generated = match generator {
         "" | "Auto" => automatic(content, at),
         "Spec" => spec(content, at),
         "Manifests" => manifests(content, at),
         "Kpt" | "KCL" => Err(not_available(generator)),
-        _ => Err(Failure::request(format!("there is no generator {generator:?}; there are Auto, Spec and Manifests"))),
+        _ => Err(Failure::request(format!("unknown generator {generator:?}; use Auto, Spec or Manifests"))),
     }?;
     if let Content::Folder { warnings, .. } = content {
         generated.warnings.splice(0..0, warnings.iter().cloned());
@@ -66,7 +66,7 @@ fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
                 generated.warnings.extend(not_read_beside(file, content.files()));
                 return Ok(generated);
             }
-            // Applying the manifests of such a folder as they are would leave out what makes them.
+            // The manifests of such a folder are incomplete without the tool.
             if others.iter().any(|name| name == "Kptfile") {
                 return Err(not_available("Kpt"));
             }
@@ -78,15 +78,15 @@ fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     }
 }
 
-/// Warns of the files beside a Spec that look as if they had manifests, which nobody reads.
+/// Warns about files beside a Spec that look like manifests, since they are ignored.
 fn not_read_beside(spec: &SourceFile, files: &[SourceFile]) -> Option<String> {
     let others = files.iter().map(|file| file.path.as_str());
     let unread: Vec<&str> = others.filter(|path| *path != spec.path && !manifests::may_be_of_tool(path)).collect();
     let rest = unread.len().saturating_sub(NAMED);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let named = unread[..unread.len() - rest].join(", ");
-    let because = format!("{} is a Spec, which is all that is deployed of the folder", spec.path);
-    (!unread.is_empty()).then(|| format!("{named}{more}: not read, since {because}"))
+    let because = format!("{} is a Spec, and Stoa deploys nothing else of the folder", spec.path);
+    (!unread.is_empty()).then(|| format!("{named}{more}: ignored, because {because}"))
 }
 
 fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
@@ -109,14 +109,14 @@ fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
         let is_nothing =
             |file: &&SourceFile| is_called_spec(file) && yaml::documents(file).is_ok_and(|it| it.is_empty());
         warnings.push(match content.files().iter().find(is_nothing) {
-            Some(file) => format!("{} is empty, and there are no manifests here; a Spec has resources", file.path),
-            None => "there are no manifests here".to_owned(),
+            Some(file) => format!("{} is empty, and the folder has no manifests; add resources to the Spec", file.path),
+            None => "the folder has no manifests; add YAML or JSON files of Kubernetes objects".to_owned(),
         });
     }
     Ok(Generated { spec, warnings, generator: "Manifests" })
 }
 
-/// Checks what a generator made of files.
+/// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
     spec.validate()?;
     let problems = stoa_runtime_kubernetes::check_health_policies(spec);

@@ -1,7 +1,7 @@
-//! Folders that another tool builds, and for which there is no generator yet: kustomizations and charts.
+//! Folders that need a tool for which there is no generator yet: kustomizations and charts.
 //!
-//! Their files are patches, templates and values beside manifests. Stoa deploys none of them, since the manifests mean
-//! something else until the tool has built them.
+//! Their files are patches, templates and values beside manifests. Stoa deploys none of them, since the manifests are incomplete until
+//! the tool has built them.
 
 use serde_json::Value;
 use stoa_proto::Problem;
@@ -22,14 +22,13 @@ const GROUP: &str = "kustomize.config.k8s.io/";
 pub(super) fn find(files: &[SourceFile]) -> Option<Problem> {
     files.iter().find_map(|file| {
         let name = file.path.rsplit('/').next().unwrap_or(&file.path);
-        // The file that says so is small; the whole folder is read later.
+        // The file that decides is small; the whole folder is read later.
         let may_be = KUSTOMIZATIONS.contains(&name) || name == CHART || mentions_kustomize(file);
         let documents = may_be.then(|| yaml::documents(file).unwrap_or_default())?;
         let message = if is_kustomization(name, &documents) {
-            "is a kustomization, and there is no generator for kustomize yet; put the output of `kubectl kustomize` into \
-             the source instead"
+            "is a kustomization, which Stoa cannot build yet; commit the output of `kubectl kustomize` instead"
         } else if is_chart(name, &documents) {
-            "is a chart, and there is no generator for Helm yet; put the output of `helm template` into the source instead"
+            "is a chart, which Stoa cannot build yet; commit the output of `helm template` instead"
         } else {
             return None;
         };
@@ -41,7 +40,7 @@ fn mentions_kustomize(file: &SourceFile) -> bool {
     std::str::from_utf8(&file.bytes).is_ok_and(|text| text.contains(GROUP))
 }
 
-/// Whether a document is Kubernetes' own to deploy, whatever its file is called.
+/// Whether a document is a Kubernetes object, whatever the name of its file.
 fn is_manifest(document: &Document) -> bool {
     let has = |field: &str| document.value.get(field).is_some_and(|value| !value.is_null());
     has("apiVersion") && has("kind") && !is_of_kustomize(document)

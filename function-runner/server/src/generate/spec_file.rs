@@ -21,10 +21,9 @@ use super::{
 use crate::failure::problem;
 use crate::source::SourceFile;
 
-/// Whether a file looks like a Spec: one document with `resources`, or what is probably meant to be that, that is no Kubernetes
-/// object.
-/// A file of that name that does not parse, or has a list at its top, counts as one, so that what is wrong with it is said of a
-/// Spec.
+/// Whether a file looks like a Spec: one document with `resources`, or a misspelling of it, that is not a Kubernetes object.
+///
+/// A file of that name that does not parse, or has a list at its top, counts as a Spec, so that its problems are those of a Spec.
 pub(super) fn is_spec(file: &SourceFile) -> bool {
     match yaml::documents(file).as_deref() {
         Ok([Document { value: value @ Value::Object(_), .. }]) => {
@@ -41,23 +40,23 @@ fn has_resources(value: &Value) -> bool {
     value.get("resources").is_some() || value.as_object().is_some_and(is_near)
 }
 
-/// What is said of a field that there is not.
+/// The message about an unknown field.
 fn unknown_field(field: &str, of: &str, known: &[&'static str]) -> String {
     match suggestion(field, known) {
-        Some(meant) => format!("unknown field, probably {meant} is meant; {of} has {}", known.join(", ")),
+        Some(meant) => format!("unknown field; did you mean {meant}? {of} has {}", known.join(", ")),
         None => format!("unknown field; {of} has {}", known.join(", ")),
     }
 }
 
-/// Reads a Spec file; says everything that is wrong with it, and where.
+/// Reads a Spec file, and reports all of its problems with their lines.
 pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     let mut documents = yaml::documents(file).map_err(|problem| vec![*problem])?;
     let document = match documents.len() {
-        // An empty file wants nothing.
+        // An empty file declares nothing.
         0 => return Ok(Spec::default()),
         1 => documents.remove(0),
         _ => {
-            let message = "a Spec is one document";
+            let message = "a Spec must be one document";
             return Err(vec![Problem {
                 file: file.path.clone(),
                 line: yaml::narrow(documents[1].line),
@@ -71,8 +70,8 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         problems.extend(check.others(&document.value));
         return Err(problems);
     }
-    let mut spec: Spec =
-        serde_json::from_value(document.value).map_err(|err| vec![check.document("", format!("is no Spec: {err}"))])?;
+    let mut spec: Spec = serde_json::from_value(document.value)
+        .map_err(|err| vec![check.document("", format!("is not a valid Spec: {err}"))])?;
     normalize(&mut spec);
     super::check(&spec)
         .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
@@ -87,24 +86,24 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     Ok(spec)
 }
 
-/// What a Spec may have.
+/// The fields of a Spec.
 const SPEC_FIELDS: [&str; 3] = ["resources", "secretStore", "context"];
-/// What a resource may have.
+/// The fields of a resource.
 const RESOURCE_FIELDS: [&str; 5] = ["id", "type", "attributes", "dependsOn", "extensions"];
 
-/// Looks at a document as people wrote it. Serde would say what is wrong, and neither where nor all of it.
+/// Checks a document as people wrote it. Serde would report one problem, without its line.
 struct Check<'a> {
     file: &'a SourceFile,
-    /// Found where something is wrong, since it takes as long as to read the file.
+    /// Computed only if there are problems, since it takes as long as reading the file.
     lines: LazyCell<Lines, Box<dyn Fn() -> Lines + 'a>>,
-    /// Where the document begins.
+    /// The line where the document begins.
     begin: u32,
 }
 
 impl Check<'_> {
     fn shape(&self, value: &Value) -> Vec<Problem> {
         let Some(fields) = value.as_object() else {
-            return vec![self.document("", "has to be a map with resources".to_owned())];
+            return vec![self.document("", "must be a map with resources".to_owned())];
         };
         let unknown = fields.keys().filter(|field| !SPEC_FIELDS.contains(&field.as_str()));
         let mut problems: Vec<Problem> =
@@ -112,7 +111,7 @@ impl Check<'_> {
         match fields.get("resources") {
             None | Some(Value::Null) => {}
             Some(Value::Array(resources)) => problems.extend(self.resources(resources)),
-            Some(_) => problems.push(self.document("resources", "has to be a list".to_owned())),
+            Some(_) => problems.push(self.document("resources", "must be a list".to_owned())),
         }
         problems
     }
@@ -129,7 +128,7 @@ impl Check<'_> {
                 ..self.problem(reason, message)
             };
             let Some(fields) = resource.as_object() else {
-                problems.push(wrong(reason::INVALID_SPEC, "", "has to be a map".to_owned()));
+                problems.push(wrong(reason::INVALID_SPEC, "", "must be a map".to_owned()));
                 continue;
             };
             for field in fields.keys().filter(|field| !RESOURCE_FIELDS.contains(&field.as_str())) {
@@ -147,7 +146,8 @@ impl Check<'_> {
                 }
                 Entry::Occupied(entry) => {
                     let line = self.lines.resource_field(*entry.get(), "id");
-                    let message = format!("is also the id of the resource in {}:{line}", self.file.path);
+                    let message =
+                        format!("is a duplicate; it is also the id of the resource in {}:{line}", self.file.path);
                     problems.push(wrong(reason::DUPLICATE_RESOURCE, "id", message));
                 }
             }
@@ -155,8 +155,7 @@ impl Check<'_> {
         problems
     }
 
-    /// What is wrong besides with those resources that are written as they have to be. What they lead to may be one of the
-    /// others.
+    /// Further problems of the well-formed resources. They may refer to one of the others.
     fn others(&self, value: &Value) -> Vec<Problem> {
         let resources = value.get("resources").and_then(Value::as_array);
         let read = |(position, value): (usize, &Value)| {
@@ -178,7 +177,7 @@ impl Check<'_> {
         found.map(|found| self.at(position(&found).map(|position| positions[position]), found)).collect()
     }
 
-    /// What the engine found wrong with a Spec.
+    /// Problems that the engine found in a Spec.
     fn found(&self, spec: &Spec, found: stoa_engine::Problem) -> Problem {
         self.at(spec.resources.iter().position(|resource| found.resource_id.as_ref() == Some(&resource.id)), found)
     }
@@ -191,7 +190,7 @@ impl Check<'_> {
         Problem { file: self.file.path.clone(), line, ..crate::convert::problem(found) }
     }
 
-    /// Something wrong with a field of the document, or with all of it.
+    /// A problem of a field of the document, or of the document.
     fn document(&self, field: &str, message: String) -> Problem {
         let line = match self.lines.field(field) {
             0 => self.begin,
@@ -205,15 +204,15 @@ impl Check<'_> {
     }
 }
 
-/// A field, whether it has to be there, what it has to be, and whether a value is that.
+/// A field: whether it is required, its expected value, and a check of a value.
 type Rule<'a> = (&'static str, bool, &'static str, &'a dyn Fn(&Value) -> bool);
 
-/// The fields of a resource that are missing or not what they have to be.
+/// The fields of a resource that are missing or wrong.
 fn mistyped(fields: &Map<String, Value>) -> Vec<(&'static str, String)> {
     let strings = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
     let id = |value: &Value| value.as_str().is_some_and(|id| !id.trim().is_empty());
     let rules: [Rule<'_>; 5] = [
-        ("id", true, "a string that is not empty", &id),
+        ("id", true, "a non-empty string", &id),
         ("type", true, "Kubernetes or Terraform", &|value| value == "Kubernetes" || value == "Terraform"),
         ("attributes", true, "a map", &Value::is_object),
         ("dependsOn", false, "a list of ids", &strings),
@@ -225,7 +224,7 @@ fn mistyped(fields: &Map<String, Value>) -> Vec<(&'static str, String)> {
             None => return None,
             Some(Value::Null) if !required => return None,
             Some(value) if is_right(value) => return None,
-            Some(_) => format!("has to be {what}"),
+            Some(_) => format!("must be {what}"),
         };
         Some((field, message))
     };

@@ -1,7 +1,7 @@
 //! Reads the files of a source as kubectl reads them.
 //!
-//! A file has limits, so that none takes much more memory than it has bytes: anchors could make a few lines as large as one
-//! likes, and many small values take more than their text. `stoa-yaml` reads within them.
+//! Limits keep a file from using much more memory than it has bytes: anchors can expand a few lines to any size, and many small values
+//! use more memory than their text. `stoa-yaml` reads within these limits.
 
 use stoa_engine::bounds::DEEPEST;
 use stoa_proto::Problem;
@@ -23,7 +23,7 @@ pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>
     read(file, false)
 }
 
-/// The same documents with the lines of all that is in them. Takes several times as much memory.
+/// The same documents with the lines of all of their fields. Needs several times as much memory.
 pub(super) fn outlined(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
     read(file, true)
 }
@@ -42,7 +42,7 @@ fn read(file: &SourceFile, outlined: bool) -> Result<Vec<Document>, Box<Problem>
             Cause::SameInJson => ", with and without quotes",
             Cause::Written | Cause::Merged => "",
         };
-        return Err(malformed(file, *line, &format!("key {key:?} is there twice in one map{why}")));
+        return Err(malformed(file, *line, &format!("key {key:?} is a duplicate in a map{why}")));
     }
     Ok(documents.into_iter().filter(|document| !document.value.is_null()).collect())
 }
@@ -56,7 +56,7 @@ fn explain(file: &SourceFile, Error { line, kind }: &Error) -> Box<Problem> {
             malformed(file, *line, &format!("a value of type {is} cannot have the tag !!{tag}"))
         }
         ErrorKind::NotJson(number) => {
-            malformed(file, *line, &format!("{number} is no number in JSON; write it in quotes"))
+            malformed(file, *line, &format!("{number} is not a JSON number; put it in quotes"))
         }
         ErrorKind::TooDeep(_) => too_large(&format!("has more than {DEEPEST} levels of maps and lists")),
         ErrorKind::TooManyValues(_) => {
@@ -65,7 +65,7 @@ fn explain(file: &SourceFile, Error { line, kind }: &Error) -> Box<Problem> {
         ErrorKind::TooManyDocuments(_) => {
             too_large(&format!("has more than {MOST_DOCUMENTS} documents; put them in several files"))
         }
-        ErrorKind::TooManyCopies => too_large("its anchors and aliases stand for more than a file may hold"),
+        ErrorKind::TooManyCopies => too_large("its anchors and aliases expand to more than a file may hold"),
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_over_a_limit_is_well_formed_all_the_same() {
+    fn file_over_a_limit_is_well_formed() {
         let text = "a: [1, 2, {b: c}]\n---\nd: 1\n";
         let values = format!("has more than {MOST_NODES} values; put its objects in several files");
         let documents = format!("has more than {MOST_DOCUMENTS} documents; put them in several files");
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_and_line_and_quote_no_value() {
+    fn errors_quote_no_value() {
         for (text, line, message) in [
             ("a: 1\nb: [\n", 2, "did not find expected ',' or ']'"),
             ("a: 1\nb: !!int hunter2\n", 2, "a value of type str cannot have the tag !!int"),
-            ("a: 1\nb: .nan\n", 2, "NaN is no number in JSON; write it in quotes"),
-            ("a: 1\nb: 2\na: hunter2\n", 3, "key \"a\" is there twice in one map"),
-            ("1: a\n'1': b\n", 2, "key \"1\" is there twice in one map, with and without quotes"),
+            ("a: 1\nb: .nan\n", 2, "NaN is not a JSON number; put it in quotes"),
+            ("a: 1\nb: 2\na: hunter2\n", 3, "key \"a\" is a duplicate in a map"),
+            ("1: a\n'1': b\n", 2, "key \"1\" is a duplicate in a map, with and without quotes"),
         ] {
             let problem = documents(&file(text)).unwrap_err();
             assert_eq!((problem.file.as_str(), problem.line, problem.message.as_str()), ("s/a.yaml", line, message));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_key_beside_an_explicit_one_is_no_error() {
+    fn merged_key_beside_an_explicit_one_is_valid() {
         let read = documents(&file("base: &b {a: 1}\nc: {a: 2, <<: *b}\nd: {<<: *b, a: 2}\n")).unwrap();
         assert_eq!((&read[0].value["c"]["a"], &read[0].value["d"]["a"]), (&1.into(), &2.into()));
     }

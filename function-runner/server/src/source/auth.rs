@@ -1,4 +1,4 @@
-//! The credentials of sources and repositories, as the wire has them.
+//! Credentials of sources and repositories.
 
 use git2::RemoteCallbacks;
 use stoa_git::Credentials;
@@ -6,7 +6,7 @@ use stoa_proto::Source;
 
 use super::authorities;
 
-/// The credentials of a repository, as whoever connects to its server wants them.
+/// The credentials of a repository, for connections to its server.
 #[derive(Clone, Debug)]
 pub(super) struct Authenticated {
     remote: String,
@@ -15,7 +15,7 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
-    /// With those of a source.
+    /// The credentials of a source.
     pub(super) fn with(source: &Source) -> Self {
         let has_authority = has_authority(source);
         Self { remote: source.remote.clone(), credentials: credentials(source), has_authority }
@@ -29,7 +29,7 @@ impl Authenticated {
         self.credentials.clone()
     }
 
-    /// Makes ready what is needed to connect to a server, by its URL as Git's settings have it.
+    /// Prepares a connection to a server, by its URL after Git's settings.
     pub(super) fn before(&self, address: &[u8]) {
         authorities::ready_for(address, self.has_authority);
     }

@@ -1,5 +1,5 @@
-//! Certificates of authorities. libgit2 would read all of them before it knows whether it needs any, which takes most of the
-//! time of a short process: here they are read when the first server is reached that has to show one.
+//! Certificates of authorities. libgit2 would load all of them at its start, which takes most of the time of a short process. So
+//! they are loaded when a process reaches the first server that needs one.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

@@ -12,13 +12,13 @@ const MOST_FILES: usize = 10_000;
 const MOST_BYTES: usize = 64 << 20;
 /// The largest commit, in bytes: a message, signatures, and who its parents are.
 const LARGEST_COMMIT: usize = 16 << 20;
-/// Folders deeper than this are no one's manifests.
+/// The deepest folder that is read, in levels.
 const DEEPEST: usize = 32;
-/// The most entries of trees that are looked at in a stack's folder, and how long their paths may be in all, in bytes: a few
-/// trees that name each other's often stand for any number of them.
+/// The most entries of trees that are read in a stack's folder, and the length of their paths in all, in bytes: a few trees can
+/// contain each other often, and expand to any number of entries.
 const MOST_ENTRIES: usize = 100_000;
 const MOST_PATHS: usize = 32 << 20;
-/// The most entries that were passed over that are told one by one; the rest are counted.
+/// The most ignored entries that are listed one by one; the rest are counted.
 const MOST_WARNINGS: usize = 100;
 
 /// One file.
@@ -29,7 +29,7 @@ pub(crate) struct SourceFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The path is a file.
@@ -42,7 +42,7 @@ pub(crate) enum Content {
         files: Vec<SourceFile>,
         /// The names of all other files right in the folder, sorted.
         others: Vec<String>,
-        /// What was passed over, for people.
+        /// Warnings about ignored entries.
         warnings: Vec<String>,
     },
 }
@@ -67,7 +67,7 @@ fn is_readable(name: &str) -> bool {
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }
 
-/// A commit, if it is no larger than any is.
+/// Reads a commit, unless it is too large.
 pub(super) fn commit(repository: &Repository, commit: Oid) -> Result<Commit<'_>, Failure> {
     if size(repository, commit)? > LARGEST_COMMIT {
         let message = format!("commit {commit} has more than {} MiB", LARGEST_COMMIT >> 20);
@@ -76,7 +76,7 @@ pub(super) fn commit(repository: &Repository, commit: Oid) -> Result<Commit<'_>,
     repository.find_commit(commit).map_err(|err| here(&err))
 }
 
-/// The folder that a commit is of.
+/// The root folder of a commit.
 fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure> {
     let tree = commit(repository, of)?.tree_id();
     if size(repository, tree)? > MOST_BYTES {
@@ -113,7 +113,7 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
     }
 }
 
-/// The id of the file or folder at a path. Whatever [`read`] finds there is told by it.
+/// The id of the file or folder at a path. It identifies the content that [`read`] finds there.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
         return Some(root.id().to_string());
     }
     let entry = root.get_path(path.as_ref()).ok()?;
-    // What is a link in one commit and a file in the next may have the same bytes.
+    // A link in one commit and a file in the next may have the same bytes.
     Some(format!("{:o}:{}", entry.filemode(), entry.id()))
 }
 
@@ -139,7 +139,7 @@ fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
 ///
 /// # Errors
 ///
-/// INVALID_ARGUMENT when a path leaves the source.
+/// INVALID_ARGUMENT when a path points outside the source.
 pub(super) fn changed(
     repository: &Repository,
     base: Oid,
@@ -179,7 +179,7 @@ pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize
         Failure::of(code, vec![stoa_proto::Problem { file: path.clone(), ..problem(why, message) }])
     };
     if entry.kind() != Some(ObjectType::Blob) || is_link(&entry) {
-        return Err(wrong(Code::NotFound, reason::PATH_NOT_FOUND, "is no file".to_owned()));
+        return Err(wrong(Code::NotFound, reason::PATH_NOT_FOUND, "is not a file".to_owned()));
     }
     if size(repository, entry.id())? > most {
         let message = format!("is larger than {most} bytes");
@@ -196,7 +196,7 @@ pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize
 fn normalized(path: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.contains(&"..") {
-        return Err(Failure::request(format!("path {path:?} leaves the source")));
+        return Err(Failure::request(format!("path {path:?} points outside the source")));
     }
     Ok(parts.join("/"))
 }
@@ -215,7 +215,7 @@ fn read_folder(repository: &Repository, tree: &Tree<'_>, path: String) -> Result
     walk.folder(tree, &path, 0)?;
     let Walk { mut files, mut others, mut warnings, untold, .. } = walk;
     if untold > 0 {
-        warnings.push(format!("{untold} more symbolic links and submodules were passed over"));
+        warnings.push(format!("{untold} more symbolic links and submodules are ignored"));
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     others.sort();
@@ -227,7 +227,7 @@ struct Walk<'r> {
     files: Vec<SourceFile>,
     others: Vec<String>,
     warnings: Vec<String>,
-    /// How many were passed over without a warning of their own.
+    /// The number of ignored entries without a warning of their own.
     untold: usize,
     bytes: usize,
     /// How many entries were looked at, and how long their paths are.
@@ -304,9 +304,9 @@ fn not_found(path: &str, commit: Oid) -> Failure {
     Failure::of(Code::NotFound, vec![wrong])
 }
 
-/// A manifest that is elsewhere: without it, what it describes would be removed.
+/// A link to a manifest: ignoring it would remove its objects.
 fn link(path: &str) -> Failure {
-    let message = "a symbolic link, which is not followed; put the file itself here, or take the link away";
+    let message = "a symbolic link, which Stoa does not follow; commit the file itself, or remove the link";
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, message) };
     Failure::invalid(vec![wrong])
 }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_trees_that_stand_for_very_many_are_too_large() {
+    fn tree_bomb_is_too_large() {
         let directory = tempfile::TempDir::new().unwrap();
         let repository = Repository::init_bare(directory.path()).unwrap();
         let blob = repository.blob(b"x").unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_are_passed_over_some_are_told_and_the_rest_is_counted() {
+    fn warnings_name_some_links_and_count_the_rest() {
         let directory = tempfile::TempDir::new().unwrap();
         let repository = Repository::init_bare(directory.path()).unwrap();
         let blob = repository.blob(b"x").unwrap();
@@ -380,6 +380,6 @@ mod tests {
         assert_eq!((refused.problems()[0].file.as_str(), refused.code()), ("apps/b.yaml", Code::InvalidArgument));
         let more = warnings(MOST_WARNINGS + 3);
         assert_eq!(more[..MOST_WARNINGS], all);
-        assert_eq!(more[MOST_WARNINGS..], ["3 more symbolic links and submodules were passed over"]);
+        assert_eq!(more[MOST_WARNINGS..], ["3 more symbolic links and submodules are ignored"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Failures of Git servers as the caller of the runner has to take them.
+//! Classifies errors of Git servers for the caller of the runner.
 
 use git2::ErrorClass;
 use stoa_git::{Explanation, Problem};
@@ -23,11 +23,10 @@ pub(super) fn explain(err: &git2::Error, source: &Source) -> Failure {
     Failure::new(code, reason, message)
 }
 
-/// What is told where a limit of the process was reached.
-pub(super) const OVER_LIMITS: &str = "the repository takes more memory to fetch and read than --source-memory-mib of the \
-                                      function-runner says, or larger files than a source may have";
+/// The message if the process exceeded a limit.
+pub(super) const OVER_LIMITS: &str = "fetching the repository takes more memory than --source-memory-mib of the function-runner allows, or its files are larger than a source may have";
 
-/// An error of what is here. It can be had again, unless it is more than there is room for.
+/// An error of the local cache. It can be fetched anew, unless it exceeds a limit.
 pub(super) fn here(err: &git2::Error) -> Failure {
     if is_too_large(err) {
         return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, OVER_LIMITS);
@@ -35,7 +34,7 @@ pub(super) fn here(err: &git2::Error) -> Failure {
     Failure::internal(err)
 }
 
-/// Whether a limit of the process was reached.
+/// Whether the process exceeded a limit.
 pub(super) fn is_too_large(err: &git2::Error) -> bool {
     // The words of `EFBIG`.
     err.class() == ErrorClass::NoMemory || (err.class() == ErrorClass::Os && err.message().contains("File too large"))
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_no_room_for_is_not_fetched_anew() {
+    fn fetch_over_the_memory_limit_is_not_repeated() {
         let failure = |class, message| {
             let failure = explain(&git2::Error::new(ErrorCode::GenericError, class, message), &Source::default());
             (failure.code(), failure.problems()[0].reason.clone())

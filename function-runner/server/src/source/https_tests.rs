@@ -1,4 +1,4 @@
-//! Against a Git server over HTTPS, with its own certificate authority and with passwords.
+//! Tests with a Git server over HTTPS, with its own certificate authority and with passwords.
 
 use stoa_git::cache::Folders;
 use stoa_git::testing::GitServer;
@@ -48,13 +48,13 @@ impl Server {
             ..Source::default()
         };
         let caches = Folders::new(self.directory.path().join("caches"));
-        let sources = Sources::new(caches, LocalRepositories::default(), Readers::here());
+        let sources = Sources::new(caches, LocalRepositories::default(), ReaderPool::in_process());
         sources.resolve(&source, "latest", "").await.map(|resolved| resolved.commit)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_or_token_opens_a_server_whose_authority_the_source_names() {
+async fn source_authority_and_password_are_accepted() {
     let server = Server::start().await;
     let ca = server.authority.certificate_pem().to_owned();
     for key in ["password", "token"] {
@@ -64,7 +64,7 @@ async fn a_password_or_token_opens_a_server_whose_authority_the_source_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_or_is_not_vouched_for_is_told_from_one_that_is_away() {
+async fn rejected_credentials_differ_from_an_unreachable_server() {
     let server = Server::start().await;
     let ca = server.authority.certificate_pem().to_owned();
     let other = CertificateAuthority::new("other").unwrap().certificate_pem().to_owned();

@@ -1,6 +1,6 @@
-//! What is asked of the process that has a source in hand, and what it answers.
+//! The jobs of the process that reads a source, and their answers.
 //!
-//! Both ends are one binary, so that the messages have no other version. Start at [`work`], which that process calls.
+//! Both ends are one binary, so the messages need no versions. Start at [`work`], which that process calls.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,13 +15,12 @@ use stoa_proto::{
 use stoa_workers::worker::Progress;
 use tonic::Code;
 
-use super::repositories::{Reach, Told};
+use super::repositories::{RemoteAnswer, RemoteRequest};
 use super::wire::Files;
 use super::{Cache, Looked, Resolved, content, logged, refs, repositories};
 use crate::failure::Failure;
 
-/// A question about a source or the repository of a workspace. The credentials are in here, and nowhere else that the process
-/// has them from.
+/// A question about a source or the repository of a workspace. The process gets credentials from here alone.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Job {
     #[prost(message, optional, tag = "1")]
@@ -30,63 +29,63 @@ pub(super) struct Job {
     #[prost(bytes = "vec", tag = "2")]
     pub(super) cache: Vec<u8>,
     #[prost(uint32, tag = "3")]
-    pub(super) most_strays: u32,
-    /// Whether commits are fetched that no ref leads to, once all that refs lead to is here.
+    pub(super) max_unreferenced: u32,
+    /// Whether to fetch commits that no ref leads to, after all that refs lead to.
     #[prost(bool, tag = "4")]
-    pub(super) with_strays: bool,
+    pub(super) with_unreferenced: bool,
     #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     pub(super) question: Option<Question>,
-    /// Whether nothing may be fetched, as there is no room for it.
+    /// Whether nothing may be fetched, for lack of disk space.
     #[prost(bool, tag = "13")]
     pub(super) lacks_room: bool,
 }
 
-/// What is asked. The requests have no source here.
+/// The question. Its requests have no source here.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum Question {
     #[prost(message, tag = "5")]
     Resolve(ResolveRequest),
     #[prost(message, tag = "6")]
     Look(LookRequest),
-    /// The id of what is at a path.
+    /// The id of the file or folder at a path.
     #[prost(message, tag = "7")]
     Content(ContentRequest),
     #[prost(message, tag = "8")]
     Compare(CompareRequest),
     #[prost(message, tag = "9")]
     ReadFile(ReadFileRequest),
-    /// That a commit is brought here.
+    /// Fetches a commit.
     #[prost(string, tag = "10")]
     Fetch(String),
-    /// All that is at a path.
+    /// The content at a path.
     #[prost(message, tag = "11")]
     Read(ContentRequest),
     /// Something about the repository of a workspace, whose copy the cache is.
     #[prost(message, tag = "12")]
-    Reach(Reach),
+    Reach(RemoteRequest),
 }
 
-/// A reply, or with another code than 0 all that is wrong.
+/// A reply, or with another code than 0 all problems.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Answer {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(message, repeated, tag = "2")]
     problems: Vec<Problem>,
-    /// A commit is missing that no ref leads to, and was not asked for.
+    /// A commit is missing that no ref leads to, and was not fetched.
     #[prost(bool, tag = "3")]
-    pub(super) lacks_stray: bool,
-    /// What the process has to say that nobody is told but the log.
+    pub(super) lacks_unreferenced: bool,
+    /// Messages of the process for the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
     #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
     reply: Option<Reply>,
-    /// Whether the cache may have more than before.
+    /// Whether the cache may have grown.
     #[prost(bool, tag = "13")]
     pub(super) has_fetched: bool,
 }
 
-/// What a question is answered with.
+/// The reply to a question.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum Reply {
     #[prost(message, tag = "5")]
@@ -104,10 +103,10 @@ pub(super) enum Reply {
     #[prost(message, tag = "11")]
     Read(Files),
     #[prost(message, tag = "12")]
-    Reached(Told),
+    Reached(RemoteAnswer),
 }
 
-/// Does a job: what processes are for that have a source in hand.
+/// Does a job in the process that reads a source.
 pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
     static READY: Once = Once::new();
     READY.call_once(|| {
@@ -134,7 +133,14 @@ impl Job {
 
     pub(super) fn answer(self, progress: Progress) -> Answer {
         let path = self.path();
-        let Self { source: Some(source), most_strays, with_strays, question: Some(question), lacks_room, .. } = self
+        let Self {
+            source: Some(source),
+            max_unreferenced,
+            with_unreferenced,
+            question: Some(question),
+            lacks_room,
+            ..
+        } = self
         else {
             return Answer::of(Err(Failure::internal(&"a job has a source and a question")), false);
         };
@@ -142,11 +148,11 @@ impl Job {
             let (told, has_fetched) = repositories::reach(&path, &source, asked, !lacks_room, progress);
             return Answer { has_fetched, ..Answer::of(Ok(Reply::Reached(told)), false) };
         }
-        match Cache::open(&path, source, most_strays as usize, with_strays) {
+        match Cache::open(&path, source, max_unreferenced as usize, with_unreferenced) {
             Ok(mut cache) => {
                 cache.has_room = !lacks_room;
                 let answered = question.of(&cache);
-                Answer { has_fetched: cache.has_fetched.get(), ..Answer::of(answered, cache.lacks_stray.get()) }
+                Answer { has_fetched: cache.has_fetched.get(), ..Answer::of(answered, cache.lacks_unreferenced.get()) }
             }
             Err(failure) => Answer::of(Err(failure), false),
         }
@@ -197,12 +203,12 @@ impl Question {
 }
 
 impl Answer {
-    fn of(answered: Result<Reply, Failure>, lacks_stray: bool) -> Self {
+    fn of(answered: Result<Reply, Failure>, lacks_unreferenced: bool) -> Self {
         match answered {
             Ok(reply) => Self { reply: Some(reply), ..Self::default() },
             Err(failure) => {
                 let (code, problems) = failure.into_parts();
-                Self { code: code.into(), problems, lacks_stray, ..Self::default() }
+                Self { code: code.into(), problems, lacks_unreferenced, ..Self::default() }
             }
         }
     }

@@ -1,16 +1,14 @@
 //! Sources: Git repositories, fetched into bare caches and read straight from their objects.
 //!
-//! Start at [`Sources`], which has all of it done in processes of their own ([`Readers`]), where a [`Cache`] is opened for one
-//! call. Resolving lists the remote's refs and fetches only what is missing; reading
-//! a path at a commit touches the network only when the commit is not here yet. There is no
-//! checkout. Commits that no branch or tag leads to, such as those of forks, are kept beside the rest for some time
-//! ([`strays`]), and caches that nobody uses any more go (`crate::cache`): those of sources that are gone, or of
-//! credentials that were replaced.
+//! Start at [`Sources`], which has processes of their own do the work ([`ReaderPool`]). A process opens a [`Cache`] for one
+//! call. Resolving lists the remote's refs and fetches only missing commits. Reading a path reaches the network only if its commit is not
+//! cached. There is no checkout. Commits that no branch or tag leads to, such as those of forks, are kept apart for some time
+//! ([`unreferenced`]). Unused caches are removed (`crate::cache`): those of deleted sources, or of replaced credentials.
 //!
-//! **Invariant:** nobody reads what was fetched with credentials that they did not show. Nobody is asked about a commit that
-//! is here, so a cache is for one remote and one set of credentials.
+//! **Invariant:** nobody reads objects that were fetched with credentials that they did not show. A cached commit is served without asking
+//! the server, so a cache is for one remote and one set of credentials.
 //!
-//! **Invariant:** what a Git server sends is heard and read in a process with limits, never in the runner's own.
+//! **Invariant:** bytes from a Git server are parsed in a process with limits, never in the runner's own.
 
 mod auth;
 pub(crate) mod authorities;
@@ -19,13 +17,13 @@ mod disk;
 mod error;
 mod job;
 mod logged;
-mod places;
-mod reach;
-mod readers;
+mod reachability;
+mod reader_pool;
 mod refs;
 mod repositories;
+mod slots;
 mod sources;
-mod strays;
+mod unreferenced;
 mod wire;
 
 use std::cell::Cell;
@@ -41,22 +39,22 @@ use tonic::Code;
 use crate::failure::{Failure, reason};
 pub(crate) use content::{Content, SourceFile};
 pub(crate) use job::work;
-pub(crate) use readers::Readers;
+pub(crate) use reader_pool::ReaderPool;
 use refs::Heads;
 pub(crate) use repositories::Repository as WorkspaceRepository;
-pub(crate) use sources::{Place, Sources};
-use strays::Strays;
+pub(crate) use sources::{MemorySlot, Sources};
+use unreferenced::Unreferenced;
 pub(crate) use wire::Files;
 
-/// The largest file of a cache, in bytes, however it comes about.
+/// The largest file of a cache, in bytes.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
 
 /// The most that a cache has after a call, in bytes: the largest pack with what leads to its objects, and some that came later.
-/// libgit2 removes nothing that is of no use any more, so one with more is made anew. So is the copy of a GitOps repository, once
-/// nobody is at work there.
+/// libgit2 removes no unused objects, so a larger cache is made anew. So is the copy of a GitOps repository, once
+/// nobody uses it.
 pub(crate) const MOST_OF_A_CACHE: u64 = 6 << 30;
 
-/// The most that is told of a source at once, in bytes: files of 64 MiB, with their paths.
+/// The largest answer about a source, in bytes: files of 64 MiB, with their paths.
 pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
 
 /// A commit that a version means.
@@ -68,7 +66,7 @@ pub(crate) struct Resolved {
     pub(crate) subject: String,
 }
 
-/// What several versions mean.
+/// The commits of several versions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     /// The commit that `latest` means.
@@ -95,44 +93,57 @@ pub(crate) fn cache_name(source: &Source) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The cache of a source, in the process that has it in hand.
+/// The cache of a source, in the process that reads it.
 struct Cache {
     repository: Repository,
-    strays: Strays,
+    unreferenced: Unreferenced,
     source: Source,
-    /// Whether commits are fetched that no ref leads to, once all that refs lead to is here.
-    with_strays: bool,
-    /// Whether one is missing that was not asked for.
-    lacks_stray: Cell<bool>,
-    /// Whether there is room for what is fetched.
+    /// Whether to fetch commits that no ref leads to, after all that refs lead to.
+    with_unreferenced: bool,
+    /// Whether such a commit is missing and was not fetched.
+    lacks_unreferenced: Cell<bool>,
+    /// Whether there is disk space to fetch more.
     has_room: bool,
-    /// Whether anything may have come.
+    /// Whether anything may have been fetched.
     has_fetched: Cell<bool>,
 }
 
-/// Why nothing was fetched.
+/// Why a fetch failed.
 struct Unfetched {
     err: git2::Error,
-    /// Whether anything had come.
+    /// Whether anything was received.
     has_begun: bool,
-    /// Whether more was to come than a source may have.
+    /// Whether the source exceeds a limit.
     is_over: bool,
 }
 
 impl Cache {
-    fn open(directory: &Path, source: Source, most_strays: usize, with_strays: bool) -> Result<Self, Failure> {
+    fn open(
+        directory: &Path,
+        source: Source,
+        max_unreferenced: usize,
+        with_unreferenced: bool,
+    ) -> Result<Self, Failure> {
         let open = || {
             let repository = Repository::open_bare(directory)?;
             // What is listed is asked for with credentials, too.
             if auth::credentials(&source).has_secrets() {
                 stoa_git::stay_at_host(&repository)?;
             }
-            let strays = Strays::of(&repository, most_strays)?;
-            Ok((repository, strays))
+            let unreferenced = Unreferenced::of(&repository, max_unreferenced)?;
+            Ok((repository, unreferenced))
         };
-        let (repository, strays) = open().map_err(|err: git2::Error| error::here(&err))?;
-        let (lacks_stray, has_fetched) = (Cell::new(false), Cell::new(false));
-        Ok(Self { repository, strays, source, with_strays, lacks_stray, has_room: true, has_fetched })
+        let (repository, unreferenced) = open().map_err(|err: git2::Error| error::here(&err))?;
+        let (lacks_unreferenced, has_fetched) = (Cell::new(false), Cell::new(false));
+        Ok(Self {
+            repository,
+            unreferenced,
+            source,
+            with_unreferenced,
+            lacks_unreferenced,
+            has_room: true,
+            has_fetched,
+        })
     }
 
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
@@ -229,39 +240,39 @@ impl Cache {
         Err(self.no_version(latest, wanted))
     }
 
-    /// The commits whose ids begin so, as far as a branch or tag leads to them: others are anybody's, such as those of forks,
-    /// and who makes one can choose how its id begins.
+    /// The commits whose ids begin so, if a branch or tag leads to them. Other commits may come from forks, and their authors can choose
+    /// the beginning of an id.
     fn find_by_prefixes<'p>(
         &self,
         heads: &Heads,
         prefixes: impl IntoIterator<Item = &'p str>,
     ) -> Result<HashMap<&'p str, Oid>, Failure> {
-        // As it is by itself, without the strays.
+        // As it is by itself, without the unreferenced commits.
         let plain = Repository::open_bare(self.repository.path()).map_err(|err| error::here(&err))?;
         let begins_so = |prefix: &str| plain.find_commit_by_prefix(prefix).map(|commit| commit.id()).ok();
         let mut found: HashMap<&str, Oid> =
             prefixes.into_iter().filter_map(|prefix| Some((prefix, begins_so(prefix)?))).collect();
         let nobody_leads_to =
-            reach::not_led_to(&plain, heads.iter().map(|head| head.oid), found.values().copied().collect())
+            reachability::not_led_to(&plain, heads.iter().map(|head| head.oid), found.values().copied().collect())
                 .map_err(|err| error::here(&err))?;
         found.retain(|_, commit| !nobody_leads_to.contains(&*commit));
         Ok(found)
     }
 
-    /// Makes sure that a commit is here.
+    /// Fetches a commit, unless it is cached.
     fn ensure(&self, oid: Oid) -> Result<(), Failure> {
         if self.has(oid) {
             return self.peel(oid).map(drop);
         }
-        if self.with_strays {
-            self.fetch_stray(oid)?;
+        if self.with_unreferenced {
+            self.fetch_unreferenced(oid)?;
         } else {
             self.fetch_all()?;
         }
         if self.has(oid) {
             return self.peel(oid).map(drop);
         }
-        self.lacks_stray.set(!self.with_strays);
+        self.lacks_unreferenced.set(!self.with_unreferenced);
         let message = format!("{} has no commit {oid}", self.remote());
         Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
     }
@@ -274,7 +285,7 @@ impl Cache {
         let object = self.repository.find_object(oid, None).and_then(|object| object.peel_to_commit());
         object.map(|commit| commit.id()).map_err(|err| match err.code() {
             ErrorCode::Peel | ErrorCode::InvalidSpec => {
-                let message = format!("{oid} in {} is no commit", self.remote());
+                let message = format!("{oid} in {} is not a commit", self.remote());
                 Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
             }
             // What a reference of the remote leads to was fetched.
@@ -295,7 +306,7 @@ impl Cache {
         self.fetch(&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
     }
 
-    /// Refuses to fetch anything where there is no room for it. What is here is told all the same.
+    /// Rejects a fetch without disk space. Cached objects are still served.
     fn require_room(&self) -> Result<(), Failure> {
         if self.has_room {
             return Ok(());
@@ -303,18 +314,18 @@ impl Cache {
         Err(Failure::new(Code::ResourceExhausted, reason::BUSY, disk::LACKS_ROOM))
     }
 
-    /// Asks for a commit that no ref leads to, which may be anybody's.
-    fn fetch_stray(&self, oid: Oid) -> Result<(), Failure> {
+    /// Fetches a commit that no ref leads to, which may come from a fork.
+    fn fetch_unreferenced(&self, oid: Oid) -> Result<(), Failure> {
         self.require_room()?;
-        let repository = self.strays.ready(&self.repository).map_err(|err| error::here(&err))?;
-        match self.fetch_into(&repository, &[strays::refspec(oid).as_str()]) {
-            Ok(()) => self.strays.show(&self.repository).map_err(|err| error::here(&err)),
+        let repository = self.unreferenced.ready(&self.repository).map_err(|err| error::here(&err))?;
+        match self.fetch_into(&repository, &[unreferenced::refspec(oid).as_str()]) {
+            Ok(()) => self.unreferenced.show(&self.repository).map_err(|err| error::here(&err)),
             Err(Unfetched { is_over: true, .. }) => Err(self.too_large()),
             Err(Unfetched { err, has_begun, .. }) => self.refused(&err, has_begun),
         }
     }
 
-    /// Tells servers that do not give out such a commit, or have none, from those that broke; nothing is wrong with the first.
+    /// Distinguishes servers that do not serve such a commit from servers that fail.
     fn refused(&self, err: &git2::Error, has_begun: bool) -> Result<(), Failure> {
         match (err.class(), err.code()) {
             // It does not say that it gives them out, and was not asked.
@@ -340,7 +351,7 @@ impl Cache {
         )
     }
 
-    /// Fetches into a repository. What is more than a source may have is not received to its end.
+    /// Fetches into a repository, and stops if the source exceeds a limit.
     fn fetch_into(&self, repository: &Repository, refspecs: &[&str]) -> Result<(), Unfetched> {
         self.has_fetched.set(true);
         let bound = Bound::default();

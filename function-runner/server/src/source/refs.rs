@@ -1,4 +1,4 @@
-//! What a remote's refs are called, and which of them a version means.
+//! The names of a remote's refs, and the ref that a version means.
 
 use git2::{Oid, RemoteHead};
 use tonic::Code;
@@ -83,7 +83,7 @@ pub(super) fn parse_commit(commit: &str) -> Result<Oid, Failure> {
     match Oid::from_str(commit) {
         Ok(oid) if commit.len() == 40 => Ok(oid),
         _ => {
-            let message = format!("{commit:?} is no commit: 40 hex digits are");
+            let message = format!("{commit:?} is not a commit id of 40 hex digits");
             Err(Failure::new(Code::InvalidArgument, reason::INVALID_REQUEST, message))
         }
     }

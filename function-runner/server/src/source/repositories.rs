@@ -1,8 +1,7 @@
-//! The repositories of GitOps workspaces: what their servers send is heard in processes, too.
+//! The repositories of GitOps workspaces, whose servers are reached in processes, too.
 //!
-//! [`Repository`] has such a process do what the runtime wants to be done at a server, and [`reach`] is what does it there. What
-//! was fetched is read by the runtime itself, on threads that are kept to the copy: a process that was taken over may leave
-//! anything there, such as links.
+//! [`Repository`] sends the requests of the runtime to such a process, where [`reach`] does the work. The runtime reads fetched objects
+//! itself, on threads that are confined to the copy: a compromised process may leave anything there, such as links.
 
 use std::fmt;
 use std::io;
@@ -20,7 +19,7 @@ use stoa_git::cache::{Folders, Kept, remove_abandoned};
 use stoa_proto::Source;
 use stoa_runtime::{Grant, Lapsed};
 use stoa_runtime_gitops::{Connect, Pushing, Reached, Remotes, Request, Task, Unreached};
-use stoa_workers::Fence;
+use stoa_workers::KillDeadline;
 use stoa_workers::sandbox::keep_to;
 use stoa_workers::worker::Progress;
 use tokio::runtime::Handle;
@@ -29,7 +28,7 @@ use tokio::time::Instant;
 use super::auth::Authenticated;
 use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Job, Question, Reply};
-use super::readers::{Readers, Unanswered};
+use super::reader_pool::{ReaderPool, Unanswered};
 use super::{MOST_OF_A_CACHE, error};
 use crate::failure::{Failure, reason};
 use crate::worker;
@@ -42,7 +41,7 @@ pub(crate) struct Repository {
     /// The folder of its copy, one of these.
     cache: Kept,
     folders: Folders,
-    readers: Readers,
+    readers: ReaderPool,
 }
 
 impl fmt::Debug for Repository {
@@ -53,7 +52,7 @@ impl fmt::Debug for Repository {
 
 impl Repository {
     /// The one that a source names, whose copy is in a folder that nobody has who shows other credentials.
-    pub(crate) fn new(source: Source, cache: Kept, folders: Folders, readers: Readers) -> Self {
+    pub(crate) fn new(source: Source, cache: Kept, folders: Folders, readers: ReaderPool) -> Self {
         Self { authenticated: Authenticated::with(&source), source, cache, folders, readers }
     }
 
@@ -69,7 +68,7 @@ impl Repository {
             self.readers.keep(reader).await;
             return Err(Unreached::Lapsed);
         }
-        let job = Job { question: Some(Question::Reach(Reach::of(request, grant, monotonic()))), ..job };
+        let job = Job { question: Some(Question::Reach(RemoteRequest::of(request, grant, monotonic()))), ..job };
         let may_have_pushed = AtomicBool::new(false);
         let tell = || {
             // It asks right before it pushes.
@@ -77,7 +76,7 @@ impl Repository {
             Deadline::of(grant, monotonic()).encode_to_vec()
         };
         // A push that has begun asks nobody whether it may go on, and whoever waits for this cannot end it.
-        let worked = grant.during(reader.work_told(&job, Some(&tell))).await;
+        let worked = grant.during(reader.work_with(&job, Some(&tell))).await;
         let may_have_pushed = may_have_pushed.load(Ordering::Relaxed);
         let known = |why: Unreached, at: Option<u32>| known(why, may_have_pushed, at);
         let why = match worked {
@@ -106,7 +105,7 @@ impl Repository {
             // Nobody knows whether something was pushed by then.
             Err(lapsed) => {
                 let remote = stoa_git::without_userinfo(&self.source.remote);
-                Unreached::Unavailable(format!("{remote} was not done with: {lapsed}"))
+                Unreached::Unavailable(format!("{remote} did not finish the push in time: {lapsed}"))
             }
         };
         let longest = reader.longest();
@@ -117,7 +116,7 @@ impl Repository {
             Ok(longest.map_or(Ok(()), |longest| remove_abandoned(&path, longest)))
         });
         if let Ok(Err(error)) = removed.await {
-            tracing::warn!(copy = %copy.display(), %error, "what a process left cannot be removed");
+            tracing::warn!(copy = %copy.display(), %error, "leftovers of a process cannot be removed");
         }
         if fetches && let Err(failure) = measure(&self.folders, &self.cache).await {
             return Err(unreached(failure));
@@ -196,10 +195,16 @@ fn known(why: Unreached, may_have_pushed: bool, at: Option<u32>) -> Unreached {
 
 /// Does what is asked of a repository from its copy, in the process that has it in hand, and says whether anything may have been
 /// fetched.
-pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, progress: Progress) -> (Told, bool) {
-    let (authenticated, fence) = (Authenticated::with(source), Mutex::default());
+pub(super) fn reach(
+    copy: &Path,
+    source: &Source,
+    asked: RemoteRequest,
+    has_room: bool,
+    progress: Progress,
+) -> (RemoteAnswer, bool) {
+    let (authenticated, kill_deadline) = (Authenticated::with(source), Mutex::default());
     let (has_fetched, may_have_pushed) = (AtomicBool::new(false), AtomicBool::new(false));
-    let connect = OnBehalf { authenticated, progress, fence, has_room, has_fetched, may_have_pushed };
+    let connect = OnBehalf { authenticated, progress, kill_deadline, has_room, has_fetched, may_have_pushed };
     let reached = || {
         let repository = git2::Repository::open_bare(copy)?;
         if connect.credentials().has_secrets() {
@@ -208,7 +213,7 @@ pub(super) fn reach(copy: &Path, source: &Source, asked: Reach, has_room: bool, 
         let (request, grant) = asked.into_request(&source.remote, monotonic)?;
         stoa_runtime_gitops::reach(&connect, &repository, &request, &grant)
     };
-    let told = Told::of(reached());
+    let told = RemoteAnswer::of(reached());
     let told = if connect.may_have_pushed.load(Ordering::Relaxed) { told.in_doubt() } else { told };
     (told, connect.has_fetched.into_inner())
 }
@@ -219,7 +224,7 @@ struct OnBehalf {
     authenticated: Authenticated,
     progress: Progress,
     /// Ends this process with the grant, once something is pushed.
-    fence: Mutex<Option<Fence>>,
+    kill_deadline: Mutex<Option<KillDeadline>>,
     /// Whether there is room for what is fetched.
     has_room: bool,
     /// Whether anything may have come.
@@ -263,8 +268,8 @@ impl Connect for OnBehalf {
         if let Some(end) = deadline.end() {
             // The runner may stand still while this goes on.
             let later = |told: &[u8]| Deadline::decode(told).ok()?.end();
-            let fence = Fence::new(end, self.progress, later).map_err(|_| Lapsed)?;
-            *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = Some(fence);
+            let kill_deadline = KillDeadline::new(end, self.progress, later).map_err(|_| Lapsed)?;
+            *self.kill_deadline.lock().unwrap_or_else(PoisonError::into_inner) = Some(kill_deadline);
         }
         Ok(())
     }
@@ -322,9 +327,9 @@ impl Deadline {
     }
 }
 
-/// A [`Request`] and its grant, as processes hand them to each other.
+/// A [`Request`] and its grant, as a message between processes.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Reach {
+pub(super) struct RemoteRequest {
     #[prost(string, tag = "1")]
     branch: String,
     /// Of a fetch or push.
@@ -338,7 +343,7 @@ pub(super) struct Reach {
     deadline: Deadline,
 }
 
-impl Reach {
+impl RemoteRequest {
     /// `now`: what [`monotonic`] said before this.
     fn of(request: &Request, grant: &Grant, now: Duration) -> Self {
         let (own, from) = match &request.task {
@@ -359,9 +364,9 @@ impl Reach {
     }
 }
 
-/// What came of a [`Reach`].
+/// The result of a [`RemoteRequest`].
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Told {
+pub(super) struct RemoteAnswer {
     /// 40 hex digits.
     #[prost(string, optional, tag = "1")]
     branch: Option<String>,
@@ -371,7 +376,7 @@ pub(super) struct Told {
     failed: Option<Why>,
 }
 
-/// Why nothing came of it, as [`Unreached`].
+/// Why a request failed, as [`Unreached`].
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Why {
     #[prost(message, tag = "3")]
@@ -387,7 +392,7 @@ enum Why {
     Unbegun(String),
 }
 
-/// An error of libgit2, by the places of its code and class below.
+/// An error of libgit2, by the positions of its code and class below.
 #[derive(Clone, PartialEq, prost::Message)]
 struct GitError {
     #[prost(uint32, tag = "1")]
@@ -398,7 +403,7 @@ struct GitError {
     message: String,
 }
 
-impl Told {
+impl RemoteAnswer {
     fn of(reached: Result<Reached, Unreached>) -> Self {
         let failed = match reached {
             Ok(Reached { branch, refused }) => {

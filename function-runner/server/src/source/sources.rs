@@ -1,6 +1,6 @@
-//! All sources, as the runner has them: whose turn it is in which cache, and what is asked there.
+//! All sources of the runner: who may use which cache, and the questions that they ask.
 //!
-//! Nothing of a source is read in this process, and nothing of a Git server heard: [`Readers`] have that done.
+//! [`ReaderPool`] provides the processes. This process reads nothing of a source, and reaches no Git server.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,6 @@ use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
 use stoa_runtime::{CallLimits, Caller};
-use stoa_shares::Most;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,8 +22,8 @@ use tracing::Instrument as _;
 
 use super::disk::{has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
-use super::readers::{Reader, Readers, Unanswered};
-use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, refs, strays};
+use super::reader_pool::{Reader, ReaderPool, Unanswered};
+use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, refs, unreferenced};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 
@@ -32,54 +31,54 @@ use crate::local::LocalRepositories;
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     pub(super) caches: Folders,
-    /// One call at a time in each cache; a second one finds what the first brought. A cache is of all organizations that show the
-    /// same credentials, such as none, which have their turns.
+    /// One call at a time uses a cache; the next one finds what it fetched. Organizations with the same credentials, such as none, share
+    /// a cache, and take turns.
     pub(super) turns: Arc<CallLimits>,
-    pub(super) readers: Readers,
-    /// A place for each content that may be in memory before it waits for a worker.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) readers: ReaderPool,
+    /// A slot for each content that is in memory before it waits for a worker.
+    pub(super) memory_slots: Arc<Semaphore>,
     pub(super) late: Late,
-    /// How many commits that no ref leads to are kept of a source.
-    pub(super) most_strays: u32,
-    /// How many bytes a cache may have after a call.
+    /// The number of commits that no ref leads to, for each source.
+    pub(super) max_unreferenced: u32,
+    /// The largest cache after a call, in bytes.
     pub(super) most_of_a_cache: u64,
-    /// What may be named by path.
+    /// The repositories that may be named by path.
     pub(super) local: LocalRepositories,
 }
 
-/// Which folders the caches of sources are among those of the runner.
+/// The folder for caches of sources.
 const CACHES: &str = "git";
 
-/// The place of a content in memory, until it is dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
+/// A slot for a content in memory.
+pub(crate) type MemorySlot = OwnedSemaphorePermit;
 
-/// How many contents may be in memory at once. Each may have 64 MiB, and is copied twice.
+/// The number of contents in memory at once. Each may have 64 MiB, and is copied twice.
 pub(super) const READS: usize = 4;
 
-/// How long a place is kept for whoever waited for it and begins anew: a process starts meanwhile, and no server is waited for.
+/// How long a slot is reserved for a call that waited for it and begins anew. A process starts meanwhile; no server is asked.
 const RESERVED: Duration = Duration::from_secs(1);
 
-/// How long who had a place that lapsed waits for another with a process at hand.
+/// How long a call whose reservation lapsed waits for another slot while it holds a process.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The place that was reserved, or one that is free in time.
-async fn place_within(longest: Duration, reserved: &Reserved, places: Arc<Semaphore>) -> Option<Place> {
-    if let Some(place) = reserved.take() {
-        return Some(place);
+/// The reserved slot, or one that is free in time.
+async fn slot_within(longest: Duration, reserved: &Reserved, memory_slots: Arc<Semaphore>) -> Option<MemorySlot> {
+    if let Some(slot) = reserved.take() {
+        return Some(slot);
     }
     if longest.is_zero() {
-        return places.try_acquire_owned().ok();
+        return memory_slots.try_acquire_owned().ok();
     }
-    tokio::time::timeout(longest, places.acquire_owned()).await.ok()?.ok()
+    tokio::time::timeout(longest, memory_slots.acquire_owned()).await.ok()?.ok()
 }
 
-/// A place that whoever waited for it has not used yet. It lapses, so that nobody has one who waits for others.
+/// A reserved slot that is not used yet. It lapses, so that no call holds a slot while it waits for others.
 #[derive(Clone, Debug, Default)]
-struct Reserved(Arc<Mutex<Option<Place>>>);
+struct Reserved(Arc<Mutex<Option<MemorySlot>>>);
 
 impl Reserved {
-    fn of(place: Place) -> Self {
-        let reserved = Self(Arc::new(Mutex::new(Some(place))));
+    fn of(slot: MemorySlot) -> Self {
+        let reserved = Self(Arc::new(Mutex::new(Some(slot))));
         let lapses = reserved.clone();
         tokio::spawn(async move {
             tokio::time::sleep(RESERVED).await;
@@ -88,7 +87,7 @@ impl Reserved {
         reserved
     }
 
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<MemorySlot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -116,15 +115,15 @@ impl Late {
 }
 
 impl Sources {
-    pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: Readers) -> Self {
+    pub(crate) fn new(caches: Folders, local: LocalRepositories, readers: ReaderPool) -> Self {
         Self {
             caches,
             // Each cache has one, and of those in all there are enough.
-            turns: Arc::new(CallLimits::new(usize::MAX, 1, Most::All)),
+            turns: Arc::new(CallLimits::new(usize::MAX, 1)),
             readers,
-            places: Arc::new(Semaphore::new(READS)),
+            memory_slots: Arc::new(Semaphore::new(READS)),
             late: Late::default(),
-            most_strays: strays::MOST,
+            max_unreferenced: unreferenced::MOST,
             most_of_a_cache: MOST_OF_A_CACHE,
             local,
         }
@@ -189,35 +188,36 @@ impl Sources {
         }
     }
 
-    /// What is at a path of a commit, as far as generators look at it, once there is a place for it in memory.
+    /// What is at a path of a commit, as far as generators look at it, once there is a slot for it in memory.
     pub(crate) async fn read_in_turn(
         &self,
         source: &Source,
         commit: &str,
         path: &str,
-    ) -> Result<(Content, Place), Failure> {
+    ) -> Result<(Content, MemorySlot), Failure> {
         let request = at(commit, path)?;
         let mut reserved = Reserved::default();
         let mut longest = Duration::ZERO;
         loop {
-            let (request, places, of_visit) = (request.clone(), Arc::clone(&self.places), reserved.clone());
+            let (request, memory_slots, of_visit) = (request.clone(), Arc::clone(&self.memory_slots), reserved.clone());
             let read = self.with_cache(source, move |visit: &mut Visit| {
-                let (request, places, reserved) = (request.clone(), Arc::clone(&places), of_visit.clone());
+                let (request, memory_slots, reserved) = (request.clone(), Arc::clone(&memory_slots), of_visit.clone());
                 async move {
                     visit.ask(Question::Fetch(request.commit.clone())).await?;
-                    // Only now, so that nobody has a place who waits for a server or for another's fetch.
-                    let Some(place) = place_within(longest, &reserved, places).await else { return Ok(None) };
-                    Ok::<_, Failure>(Some((visit.ask(Question::Read(request)).await?, place)))
+                    // Only now, so that nobody has a slot who waits for a server or for another's fetch.
+                    let Some(slot) = slot_within(longest, &reserved, memory_slots).await else { return Ok(None) };
+                    Ok::<_, Failure>(Some((visit.ask(Question::Read(request)).await?, slot)))
                 }
                 .boxed()
             });
             match read.await? {
-                Some((Reply::Read(files), place)) => return Ok((files.into(), place)),
+                Some((Reply::Read(files), slot)) => return Ok((files.into(), slot)),
                 Some(_) => return Err(unfitting()),
                 // Whoever waits for one keeps neither a process nor the cache from others.
                 None => {
-                    let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes the semaphore");
-                    reserved = Reserved::of(place);
+                    let slot =
+                        Arc::clone(&self.memory_slots).acquire_owned().await.expect("nobody closes the semaphore");
+                    reserved = Reserved::of(slot);
                     // It may lapse while others have the cache or the processes: then the next is waited for right there.
                     longest = AGAIN;
                 }
@@ -268,7 +268,7 @@ impl Sources {
         let job = Job {
             source: Some(source.clone()),
             cache: path.as_os_str().as_bytes().to_vec(),
-            most_strays: self.most_strays,
+            max_unreferenced: self.max_unreferenced,
             ..Job::default()
         };
         let (sources, gone) = (self.clone(), CancellationToken::new());
@@ -278,7 +278,7 @@ impl Sources {
             match visit(&job, &sources, &gone, &work).await {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
-                    tracing::warn!(directory = %path.display(), "a source that cannot be read here is fetched anew");
+                    tracing::warn!(directory = %path.display(), "a broken cache of a source is removed, and fetched anew");
                     on_files(move || match stoa_git::cache::remove(&path) {
                         // Nobody has it any more, so that it may have made room for others.
                         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -333,13 +333,13 @@ async fn visit<T: Send>(
 ) -> Result<T, Failure> {
     let source = job.source.clone().unwrap_or_default();
     let path = job.path();
-    let turn = sources.readers.turn(&path, &source.organization);
-    let turn = gone.run_until_cancelled(turn).await.ok_or_else(left)?;
+    let slot = sources.readers.slot(&source.organization);
+    let slot = gone.run_until_cancelled(slot).await.ok_or_else(left)?;
     // Only now, so that what waits for a process is in nobody's use, and may go.
     let cache = &sources.caches.take_for(CACHES, &cache_name(&source), &source.organization);
     // A process of its own could write nothing beside the folder.
     on_files(move || stoa_git::cache::make_bare(&path).map_err(|err| Failure::internal(&err))).await?;
-    let reader = gone.run_until_cancelled(sources.readers.begin_in(turn, job, cache)).await.ok_or_else(left)??;
+    let reader = gone.run_until_cancelled(sources.readers.begin_with(slot, job, cache)).await.ok_or_else(left)??;
     let (of_visit, gone) = (sources.clone(), gone.clone());
     let mut visit = Visit { job: job.clone(), reader, cache: cache.clone(), sources: of_visit, gone, is_cut: false };
     let done = work(&mut visit).await;
@@ -371,12 +371,12 @@ impl Visit {
         }
         let job = Job { question: Some(question), ..self.job.clone() };
         let answer = self.work(&job).await?;
-        if !answer.lacks_stray {
+        if !answer.lacks_unreferenced {
             return answer.into_result();
         }
         // Such a commit may be anybody's: nobody waits behind it for longer than whoever wants it.
         let gone = self.gone.clone();
-        let job = Job { with_strays: true, ..job };
+        let job = Job { with_unreferenced: true, ..job };
         match gone.run_until_cancelled(self.work(&job)).await {
             Some(answer) => answer?.into_result(),
             None => {
@@ -422,22 +422,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn place_that_is_not_used_is_given_to_others() {
-        let places = Arc::new(Semaphore::new(1));
-        let reserve = || Reserved::of(Arc::clone(&places).try_acquire_owned().unwrap());
+    async fn unused_reservation_lapses() {
+        let memory_slots = Arc::new(Semaphore::new(1));
+        let reserve = || Reserved::of(Arc::clone(&memory_slots).try_acquire_owned().unwrap());
         let reserved = reserve();
         let used = reserved.take().unwrap();
         tokio::time::sleep(2 * RESERVED).await;
-        assert_eq!(places.available_permits(), 0, "it is used");
+        assert_eq!(memory_slots.available_permits(), 0, "it is used");
         drop(used);
         let reserved = reserve();
         tokio::time::sleep(2 * RESERVED).await;
         assert!(reserved.take().is_none());
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(memory_slots.available_permits(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fetch_that_took_too_long_is_told_once_and_not_long_after() {
+    async fn late_fetch_is_reported_once() {
         let late = Late::default();
         let keep = |cache: &str| late.keep(cache.into(), left());
         keep("a");

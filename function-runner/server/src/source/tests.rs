@@ -1,4 +1,4 @@
-//! Against real repositories on disk.
+//! Tests with real repositories on disk.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Origin {
 /// Sources that may be anywhere on this machine.
 fn sources_in(caches: &Path) -> Sources {
     let local = LocalRepositories::below(vec!["/".into()]);
-    Sources::new(Folders::new(caches.to_owned()), local, Readers::here())
+    Sources::new(Folders::new(caches.to_owned()), local, ReaderPool::in_process())
 }
 
 impl Sources {
@@ -82,7 +82,7 @@ impl Sources {
 }
 
 #[tokio::test]
-async fn a_version_is_a_branch_a_tag_or_a_commit() {
+async fn version_is_a_branch_a_tag_or_a_commit() {
     let origin = Origin::new();
     let first = origin.commit("first\n\nbody", &[("a.yaml", "a: 1")]);
     let repository = origin.repository();
@@ -104,7 +104,7 @@ async fn a_version_is_a_branch_a_tag_or_a_commit() {
 }
 
 #[tokio::test]
-async fn one_look_tells_all_versions_and_fetches_only_what_is_new() {
+async fn look_resolves_all_versions_in_one_fetch() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]);
     let repository = origin.repository();
@@ -147,7 +147,7 @@ fn count_object_files(folder: &Path, is_of_objects: bool) -> usize {
 }
 
 #[tokio::test]
-async fn look_for_a_branch_finds_no_tag_and_fetches_nothing() {
+async fn branch_look_fetches_nothing() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]);
     let repository = origin.repository();
@@ -165,7 +165,7 @@ async fn look_for_a_branch_finds_no_tag_and_fetches_nothing() {
 }
 
 #[tokio::test]
-async fn content_is_the_same_until_something_below_the_path_changes() {
+async fn content_digest_changes_with_the_path_only() {
     let origin = Origin::new();
     let sources = origin.sources();
     let commit = |files: &[(&str, &str)]| origin.commit("another", files).to_string();
@@ -185,7 +185,7 @@ async fn content_is_the_same_until_something_below_the_path_changes() {
 }
 
 #[tokio::test]
-async fn one_file_is_read_as_text_within_a_limit() {
+async fn file_is_read_as_text_within_a_limit() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("s/flow.yaml", "steps: []")]).to_string();
     let file = async |path: &str, most| origin.sources().file(&origin.source(), &commit, path, most).await;
@@ -199,7 +199,7 @@ async fn one_file_is_read_as_text_within_a_limit() {
 }
 
 #[tokio::test]
-async fn a_folder_is_read_within_a_limit() {
+async fn folder_is_read_within_a_limit() {
     let origin = Origin::new();
     // One text in all files is one object in Git.
     let text = "# nothing\n".repeat(1 << 17);
@@ -216,7 +216,7 @@ async fn a_folder_is_read_within_a_limit() {
 }
 
 #[tokio::test]
-async fn a_new_commit_is_seen_and_an_old_one_still_read() {
+async fn new_commit_is_seen_and_old_one_still_read() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     assert_eq!(origin.resolve("latest", "").await.unwrap(), first);
@@ -230,7 +230,7 @@ async fn a_new_commit_is_seen_and_an_old_one_still_read() {
 }
 
 #[tokio::test]
-async fn a_cached_commit_is_read_while_the_remote_is_away() {
+async fn cached_commit_is_read_without_the_remote() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     origin.resolve("latest", "").await.unwrap();
@@ -241,7 +241,7 @@ async fn a_cached_commit_is_read_while_the_remote_is_away() {
 }
 
 #[tokio::test]
-async fn a_folder_is_read_recursively_and_sorted() {
+async fn folder_is_read_recursively_and_sorted() {
     let origin = Origin::new();
     let files =
         [("s/b.yaml", "b: 1"), ("s/a/z.json", "{}"), ("s/README.md", "x"), ("s/.hidden.yaml", "x"), ("t.yaml", "")];
@@ -254,7 +254,7 @@ async fn a_folder_is_read_recursively_and_sorted() {
 }
 
 #[tokio::test]
-async fn cache_that_has_grown_too_large_is_made_anew() {
+async fn oversized_cache_is_made_anew() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     let cache = origin.caches.path().join("git").join(cache_name(&origin.source()));
@@ -306,11 +306,11 @@ async fn serving_all(origin: &Origin) -> (GitServer, Source) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_that_no_ref_leads_to_are_kept_until_there_are_too_many() {
+async fn unreferenced_commits_are_kept_up_to_a_limit() {
     let origin = Origin::new();
     let head = origin.commit("first", &[("b.yaml", "b: 1")]).to_string();
     let commits = strays(&origin, 8);
-    let sources = Sources { most_strays: 2, ..origin.sources() };
+    let sources = Sources { max_unreferenced: 2, ..origin.sources() };
     let (_server, source) = serving_all(&origin).await;
     let text = async |commit: &str| sources.file(&source, commit, "a.yaml", 100).await.unwrap().1;
     let cache = origin.caches.path().join("git").join(cache_name(&source));
@@ -341,13 +341,13 @@ async fn commits_that_no_ref_leads_to_are_kept_until_there_are_too_many() {
 }
 
 /// The cache of a source in a folder, with commits fetched that no ref leads to or without.
-fn opened(directory: &Path, source: &Source, with_strays: bool) -> Cache {
+fn opened(directory: &Path, source: &Source, with_unreferenced: bool) -> Cache {
     stoa_git::cache::make_bare(directory).unwrap();
-    Cache::open(directory, source.clone(), 10, with_strays).unwrap()
+    Cache::open(directory, source.clone(), 10, with_unreferenced).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_of_no_ref_is_fetched_only_when_that_is_asked_for() {
+async fn unreferenced_commit_is_fetched_on_request_only() {
     let origin = Origin::new();
     origin.commit("first", &[("b.yaml", "b: 1")]);
     let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
@@ -355,16 +355,16 @@ async fn commit_of_no_ref_is_fetched_only_when_that_is_asked_for() {
     let directory = origin.caches.path().join("git/one");
     let without = opened(&directory, &source, false);
     check(without.ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
-    assert!(without.lacks_stray.get(), "whoever asks says whether it is still wanted");
+    assert!(without.lacks_unreferenced.get(), "whoever asks says whether it is still wanted");
     let with = opened(&directory, &source, true);
     with.ensure(commit).unwrap();
-    assert!(!with.lacks_stray.get());
+    assert!(!with.lacks_unreferenced.get());
     check(with.ensure(Oid::from_str(&"1".repeat(40)).unwrap()), Code::NotFound, reason::VERSION_NOT_FOUND);
-    assert!(!with.lacks_stray.get(), "nothing is left to ask for");
+    assert!(!with.lacks_unreferenced.get(), "nothing is left to ask for");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
+async fn unreferenced_commit_is_missing_only_by_the_server() {
     let origin = Origin::new();
     origin.commit("first", &[("b.yaml", "b: 1")]);
     let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
@@ -373,7 +373,7 @@ async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
     let cache = opened(&directory, &source, true);
     check(cache.ensure(Oid::from_str(&"1".repeat(40)).unwrap()), Code::NotFound, reason::VERSION_NOT_FOUND);
     server.behave(Behaviour::Away);
-    check(cache.fetch_stray(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
+    check(cache.fetch_unreferenced(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
     server.behave(Behaviour::Normal);
     cache.ensure(commit).unwrap();
 
@@ -391,7 +391,7 @@ async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn missing_version_and_path_are_not_found() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     check(origin.resolve("nope", "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
@@ -404,12 +404,12 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn an_empty_repository_has_no_latest() {
+async fn empty_repository_has_no_latest() {
     check(Origin::new().resolve("latest", "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
 }
 
 #[tokio::test]
-async fn a_server_out_of_reach_is_unavailable() {
+async fn unreachable_server_is_unavailable() {
     let origin = Origin::new();
     // A port that was free a moment ago and that nobody listens on.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -429,14 +429,14 @@ async fn paths_do_not_leave_the_source() {
 }
 
 #[test]
-fn caches_are_kept_apart_by_credentials() {
+fn credentials_have_separate_caches() {
     let source = Source { remote: "https://x/y".to_owned(), ..Source::default() };
     let with = Source { credentials: [("token".to_owned(), vec![1].into())].into(), ..source.clone() };
     assert_ne!(cache_name(&source), cache_name(&with));
 }
 
 #[tokio::test]
-async fn a_cache_stays_while_somebody_is_at_work_in_it_and_goes_when_nobody_is() {
+async fn cache_in_use_is_not_removed() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     let (sources, source) = (origin.sources(), origin.source());
@@ -461,7 +461,7 @@ async fn a_cache_stays_while_somebody_is_at_work_in_it_and_goes_when_nobody_is()
 }
 
 #[tokio::test]
-async fn organizations_have_their_turns_in_a_cache_however_many_calls_each_has() {
+async fn organizations_take_turns_in_a_cache() {
     let origin = Origin::new();
     let sources = origin.sources();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -481,7 +481,7 @@ async fn organizations_have_their_turns_in_a_cache_however_many_calls_each_has()
 }
 
 #[tokio::test]
-async fn a_cache_that_is_broken_is_fetched_anew() {
+async fn broken_cache_is_fetched_anew() {
     let origin = Origin::new();
     let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
     let breaks: [fn(&Path); 4] = [
@@ -500,7 +500,7 @@ async fn a_cache_that_is_broken_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn no_more_is_read_at_once_than_has_a_place_in_memory() {
+async fn reads_wait_for_memory() {
     let origin = Origin::new();
     let commit = origin.commit("one", &[("a.yaml", "a: 1\n")]).to_string();
     let sources = origin.sources();
@@ -520,7 +520,7 @@ async fn no_more_is_read_at_once_than_has_a_place_in_memory() {
 }
 
 #[tokio::test]
-async fn what_a_commit_changes_is_told_since_its_history_left_that_of_another() {
+async fn changes_count_from_the_merge_base() {
     let origin = Origin::new();
     let sources = origin.sources();
     let start = origin.commit("start", &[("web/a.yaml", "a: 1"), ("api/a.yaml", "a: 1"), ("gone/a.yaml", "a: 1")]);

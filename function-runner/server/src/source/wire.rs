@@ -1,4 +1,4 @@
-//! Content as processes hand it to each other.
+//! The encoding of content between processes.
 
 use super::{Content, SourceFile};
 

@@ -16,7 +16,7 @@ async fn awaited(client: &mut Client, run: &str) -> AwaitedResponse {
 }
 
 #[tokio::test]
-async fn what_a_plan_waits_for_is_told_while_it_does() {
+async fn pending_calls_of_a_plan_are_reported() {
     let bed = Bed::start();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let kubeconfig = json!({

@@ -101,7 +101,7 @@ const DEPLOYMENT: &str = "apps/v1:Deployment:shop:web";
 const SERVICE: &str = "v1:Service:shop:web";
 
 #[tokio::test]
-async fn a_stack_is_delivered_changed_and_destroyed() {
+async fn stack_is_delivered_changed_and_destroyed() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_stack_is_delivered_changed_and_destroyed() {
 }
 
 #[tokio::test]
-async fn what_was_edited_since_the_plan_was_made_refuses_all_of_it() {
+async fn edit_since_the_plan_refuses_the_apply() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -174,7 +174,7 @@ async fn what_was_edited_since_the_plan_was_made_refuses_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_plan_made_twice_has_one_digest() {
+async fn repeated_plan_has_the_same_digest() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let first = scene.caller.plan(&spec, false).await.unwrap();

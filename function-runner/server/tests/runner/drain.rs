@@ -24,7 +24,7 @@ async fn is_serving(client: &mut HealthClient<Channel>, service: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_is_handed_over_to_another_runner() {
+async fn apply_is_handed_over_to_another_runner() {
     let (mut scene, server, spec, plan) = at_a_server().await;
     scene.caller.lease = PATIENCE;
     let server = Arc::new(server);
@@ -78,7 +78,7 @@ async fn an_apply_is_handed_over_to_another_runner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn anybody_may_ask_how_a_runner_is_and_nothing_else() {
+async fn health_check_needs_no_certificate() {
     let port = free_port();
     let _bed = Bed::start_with(&[&format!("--health-listen=127.0.0.1:{port}")]);
     let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap().connect().await.unwrap();

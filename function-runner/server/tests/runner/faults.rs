@@ -22,7 +22,7 @@ fn hang_up_at_a_result(event: &ApplyEvent) -> Reaction {
 }
 
 #[tokio::test]
-async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
+async fn broken_stream_resumes_and_makes_one_commit() {
     // A heartbeat, 3 intents and 3 results, or fewer when a runtime takes them in a batch.
     for break_at in 1..=7 {
         let mut scene = Scene::new().await;
@@ -50,7 +50,7 @@ async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_that_cannot_look_at_what_is_there_is_gone_on_with_later() {
+async fn apply_without_a_reachable_server_resumes_later() {
     let (mut scene, server, spec, plan) = at_a_server().await;
     scene.caller.lease = Duration::from_secs(30);
     server.behave(Behaviour::Normal);
@@ -68,7 +68,7 @@ async fn an_apply_that_cannot_look_at_what_is_there_is_gone_on_with_later() {
 }
 
 #[tokio::test]
-async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
+async fn lost_run_removes_only_its_own_files() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -97,7 +97,7 @@ async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_writes_nothing_more() {
+async fn cancelled_run_writes_nothing_more() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_cancelled_run_writes_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_plan_of_another_spec_is_refused() {
+async fn plan_of_another_spec_is_rejected() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_plan_of_another_spec_is_refused() {
 }
 
 #[tokio::test]
-async fn a_runner_told_to_end_lets_the_caller_go_on_elsewhere() {
+async fn draining_runner_hands_the_caller_over() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();

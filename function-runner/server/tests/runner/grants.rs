@@ -47,7 +47,7 @@ pub(crate) async fn at_a_server_with(arguments: &[&str]) -> (Scene, GitServer, S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_when_it_does_not() {
+async fn long_fetch_ends_without_its_caller() {
     for answers in [true, false] {
         let (mut scene, server, spec, plan) = at_a_server().await;
         if answers {
@@ -91,7 +91,7 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_takes_long_to_begin_goes_on_while_the_caller_answers() {
+async fn slow_push_begins_while_the_caller_answers() {
     let (mut scene, server, spec, plan) = at_a_server().await;
     scene.caller.lease = ACKED;
     server.behave(Behaviour::HeldPushes);
@@ -132,7 +132,7 @@ fn large() -> Spec {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_takes_long_goes_on_while_the_caller_answers_and_ends_though_the_runner_stands_still() {
+async fn long_push_ends_though_the_runner_is_suspended() {
     let spec = large();
     for answers in [true, false] {
         let (mut scene, server, ..) = at_a_server().await;
@@ -176,7 +176,7 @@ async fn a_push_that_takes_long_goes_on_while_the_caller_answers_and_ends_though
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
+async fn resumed_runner_changes_nothing() {
     // It may notice first that its time is over, or that it has an answer, and only then there is something to stop.
     for _ in 0..5 {
         if suspended().await {
@@ -217,7 +217,7 @@ async fn suspended() -> bool {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_at_or_begun_before_the_caller_lets_it() {
+async fn nothing_begins_before_the_caller_allows_it() {
     let mut scene = Scene::new().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();

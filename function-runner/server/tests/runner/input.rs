@@ -46,7 +46,7 @@ fn named(code: Code, reason: &str, file: &str, field: &str, line: u32) -> (Code,
 }
 
 #[tokio::test]
-async fn malformed_and_unknown_manifests_name_file_field_and_line() {
+async fn wrong_manifests_name_file_field_and_line() {
     let mut scene = Scene::new().await;
     assert_eq!(
         scene.wrong("a.yaml", "apiVersion: v1\nkind: [\n").await,
@@ -63,7 +63,7 @@ async fn malformed_and_unknown_manifests_name_file_field_and_line() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_large_is_refused_before_it_is_unpacked() {
+async fn oversized_file_is_rejected_before_unpacking() {
     // To fetch it takes it once; to unpack and copy it would take it twice.
     let mut scene = Scene::with(&["--source-memory-mib=192"]).await;
     let object = |number: usize| {
@@ -85,7 +85,7 @@ async fn a_file_that_is_too_large_is_refused_before_it_is_unpacked() {
 }
 
 #[tokio::test]
-async fn a_bomb_of_aliases_is_refused_and_costs_nothing() {
+async fn alias_bomb_is_rejected_cheaply() {
     let mut scene = Scene::new().await;
     // Whichever of them reads it.
     let workers = scene.bed.workers();
@@ -105,7 +105,7 @@ async fn a_bomb_of_aliases_is_refused_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_dangling_reference_names_resource_and_field() {
+async fn dangling_reference_names_resource_and_field() {
     let mut scene = Scene::new().await;
     let object = |name: &str, data: &str| {
         format!(
@@ -120,7 +120,7 @@ async fn a_dangling_reference_names_resource_and_field() {
 }
 
 #[tokio::test]
-async fn a_cycle_is_refused_with_its_path() {
+async fn cycle_is_rejected_with_its_path() {
     let mut scene = Scene::new().await;
     let object = |name: &str, after: &str| {
         format!(
@@ -137,7 +137,7 @@ async fn a_cycle_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn a_source_that_is_missing_or_out_of_reach_is_told_apart() {
+async fn missing_source_differs_from_an_unreachable_one() {
     let mut scene = Scene::new().await;
     let commit = scene.origin.commit(&[("s/a.yaml", "")]);
     let mut resolve = async |remote: &str, version: &str| {
@@ -159,7 +159,7 @@ async fn a_source_that_is_missing_or_out_of_reach_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_missing_path_and_a_generator_that_is_not_there_say_so() {
+async fn missing_path_and_unknown_generator_are_reported() {
     let mut scene = Scene::new().await;
     let commit = scene.origin.commit(&[("s/a.yaml", "")]);
     let request = |path: &str, generator: &str| GenerateRequest {
@@ -176,7 +176,7 @@ async fn a_missing_path_and_a_generator_that_is_not_there_say_so() {
 }
 
 #[tokio::test]
-async fn what_nothing_drives_names_workspace_and_resource() {
+async fn undeployable_resource_names_its_workspace() {
     let mut scene = Scene::new().await;
     let terraform = "resources:\n- id: hashicorp:random:random_pet:a\n  type: Terraform\n  attributes: {length: 2}\n";
     let spec = scene.generate(&[("s/spec.yaml", terraform)]).await.unwrap();
@@ -206,7 +206,7 @@ fn kubeconfig_of_nobody() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_cluster_out_of_reach_is_unavailable() {
+async fn unreachable_cluster_is_unavailable() {
     let mut scene = Scene::new().await;
     let mut caller = Caller::new(scene.bed.client().await, &json!({"kubernetes": {"clusters": [{"name": "main"}]}}));
     caller.target.workspace.as_mut().unwrap().kubeconfigs.insert("main".to_owned(), kubeconfig_of_nobody().into());

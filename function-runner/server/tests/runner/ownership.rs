@@ -35,7 +35,7 @@ fn mark(scene: &Scene) -> String {
 }
 
 #[tokio::test]
-async fn an_object_is_one_deployments_until_another_takes_it_over_on_purpose() {
+async fn object_changes_owner_only_by_take_over() {
     let mut scene = Scene::new().await;
     let plain = spec(&mut scene, "{}").await;
     let plan = scene.caller.plan(&plain, false).await.unwrap();

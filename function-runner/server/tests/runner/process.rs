@@ -39,7 +39,7 @@ async fn lets_in(bed: &Bed) {
 }
 
 #[tokio::test]
-async fn only_clients_with_a_certificate_of_the_authority_are_let_in() {
+async fn only_clients_of_the_authority_are_accepted() {
     let bed = Bed::start();
     lets_in(&bed).await;
     // One without a certificate, and one of another authority.
@@ -57,7 +57,7 @@ async fn it_ends_when_standard_input_closes() {
 }
 
 #[tokio::test]
-async fn it_ends_in_order_when_told_to() {
+async fn runner_shuts_down_in_order() {
     let bed = Bed::start();
     let mut client = bed.client().await;
     client.resolve(ResolveRequest::default()).await.unwrap_err();

@@ -42,7 +42,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_stack_is_delivered_once_people_merge_it() {
+async fn stack_is_delivered_once_people_merge_it() {
     let (mut scene, forge) = Scene::proposing().await;
     let spec = scene.spec(1).await;
     let plan = scene.caller.plan(&spec, false).await.unwrap();

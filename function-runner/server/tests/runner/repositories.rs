@@ -24,7 +24,7 @@ async fn scene(bed: Bed, repository: &str) -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stack_is_delivered_to_a_server() {
+async fn stack_is_delivered_to_a_server() {
     let bed = Bed::start();
     let repository = git2::Repository::init_opts(
         bed.path("git/deploy.git"),
@@ -58,7 +58,7 @@ async fn a_stack_is_delivered_to_a_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refs_without_end_of_a_repository_take_no_memory_of_the_runner() {
+async fn endless_refs_of_a_repository_use_no_runner_memory() {
     let bed = Bed::start_with(&["--workers=1", "--source-memory-mib=96"]);
     let mut scene = scene(bed, &endless()).await;
     let spec = scene.spec(1).await;
@@ -72,7 +72,7 @@ async fn refs_without_end_of_a_repository_take_no_memory_of_the_runner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_whose_answer_takes_too_much_is_found_on_the_branch() {
+async fn push_with_an_oversized_answer_is_found() {
     let (mut scene, server, spec, plan) = at_a_server_with(&["--source-memory-mib=96"]).await;
     scene.caller.lease = ACKED;
     server.behave(Behaviour::Endless);

@@ -36,7 +36,7 @@ async fn is_answered(client: &mut Client) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_and_authorities_are_taken_up_without_a_restart() {
+async fn certificates_reload_without_a_restart() {
     let bed = Bed::start_with(&["--tls-reload-seconds=1"]);
     let (old, new) = (&bed.authority, CertificateAuthority::new("new").unwrap());
     let of_old = old.issue(&CertificateRequest::client("stoa-apiserver")).unwrap();

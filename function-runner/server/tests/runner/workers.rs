@@ -120,7 +120,7 @@ async fn until_gone(processes: &[u32]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_takes_too_much_memory_fails_alone() {
+async fn source_above_the_memory_limit_fails_alone() {
     let scene = Scene::new(&[
         "--workers=2",
         "--worker-memory-mib=96",
@@ -135,42 +135,45 @@ async fn a_source_that_takes_too_much_memory_fails_alone() {
     scene.until(BUSY, 1).await;
     scene.still_works().await;
     let status = begun.await.unwrap().unwrap_err();
-    assert_eq!(told(&status), wrong("TooLarge", "s/a.yaml", "took more than 96 MiB of memory"));
+    assert_eq!(
+        told(&status),
+        wrong("TooLarge", "s/a.yaml", "rendering took more than 96 MiB of memory; split the stack")
+    );
     let more = scene.bed.most_memory() - before;
     assert!(more < 64 << 20, "{} MiB more in the runner", more >> 20);
     assert_eq!(scene.metric(&ended("memory")), 1);
     scene.until(IDLE, 2).await;
     let status = scene.trial("memory").await.unwrap_err();
-    assert_eq!(told(&status), wrong("TooLarge", "s", "took more than 96 MiB of memory"));
+    assert_eq!(told(&status), wrong("TooLarge", "s", "rendering took more than 96 MiB of memory; split the stack"));
     scene.still_works().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_never_ends_is_ended() {
+async fn endless_job_is_killed() {
     let scene = Scene::new(&["--workers=1", "--worker-cpu-seconds=1"]);
     let status = scene.trial("spin").await.unwrap_err();
-    assert_eq!(told(&status), wrong("TookTooLong", "s", "took more than 1 s of the processor"));
+    assert_eq!(told(&status), wrong("TookTooLong", "s", "rendering took more than 1 s of CPU time; split the stack"));
     assert_eq!(scene.metric(&ended("processor")), 1);
     scene.still_works().await;
 
     let scene = Scene::new(&["--workers=1", "--worker-timeout-seconds=10"]);
     let status = scene.trial("wait").await.unwrap_err();
-    assert_eq!(told(&status), wrong("TookTooLong", "s", "took more than 10 s"));
+    assert_eq!(told(&status), wrong("TookTooLong", "s", "rendering took more than 10 s; split the stack"));
     assert_eq!(scene.metric(&ended("time")), 1);
     scene.still_works().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spec_that_is_too_large_is_refused() {
+async fn oversized_spec_is_rejected() {
     let scene = Scene::new(&["--worker-output-mib=1"]);
     let large = format!("{OBJECT}data: {{v: {}}}\n", "x".repeat(2 << 20));
     let status = scene.generate("Auto", &large).await.unwrap_err();
-    assert_eq!(told(&status), wrong("TooLarge", "s", "makes a Spec of more than 1 MiB; make several stacks of it"));
+    assert_eq!(told(&status), wrong("TooLarge", "s", "renders to a Spec of more than 1 MiB; split the stack"));
     scene.still_works().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
+async fn dead_worker_fails_its_job_alone() {
     let scene = Scene::new(&["--workers=1"]);
     let kill = |workers: Vec<u32>| {
         let [worker] = workers.as_slice() else { panic!("{workers:?}") };
@@ -210,7 +213,7 @@ async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expressions_are_read_in_workers_however_deep_they_are() {
+async fn deep_expressions_are_read_in_workers() {
     let scene = Scene::new(&["--workers=1"]);
     let widget = |expression: &str| {
         let annotations = format!("{{stoa.dev/health-current: \"{expression}\"}}");
@@ -229,7 +232,7 @@ async fn expressions_are_read_in_workers_however_deep_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_reaches_nothing_outside() {
+async fn worker_reaches_nothing_outside() {
     let scene = Scene::new(&["--workers=1"]);
     let found = scene.trial("reach").await.unwrap();
     assert_eq!(found.len(), 11, "{found:?}");
@@ -264,7 +267,7 @@ async fn no_worker_outlives_a_runner_that_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_its_caller_gives_up_is_ended_at_once() {
+async fn abandoned_job_ends_at_once() {
     let scene = Scene::new(&["--workers=1", "--worker-cpu-seconds=3600", "--worker-timeout-seconds=3600"]);
     let begun = scene.begin("shop", "Trial:spin", OBJECT).await;
     scene.until(BUSY, 1).await;
@@ -274,7 +277,7 @@ async fn a_job_that_its_caller_gives_up_is_ended_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_jobs_than_may_wait_are_refused_as_busy() {
+async fn full_job_queue_is_busy() {
     let scene = Scene::new(&["--workers=1", "--max-waiting-jobs=1"]);
     let first = scene.begin("a", "Trial:wait", OBJECT).await;
     scene.until(BUSY, 1).await;

@@ -132,7 +132,7 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
     spec_is_refused(
         &organization,
         &twice,
-        &["v1:Namespace:app", "is also the id of the resource in apps/bad/spec.yaml:2"],
+        &["v1:Namespace:app", "is a duplicate; it is also the id of the resource in apps/bad/spec.yaml:2"],
     );
     let terraform = "resources:\n- id: hashicorp:random:random_pet:a\n  type: Terraform\n  attributes: {length: 1}\n";
     spec_is_refused(&organization, terraform, &["hashicorp:random:random_pet:a", "Terraform"]);

@@ -33,7 +33,7 @@ use super::{
     graph::Graph,
     objects::{Found, Objects},
 };
-use crate::{aside::apart, controllers::queue::ObjectKey};
+use crate::{blocking::on_own_thread, controllers::queue::ObjectKey};
 
 /// How many objects of a list are taken up while the graph is locked.
 const AT_ONCE: usize = 256;
@@ -137,7 +137,8 @@ impl Feed {
             Change::Restarted(all) => {
                 resource.has_begun = true;
                 let (graph, store) = (Arc::clone(&self.graph), Arc::clone(&resource.store));
-                apart(move || restart(&graph, &store, &all, |stored| Found::new(&store, Arc::clone(stored)))).await
+                on_own_thread(move || restart(&graph, &store, &all, |stored| Found::new(&store, Arc::clone(stored))))
+                    .await
             }
             Change::Applied(stored) => {
                 let found = Found::new(&resource.store, stored);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{teller::News, telling::Told};
 use crate::{
-    controllers::{asks::Poke, queue::ObjectKey, sources::wait_after},
+    controllers::{probes::Requeue, queue::ObjectKey, sources::wait_after},
     kinds::source::pull_requests_at,
     runs::Services,
 };
@@ -27,7 +27,7 @@ pub(super) struct Known {
     pauses: Pauses,
     sources: Arc<Mutex<HashMap<ObjectKey, OfSource>>>,
     /// Hears when there is something to tell.
-    teller: Poke,
+    teller: Requeue,
 }
 
 /// The paths that a pull request changes; nothing where it is in the branch that it goes to.
@@ -126,7 +126,7 @@ pub(super) type Refusal = (&'static str, String);
 
 impl Known {
     /// Nothing is known yet; `teller` hears when there is something to tell.
-    pub(super) fn with(teller: Poke) -> Self {
+    pub(super) fn with(teller: Requeue) -> Self {
         Self { teller, ..Self::default() }
     }
 
@@ -226,7 +226,7 @@ impl Known {
     /// Has this told, in place of what was to be told before.
     pub(super) fn note_news(&self, key: &ObjectKey, news: News) {
         self.sources.lock().entry(key.clone()).or_default().news = Some(Arc::new(news));
-        self.teller.look(key.clone());
+        self.teller.add(key.clone());
     }
 
     /// What there is to tell, if anything.

@@ -20,7 +20,7 @@ use super::{
     world::{Stop, World},
 };
 use crate::{
-    controllers::{asks::TurnsOf, queue::ObjectKey},
+    controllers::{probes::NamespaceSlots, queue::ObjectKey},
     runs::Services,
 };
 
@@ -62,7 +62,7 @@ enum Progress {
 pub(super) async fn look(
     services: Services,
     known: Known,
-    turns: TurnsOf,
+    turns: NamespaceSlots,
     key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     if known.news(&key).is_none() {

@@ -123,13 +123,13 @@ impl Bed {
 
     /// Looks, and tells nothing.
     async fn look_only(&self) -> Option<Duration> {
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 
     /// Tells what there is to tell; when to go on.
     async fn tell(&self) -> Option<Duration> {
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         teller::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 

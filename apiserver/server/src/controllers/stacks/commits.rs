@@ -19,7 +19,7 @@ use stoa_types::{
 
 use crate::{
     controllers::{
-        asks::{Poke, Questions, Turns, TurnsOf},
+        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
         queue::{self, ObjectKey},
     },
     runs::{Halt, Services, readiness, runner, target},
@@ -43,10 +43,10 @@ struct Pair {
 /// The answers, and the questions under way.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
-    orders: Questions<Pair, CommitOrder>,
+    orders: Probes<Pair, CommitOrder>,
     wanted: Mutex<Wanted>,
-    turns: Turns,
-    poke: Poke,
+    turns: ProbeSlots,
+    requeue: Requeue,
 }
 
 /// The pairs that Stacks have.
@@ -58,9 +58,9 @@ struct Wanted {
 }
 
 impl Commits {
-    /// Makes a Stack due by `poke` once an answer is there.
-    pub(super) fn new(poke: Poke) -> Self {
-        Self { poke, ..Self::default() }
+    /// Makes a Stack due by `requeue` once an answer is there.
+    pub(super) fn new(requeue: Requeue) -> Self {
+        Self { requeue, ..Self::default() }
     }
 
     /// Replaces the pairs of a Stack. The answer about a pair is forgotten when no Stack has it any more.
@@ -108,7 +108,7 @@ pub(super) async fn compare(
     let mut again = None;
     for pair in unordered {
         let Pair { commit, desired, .. } = pair.clone();
-        let answer = commits.orders.answer(pair.clone(), (&commits.poke, &key), || {
+        let answer = commits.orders.answer(pair.clone(), (&commits.requeue, &key), || {
             let (services, turns) = (services.clone(), commits.turns.of(&key.0));
             async move { Box::pin(order(&services, &turns, &pair)).await }
         });
@@ -163,7 +163,7 @@ fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (BTreeSet<Pair>
 }
 
 /// Asks in which order two commits are.
-async fn order(services: &Services, turns: &TurnsOf, pair: &Pair) -> Result<CommitOrder, Halt> {
+async fn order(services: &Services, turns: &NamespaceSlots, pair: &Pair) -> Result<CommitOrder, Halt> {
     let Pair { commit, desired, .. } = pair;
     if is_in(services, turns, pair, [commit, desired]).await? {
         return Ok(CommitOrder::Behind);
@@ -175,7 +175,7 @@ async fn order(services: &Services, turns: &TurnsOf, pair: &Pair) -> Result<Comm
 /// Whether a commit is in the history of another. One that the repository does not have any more is in none.
 async fn is_in(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     Pair { namespace, source, .. }: &Pair,
     [commit, base]: [&String; 2],
 ) -> Result<bool, Halt> {
@@ -242,8 +242,8 @@ mod tests {
         let services = &world.services;
         let stacks = world.registry.api::<Stack>();
         observe(&world).await;
-        let (poke, mut poked) = Poke::new();
-        let asked = super::super::Asked::new(poke);
+        let (requeue, mut poked) = Requeue::new();
+        let asked = super::super::Asked::new(requeue);
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
@@ -269,8 +269,8 @@ mod tests {
     async fn stacks_of_one_source_share_the_answer_about_two_commits() {
         let letters = Letters::default();
         let world = World::with_runner(runner::at(letters.clone().serve())).await;
-        let (poke, mut poked) = Poke::new();
-        let asked = super::super::Asked::new(poke);
+        let (requeue, mut poked) = Requeue::new();
+        let asked = super::super::Asked::new(requeue);
         let look = async |name: &str| {
             let key = ("shop".to_owned(), name.to_owned());
             super::super::look(world.services.clone(), asked.clone(), key).await.unwrap();

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_machinery::{ApiError, backoff::Backoff, registry::ListOptions};
+use stoa_machinery::{ApiError, backoff::Policy, registry::ListOptions};
 use stoa_types::{
     Backend, Organization, Project, Run, Stack, Workspace,
     delivery::{Decision, Operation, RunPhase},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long after Destroys that failed the next is started.
-const DESTROY_AGAIN: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
+const DESTROY_AGAIN: Policy = Policy::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// How long to wait after so many Destroys that failed in a row.
 fn wait_after(failures: usize) -> Duration {

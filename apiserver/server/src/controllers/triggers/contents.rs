@@ -7,7 +7,7 @@ use stoa_types::{Stack, reason};
 
 use crate::{
     controllers::{
-        asks::{Poke, Questions, Turns, TurnsOf},
+        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
         queue::{self, ObjectKey},
     },
     runs::{Halt, Services, runner, target::Target},
@@ -19,21 +19,21 @@ pub(super) struct Memory {
     /// Of which folder of each that is asked, or was.
     folders: Mutex<HashMap<ObjectKey, Folder>>,
     /// What folders were found to be.
-    pub(super) contents: Questions<Folder, String>,
+    pub(super) contents: Probes<Folder, String>,
     /// Whose turn it is to ask a source.
-    turns: Turns,
+    turns: ProbeSlots,
     /// The stacks of which it is known that every run that was started is noted.
     pub(super) noted: Mutex<HashSet<ObjectKey>>,
-    poke: Poke,
+    requeue: Requeue,
 }
 
 /// The folder of a stack: whose, at which commit, and its path.
 type Folder = (ObjectKey, String, String);
 
 impl Memory {
-    /// Has a stack looked at once an answer is there by `poke`.
-    pub(super) fn new(poke: Poke) -> Self {
-        Self { poke, ..Self::default() }
+    /// Has a stack looked at once an answer is there by `requeue`.
+    pub(super) fn new(requeue: Requeue) -> Self {
+        Self { requeue, ..Self::default() }
     }
 
     /// Forgets what another folder was that the stack had before.
@@ -68,7 +68,7 @@ pub(super) async fn content(
     };
     let folder: Folder = (key.clone(), commit.to_owned(), path);
     memory.meet(&folder);
-    memory.contents.answer(folder.clone(), (&memory.poke, &key), || {
+    memory.contents.answer(folder.clone(), (&memory.requeue, &key), || {
         let (services, turns, stack) = (services.clone(), memory.turns.of(&key.0), stack.clone());
         let (_, commit, path) = folder;
         async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
@@ -78,7 +78,7 @@ pub(super) async fn content(
 /// Asks the source for the content of a folder at a commit.
 async fn ask(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     stack: &Stack,
     (commit, path): (String, String),
 ) -> Result<String, Halt> {

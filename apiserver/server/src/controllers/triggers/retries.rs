@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_machinery::backoff::Backoff;
+use stoa_machinery::backoff::Policy;
 use stoa_types::{
     Project, Source, Stack,
     common::condition,
@@ -17,7 +17,7 @@ use crate::runs::Services;
 
 /// How long after a run that failed since its source was out of reach another one is started for the same. It is not tried so
 /// often that it would take longer.
-const BACKOFF: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
+const BACKOFF: Policy = Policy::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// How often that is tried.
 const RETRIES: i64 = 5;

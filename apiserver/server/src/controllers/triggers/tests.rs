@@ -108,8 +108,8 @@ struct Looker {
 
 impl Default for Looker {
     fn default() -> Self {
-        let (poke, poked) = Poke::new();
-        Self { memory: Arc::new(Memory::new(poke)), poked: poked.into() }
+        let (requeue, poked) = Requeue::new();
+        Self { memory: Arc::new(Memory::new(requeue)), poked: poked.into() }
     }
 }
 

@@ -14,7 +14,11 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_machinery::{RequestContext, backoff::Backoff, outbound};
+use stoa_machinery::{
+    RequestContext,
+    backoff::{Jitter, Policy},
+    outbound,
+};
 use stoa_types::{
     DurationString, Workflow,
     delivery::{Hook, HookPhase, HookStatus, Step, StepPhase, StepStatus, WorkflowStatus},
@@ -28,7 +32,7 @@ use super::{
 };
 use crate::{
     controllers::{
-        asks::{Asks, MANY_AT_ONCE, Poke, Turns, TurnsOf},
+        probes::{MANY_AT_ONCE, NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
         queue::{self, ObjectKey},
     },
     kinds::workflow::{hook, stack_of},
@@ -53,13 +57,13 @@ type Of = (String, Which);
 /// The hooks that are called, and those that were and of which that is not noted yet.
 #[derive(Debug)]
 pub(super) struct Calls {
-    asks: Asks<Of, Called>,
-    turns: Turns,
+    asks: ProbeCache<Of, Called>,
+    turns: ProbeSlots,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { asks: Asks::default(), turns: Turns::new(MANY_AT_ONCE) }
+        Self { asks: ProbeCache::default(), turns: ProbeSlots::new(MANY_AT_ONCE) }
     }
 }
 
@@ -73,7 +77,7 @@ impl Calls {
         state: &WorkflowStatus,
         waves: &HashMap<String, Vec<Vec<String>>>,
         age: impl Fn(&HookStatus, &Which) -> Duration,
-        poke: &Poke,
+        requeue: &Requeue,
     ) -> HashMap<Which, Called> {
         let uid = workflow.uid().unwrap_or_default();
         let mut called = HashMap::new();
@@ -90,7 +94,7 @@ impl Calls {
                 let which = (step.name.clone(), hook.name.clone(), status.wave);
                 let first = || Called { attempts: status.attempts, ..Called::default() };
                 let is_undecided = |called: &Called| called.phase == HookPhase::Running;
-                let noted = self.asks.look((uid.clone(), which.clone()), first, is_undecided, |noted| {
+                let noted = self.asks.probe((uid.clone(), which.clone()), first, is_undecided, |noted| {
                     let place = Place { step, of_step, hook, status, is_pre };
                     let waves = waves.get(&step.name).map_or(&[][..], Vec::as_slice);
                     let key = queue::key_of(workflow);
@@ -104,7 +108,7 @@ impl Calls {
                         event: event(workflow, state, &place, waves),
                         age: if was_tried { age(status, &which) } else { Duration::ZERO },
                         called: noted,
-                        poke: poke.clone(),
+                        requeue: requeue.clone(),
                     };
                     call.run()
                 });
@@ -214,13 +218,13 @@ struct Call {
     /// Of whoever asked for the workflow.
     context: RequestContext,
     key: ObjectKey,
-    turns: TurnsOf,
+    turns: NamespaceSlots,
     hook: Hook,
     event: Event,
     /// How long ago it was tried first, before this server did.
     age: Duration,
     called: Arc<Mutex<Called>>,
-    poke: Poke,
+    requeue: Requeue,
 }
 
 impl Call {
@@ -238,7 +242,7 @@ impl Call {
         };
         let retry = &self.hook.retry;
         let (most_age, backoff) =
-            (read(&retry.max_age), Backoff::new(read(&retry.min_backoff), read(&retry.max_backoff)));
+            (read(&retry.max_age), Policy::new(read(&retry.min_backoff), read(&retry.max_backoff)));
         loop {
             let due = Instant::now();
             let turn = self.turns.take().await;
@@ -250,7 +254,7 @@ impl Call {
                 Answer::Passed(message) => (HookPhase::Succeeded, message, None),
                 Answer::Failed(why) => (HookPhase::Failed, why, None),
                 Answer::Later(why, retry_after) => {
-                    let wait = backoff.scattered_after(u32::try_from(attempts).unwrap_or(u32::MAX));
+                    let wait = backoff.with_jitter(Jitter::HALF).after(u32::try_from(attempts).unwrap_or(u32::MAX));
                     let wait = wait.max(retry_after.unwrap_or_default());
                     let is_late = self.age + begin.elapsed().saturating_sub(waited) + wait > most_age;
                     match is_late || retry.max_attempts.is_some_and(|most| attempts >= most) {
@@ -260,7 +264,7 @@ impl Call {
                 }
             };
             *self.called.lock() = Called { attempts, message, phase };
-            self.poke.look(self.key.clone());
+            self.requeue.add(self.key.clone());
             let Some(wait) = wait else { return };
             tokio::time::sleep(wait).await;
         }
@@ -374,7 +378,7 @@ mod tests {
     const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     /// A call that has two minutes and whose key is missing.
-    fn call(services: &Services, turns: &TurnsOf, age: Duration) -> Call {
+    fn call(services: &Services, turns: &NamespaceSlots, age: Duration) -> Call {
         let hook = json!({"name": "ask", "url": "https://hooks.example.com", "timeout": "10s",
             "secretRef": {"name": "hooks", "key": "key"},
             "retry": {"maxAge": "2m", "minBackoff": "1s", "maxBackoff": "10s"}});
@@ -397,7 +401,7 @@ mod tests {
             event,
             age,
             called: Arc::default(),
-            poke: Poke::default(),
+            requeue: Requeue::default(),
         }
     }
 
@@ -405,7 +409,7 @@ mod tests {
     async fn time_of_a_hook_begins_with_its_first_try_and_not_with_the_wait_for_a_turn() {
         let world = World::with_secrets().await;
         tokio::time::pause();
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         let held: Vec<_> = std::iter::from_fn(|| turns.take().now_or_never()).collect();
         let call = call(&world.services, &turns, Duration::ZERO);
         let called = call.called.clone();
@@ -423,7 +427,7 @@ mod tests {
     #[tokio::test]
     async fn hook_whose_time_was_over_before_a_restart_is_tried_once_more() {
         let world = World::with_secrets().await;
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         let call = call(&world.services, &turns, Duration::from_mins(3));
         let called = call.called.clone();
         call.run().await;
@@ -435,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn secret_that_is_missing_is_told_from_a_key_that_is() {
         let world = World::with_secrets().await;
-        let call = call(&world.services, &Turns::default().of("shop"), Duration::ZERO);
+        let call = call(&world.services, &ProbeSlots::default().of("shop"), Duration::ZERO);
         assert_eq!(call.secret().await.unwrap_err(), "Secret hooks does not exist");
         let secret = json!({"metadata": {"name": "hooks"}, "stringData": {"other": KEY}});
         let Value::Object(secret) = secret else { unreachable!("a map") };

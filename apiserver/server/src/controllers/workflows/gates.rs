@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::machine::Gate;
 use crate::{
     controllers::{
-        asks::{Asks, Poke, Turns, TurnsOf},
+        probes::{NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
         queue,
         sources::wait_after,
     },
@@ -117,8 +117,8 @@ impl Seen {
 /// What was seen of waves that have to be healthy before it goes on.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    asks: Asks<Of, Seen>,
-    turns: Turns,
+    asks: ProbeCache<Of, Seen>,
+    turns: ProbeSlots,
 }
 
 impl Gates {
@@ -130,7 +130,7 @@ impl Gates {
         workflow: &Workflow,
         state: &WorkflowStatus,
         waves: &HashMap<String, Vec<Vec<String>>>,
-        poke: &Poke,
+        requeue: &Requeue,
     ) -> HashMap<String, Gate> {
         let uid = workflow.uid().unwrap_or_default();
         let mut seen = HashMap::new();
@@ -151,7 +151,7 @@ impl Gates {
                 Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() }
             };
             let is_due = |seen: &Seen| seen.is_due(gate);
-            let noted = self.asks.look(of.clone(), first, is_due, |noted| {
+            let noted = self.asks.probe(of.clone(), first, is_due, |noted| {
                 let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
                 let look = Look {
                     services: services.clone(),
@@ -162,7 +162,7 @@ impl Gates {
                     names: names.cloned().unwrap_or_default(),
                     broken: noted.lock().broken,
                 };
-                look.note(noted, poke.clone())
+                look.note(noted, requeue.clone())
             });
             seen.extend(noted.lock().gate().map(|gate| (step.name.clone(), gate)));
             waiting.push(of);
@@ -180,7 +180,7 @@ impl Gates {
 /// A look at the workspaces of a wave.
 struct Look {
     services: Services,
-    turns: TurnsOf,
+    turns: NamespaceSlots,
     workflow: Workflow,
     requester: Requester,
     run: RunStep,
@@ -191,7 +191,7 @@ struct Look {
 
 impl Look {
     /// Looks, notes what was seen, and has the workflow looked at.
-    async fn note(self, seen: Arc<Mutex<Seen>>, poke: Poke) {
+    async fn note(self, seen: Arc<Mutex<Seen>>, requeue: Requeue) {
         let begin = Instant::now();
         let (found, is_broken) = self.look().await.unwrap_or_else(|error| {
             let (namespace, name) = queue::key_of(&self.workflow);
@@ -202,7 +202,7 @@ impl Look {
         seen.note(begin, found);
         seen.note_broken(is_broken);
         drop(seen);
-        poke.look(queue::key_of(&self.workflow));
+        requeue.add(queue::key_of(&self.workflow));
     }
 
     /// Looks at all workspaces, some of which may be unhealthy; also whether function-runners went away in the middle of that.
@@ -317,7 +317,7 @@ fn together(all: Vec<Found>, tolerated: usize, broken: u32) -> Found {
 type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, Halt>>);
 
 /// What is found in workspaces, several of which are looked at at once, each for so long at most.
-async fn all(turns: &TurnsOf, looks: Vec<LookIn<'_>>) -> Vec<Found> {
+async fn all(turns: &NamespaceSlots, looks: Vec<LookIn<'_>>) -> Vec<Found> {
     let mut heard: Vec<BoxFuture<'_, Found>> = Vec::new();
     for (workspace, look) in looks {
         heard.push(Box::pin(async move {
@@ -355,7 +355,7 @@ mod tests {
             };
             (name, Box::pin(wait))
         };
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         let start = Instant::now();
         let found = all(&turns, (0..400).map(look).collect()).await;
         let far = Found::Unhealthy("workspace far: nothing was heard in time".to_owned());
@@ -371,7 +371,7 @@ mod tests {
             |name: &'static str, halt: Halt| -> LookIn<'static> { (name, Box::pin(std::future::ready(Err(halt)))) };
         let away = look("near", Halt::Retry("the backend answered 503".to_owned()));
         let refused = look("far", Halt::failed(reason::UNREACHABLE, "no such secret"));
-        let turns = Turns::default().of("shop");
+        let turns = ProbeSlots::default().of("shop");
         let found = all(&turns, vec![away, refused]).await;
         let unseen = Found::Unseen("workspace near: the backend answered 503".to_owned());
         assert_eq!(found, [unseen, Found::Unhealthy("workspace far: no such secret".to_owned())]);

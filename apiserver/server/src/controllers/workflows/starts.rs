@@ -11,7 +11,10 @@ use std::{
 
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_machinery::{ApiError, backoff::Backoff};
+use stoa_machinery::{
+    ApiError,
+    backoff::{Jitter, Policy},
+};
 use stoa_types::{
     Run, Workflow,
     delivery::{RunPhase, RunSpec, StepPhase, WorkflowStatus},
@@ -30,7 +33,7 @@ use crate::{
 };
 
 /// The waits before a run that could not be created is tried again.
-const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+const BACKOFF: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(Jitter::HALF);
 
 /// A run to be created: the workflow's uid, and the run's name.
 type Of = (String, String);
@@ -57,7 +60,7 @@ impl Tries {
     fn note(&self, of: Of, error: &ApiError) -> Failure {
         let mut all = self.0.lock();
         let count = all.get(&of).map_or(0, |failure| failure.count).saturating_add(1);
-        let due = Instant::now() + BACKOFF.scattered_after(count);
+        let due = Instant::now() + BACKOFF.after(count);
         let failure = Failure { count, why: error.message().to_owned(), due };
         all.insert(of, failure.clone());
         failure
@@ -262,7 +265,7 @@ mod tests {
             tokio::time::advance(wait).await;
         }
         let (first, last) = (waits[0], waits[7]);
-        let (least, most) = (BACKOFF.after(1), BACKOFF.after(u32::MAX));
+        let (least, most) = (BACKOFF.min, BACKOFF.max);
         assert!(first <= least && last >= most / 2 && last <= most, "{waits:?}");
         tries.made(&of);
         assert!(fail() <= least, "it begins anew");

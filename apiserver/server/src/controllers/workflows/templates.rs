@@ -10,7 +10,7 @@ use stoa_types::{
 
 use super::versions;
 use crate::{
-    controllers::asks::TurnsOf,
+    controllers::probes::NamespaceSlots,
     git::{Complaint, complaints},
     kinds::workflow::{admissible, effective, fill_workspaces, require_template, template},
     runs::{Halt, Services, runner, target::Target},
@@ -24,7 +24,7 @@ use crate::{
 /// Failed with the file, line and field of what is wrong, or with what they may not do.
 pub(super) async fn read(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     context: &RequestContext,
     workflow: &Workflow,
     of: &WorkflowTemplate,

@@ -41,7 +41,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a runner says that has no time.
-const BUSY: &str = "9 calls are worked on already; try again";
+const BUSY: &str = "the function-runner has reached its limit of 9 concurrent calls; retry later";
 
 /// The commits of versions, by their first letters, what is not healthy, and the text of every file. Of a version or a resource
 /// that is `…` nothing is heard; that somebody asked is. For a resource that is `!` there is no time.
@@ -152,8 +152,14 @@ impl World {
         }
         let desire = |stack: &mut Stack| stack.spec.desired_version = "main".to_owned();
         runs.registry.api::<Stack>().update_with("shop", "web", desire).await.unwrap();
-        let (poke, poked) = Poke::new();
-        Self { runs, versions, memory: Arc::new(Memory { poke, ..Memory::default() }), poked: poked.into(), authorizer }
+        let (requeue, poked) = Requeue::new();
+        Self {
+            runs,
+            versions,
+            memory: Arc::new(Memory { requeue, ..Memory::default() }),
+            poked: poked.into(),
+            authorizer,
+        }
     }
 
     /// Starts the controller, until the guard goes.

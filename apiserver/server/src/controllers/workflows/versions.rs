@@ -9,7 +9,7 @@ use stoa_types::{
 };
 
 use crate::{
-    controllers::asks::TurnsOf,
+    controllers::probes::NamespaceSlots,
     kinds::workflow::{deploys, previewing, stack_of},
     runs::{Halt, Services, runner, target::Target},
 };
@@ -46,7 +46,7 @@ pub(super) fn of_step<'a>(workflow: &'a Workflow, pinned: &'a [PinnedVersion], r
 /// Failed when there is no such version or stack, and otherwise whatever keeps the source from being read.
 pub(super) async fn find(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     workflow: &Workflow,
 ) -> Result<Vec<PinnedVersion>, Halt> {
     let namespace = workflow.namespace().unwrap_or_default();
@@ -90,7 +90,7 @@ async fn all(looks: Vec<BoxFuture<'_, Result<String, Halt>>>) -> Result<Vec<Stri
 /// Asks for the commit of a version.
 pub(super) async fn resolve(
     services: &Services,
-    turns: &TurnsOf,
+    turns: &NamespaceSlots,
     request: stoa_proto::ResolveRequest,
 ) -> Result<String, Halt> {
     let response = turns.ask_repository(services.runner.resolve(request)).await?;

@@ -1,6 +1,6 @@
 //! Whether the repository of a workspace can be read and has the branch.
 //!
-//! Each question has a task of its own ([`super::super::asks`]), so that no server that does not answer holds the controller.
+//! Each question has a task of its own ([`super::super::probes`]), so that no server that does not answer holds the controller.
 //! Workspaces with the same repository, branch and Secret share a question and its answer. The function-runner lists the refs
 //! of the repository and fetches nothing.
 
@@ -21,7 +21,7 @@ use tonic::Code;
 use super::{LOOK, SOON};
 use crate::{
     controllers::{
-        asks::{Poke, Questions, Turns, TurnsOf},
+        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
         queue::{ObjectKey, Trigger},
     },
     kinds::workspace::{self, referents::Referents},
@@ -72,17 +72,17 @@ impl Answer {
 pub(super) struct Repositories {
     /// By the name of the workspace.
     of: Mutex<HashMap<String, Repository>>,
-    answers: Questions<Repository, Answer>,
-    turns: Turns,
-    poke: Poke,
+    answers: Probes<Repository, Answer>,
+    turns: ProbeSlots,
+    requeue: Requeue,
 }
 
 impl Repositories {
     /// None yet, and the trigger that makes workspaces due once there is an answer about their repository.
     pub(super) fn new() -> (Arc<Self>, Trigger) {
-        let (poke, answered) = Poke::new();
-        let (of, answers, turns) = (Mutex::default(), Questions::default(), Turns::default());
-        let repositories = Arc::new(Self { of, answers, turns, poke });
+        let (requeue, answered) = Requeue::new();
+        let (of, answers, turns) = (Mutex::default(), Probes::default(), ProbeSlots::default());
+        let repositories = Arc::new(Self { of, answers, turns, requeue });
         let all = Arc::downgrade(&repositories);
         let due = UnboundedReceiverStream::new(answered)
             .map(move |(_, asker)| Weak::upgrade(&all).map(|all| all.sharing(&asker)).unwrap_or_default());
@@ -162,7 +162,7 @@ impl Repositories {
             }
         };
         let key = (String::new(), workspace.to_owned());
-        self.answers.answer(repository.clone(), (&self.poke, &key), question)
+        self.answers.answer(repository.clone(), (&self.requeue, &key), question)
     }
 }
 
@@ -175,7 +175,7 @@ fn server_of(remote: &str) -> &str {
 }
 
 /// Asks a repository for a branch.
-async fn ask(services: &Services, turns: &TurnsOf, gitops: &GitOpsTarget) -> Result<Found, Halt> {
+async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget) -> Result<Found, Halt> {
     let credentials = match &gitops.secret_ref {
         None => HashMap::new(),
         Some(reference) => target::referenced_secret(services, "", reference).await?,

@@ -11,25 +11,25 @@ fn sent<T: prost::Message + Default>(message: &T) -> T {
 }
 
 #[test]
-fn what_is_asked_arrives_as_it_was() {
+fn requests_survive_encoding() {
     let from = Oid::from_str(&"1a".repeat(20)).unwrap();
     let own = "refs/stoa/new-refs/1".to_owned();
     for task in [Task::List, Task::Fetch { own: own.clone() }, Task::Push { own, from }] {
         let request = Request { url: "https://x/y".to_owned(), branch: "refs/heads/main".to_owned(), task };
-        let asked = sent(&Reach::of(&request, &Grant::unlimited(), monotonic()));
+        let asked = sent(&RemoteRequest::of(&request, &Grant::unlimited(), monotonic()));
         let (arrived, grant) = asked.into_request("https://x/y", monotonic).unwrap();
         assert_eq!((arrived, grant.remaining()), (request, None));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn grant_ends_in_the_process_when_it_was_said_to() {
+async fn grant_ends_in_the_process_on_time() {
     let (second, start) = (Duration::from_secs(1), Instant::now());
     // The clock of both processes, which is not paused otherwise.
     let clock = || 1_000 * second + start.elapsed();
     let request = Request { url: String::new(), branch: String::new(), task: Task::List };
     let grant = Grant::until(start + 60 * second);
-    let asked = sent(&Reach::of(&request, &grant, clock()));
+    let asked = sent(&RemoteRequest::of(&request, &grant, clock()));
     // The process is suspended before it hears of it.
     tokio::time::advance(20 * second).await;
     let (_, there) = asked.clone().into_request("", clock).unwrap();
@@ -46,7 +46,7 @@ async fn grant_ends_in_the_process_when_it_was_said_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_ended_when_the_grant_is_over() {
+async fn work_under_way_ends_with_its_grant() {
     let (second, directory) = (Duration::from_secs(1), TempDir::new().unwrap());
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/a.git", listener.local_addr().unwrap());
@@ -55,7 +55,7 @@ async fn what_is_under_way_is_ended_when_the_grant_is_over() {
     let copy = cache.path().join("copy");
     git2::Repository::init_bare(&copy).unwrap();
     let source = Source { remote: url.clone(), ..Source::default() };
-    let repository = Repository::new(source, cache, folders, Readers::here());
+    let repository = Repository::new(source, cache, folders, ReaderPool::in_process());
     let request = Request { url, branch: "refs/heads/main".to_owned(), task: Task::List };
     let grant = Grant::until(Instant::now() + second);
     let (reached, ()) = tokio::join!(repository.ask(&copy, &request, &grant), async move {
@@ -69,7 +69,7 @@ async fn what_is_under_way_is_ended_when_the_grant_is_over() {
 }
 
 #[tokio::test]
-async fn organization_whose_copies_have_more_than_its_share_fetches_nothing() {
+async fn organization_above_its_share_fetches_no_copy() {
     let directory = TempDir::new().unwrap();
     let origin = git2::Repository::init_bare(directory.path().join("origin")).unwrap();
     let me = git2::Signature::now("me", "me@example.com").unwrap();
@@ -81,7 +81,7 @@ async fn organization_whose_copies_have_more_than_its_share_fetches_nothing() {
         let cache = folders.take_for("gitops", name, organization);
         git2::Repository::init_bare(cache.path().join("copy")).unwrap();
         let source = Source { remote: url.clone(), organization: organization.to_owned(), ..Source::default() };
-        Repository::new(source, cache, folders.clone(), Readers::here())
+        Repository::new(source, cache, folders.clone(), ReaderPool::in_process())
     };
     let fetch = async |repository: &Repository| {
         let task = Task::Fetch { own: "refs/stoa/new-refs/1".to_owned() };
@@ -102,7 +102,7 @@ async fn organization_whose_copies_have_more_than_its_share_fetches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
+async fn links_left_in_a_copy_are_not_followed() {
     let directory = TempDir::new().unwrap();
     let others = git2::Repository::init_bare(directory.path().join("others")).unwrap();
     let theirs = others.blob(b"theirs").unwrap();
@@ -110,7 +110,7 @@ async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
     let cache = folders.take("gitops", "a");
     let path = cache.path().join("copy");
     let own = git2::Repository::init_bare(&path).unwrap().blob(b"own").unwrap();
-    let repository = Repository::new(Source::default(), cache, folders, Readers::here());
+    let repository = Repository::new(Source::default(), cache, folders, ReaderPool::in_process());
     let has = |blob: Oid| git2::Repository::open_bare(&path).and_then(|copy| copy.find_blob(blob).map(drop)).is_ok();
     let apart = |blob: Oid| {
         let mut found = None;
@@ -129,7 +129,7 @@ async fn what_a_process_left_in_a_copy_leads_to_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_waited_for_a_process_until_the_grant_was_over_has_not_begun() {
+async fn request_queued_past_its_grant_has_not_begun() {
     let directory = TempDir::new().unwrap();
     let folders = Folders::new(directory.path().to_owned());
     let cache = folders.take("gitops", "a");
@@ -138,7 +138,7 @@ async fn what_waited_for_a_process_until_the_grant_was_over_has_not_begun() {
     // Whoever asked there would be told that it is not there.
     let url = format!("file://{}", directory.path().join("none").display());
     let source = Source { remote: url.clone(), ..Source::default() };
-    let repository = Repository::new(source, cache, folders, Readers::here());
+    let repository = Repository::new(source, cache, folders, ReaderPool::in_process());
     let task = Task::Push { own: "refs/heads/main".to_owned(), from: Oid::ZERO_SHA1 };
     let request = Request { url, branch: "refs/heads/main".to_owned(), task };
     let reached = repository.ask(&copy, &request, &Grant::until(Instant::now())).await;
@@ -146,11 +146,11 @@ async fn what_waited_for_a_process_until_the_grant_was_over_has_not_begun() {
 }
 
 #[test]
-fn push_that_has_too_much_before_it_sends_anything_has_not_arrived() {
+fn oversized_push_has_not_arrived() {
     let connect = OnBehalf {
         authenticated: Authenticated::with(&Source::default()),
         progress: Progress::unheard(),
-        fence: Mutex::default(),
+        kill_deadline: Mutex::default(),
         has_room: true,
         has_fetched: AtomicBool::new(false),
         may_have_pushed: AtomicBool::new(false),
@@ -164,9 +164,9 @@ fn push_that_has_too_much_before_it_sends_anything_has_not_arrived() {
     connect.pushing(Pushing::Sends);
     assert!(is_in_doubt());
     let too_large = || Unreached::TooLarge("a".to_owned());
-    let in_doubt = Told::of(Err(too_large())).in_doubt().into_result();
+    let in_doubt = RemoteAnswer::of(Err(too_large())).in_doubt().into_result();
     assert!(matches!(in_doubt, Err(Unreached::Unavailable(why)) if why == "a"));
-    assert!(Told::of(Ok(Reached::default())).in_doubt().into_result().is_ok());
+    assert!(RemoteAnswer::of(Ok(Reached::default())).in_doubt().into_result().is_ok());
 
     for (may_have_pushed, at) in [(false, None), (true, Some(PREPARES))] {
         assert!(matches!(known(too_large(), may_have_pushed, at), Unreached::TooLarge(_)));
@@ -179,15 +179,15 @@ fn push_that_has_too_much_before_it_sends_anything_has_not_arrived() {
 }
 
 #[test]
-fn the_monotonic_clock_runs_on() {
+fn monotonic_clock_advances() {
     let before = monotonic();
     std::thread::sleep(Duration::from_millis(1));
     assert!(monotonic() > before);
 }
 
 #[test]
-fn what_came_of_it_arrives_as_it_was() {
-    let told = |reached| sent(&Told::of(reached)).into_result();
+fn answers_survive_encoding() {
+    let told = |reached| sent(&RemoteAnswer::of(reached)).into_result();
     let commit = Some(Oid::from_str(&"1a".repeat(20)).unwrap());
     for reached in [
         Reached::default(),

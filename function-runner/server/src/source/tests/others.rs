@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_of_no_ref_is_not_found_by_the_beginning_of_its_id() {
+async fn unreferenced_commit_has_no_short_id() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("b.yaml", "b: 1")]).to_string();
     let stray = strays(&origin, 1).remove(0);
@@ -33,7 +33,7 @@ async fn commit_of_no_ref_is_not_found_by_the_beginning_of_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_sends_us_to_another_is_not_followed_with_credentials() {
+async fn credentials_do_not_follow_redirects() {
     let origin = Origin::new();
     origin.commit("first", &[("b.yaml", "b: 1")]);
     let (server, source) = serving_all(&origin).await;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use stoa_shares::Most;
+use stoa_fairness::MaxShare;
 use tokio::sync::Notify;
 
 use super::*;
 
 #[tokio::test]
-async fn organization_that_uses_more_than_its_share_fetches_nothing_until_it_uses_less() {
+async fn organization_above_its_share_fetches_nothing() {
     let (one, two) = (Origin::new(), Origin::new());
     one.commit("first", &[("a.yaml", "a: 1")]);
     let first = two.commit("first", &[("a.yaml", "a: 1")]).to_string();
@@ -33,13 +33,17 @@ async fn organization_that_uses_more_than_its_share_fetches_nothing_until_it_use
 }
 
 #[tokio::test]
-async fn source_that_waits_for_a_process_is_not_in_use_and_makes_room() {
+async fn queued_source_makes_room_for_others() {
     let (one, two) = (Origin::new(), Origin::new());
     let first = one.commit("first", &[("a.yaml", "a: 1")]).to_string();
     let second = two.commit("second", &[("a.yaml", "a: 2")]).to_string();
     let folders = Folders::new(one.caches.path().to_owned()).of_at_most(1);
-    // An organization has one of two.
-    let sources = Sources { caches: folders, readers: Readers::here().others(2, Most::Half), ..one.sources() };
+    // An organization alone gets one of two.
+    let sources = Sources {
+        caches: folders,
+        readers: ReaderPool::in_process().with_slots(2, MaxShare::ThreeQuarters),
+        ..one.sources()
+    };
     let of = |origin: &Origin| Source { organization: "a".to_owned(), ..origin.source() };
     let (of_one, of_two) = (of(&one), of(&two));
     sources.resolve(&of_one, "", "").await.unwrap();

@@ -48,7 +48,7 @@ impl Bed {
 async fn merges_are_learned_while_the_server_is_slow_to_be_told() {
     let bed = Bed::untold().await;
     bed.forge.hold("/comments");
-    let turns = Turns::default().of("shop");
+    let turns = ProbeSlots::default().of("shop");
     let telling = tokio::spawn(teller::look(bed.runs.services.clone(), bed.known.clone(), turns, key()));
     bed.is_asked_for("/comments").await;
     let at = bed.merge_the_first().await;
@@ -85,7 +85,7 @@ async fn server_that_takes_nothing_is_told_later_and_asked_for_merges_all_the_sa
 #[tokio::test]
 async fn look_waits_for_the_turn_of_its_namespace() {
     let bed = Bed::new().await;
-    let turns = Turns::default();
+    let turns = ProbeSlots::default();
     let of_shop = turns.of("shop");
     let mut taken = Vec::new();
     while let Some(turn) = of_shop.take().now_or_never() {

@@ -100,10 +100,10 @@ async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
     // What it wrote last is not news.
     scheduler.see(world.run("one").await).await;
     scheduler.sweep().await;
-    assert_eq!(scheduler.places.waiting().count(), 0, "it is not tried again at once");
+    assert_eq!(scheduler.slots.waiting().count(), 0, "it is not tried again at once");
     pass(LONG).await;
     scheduler.sweep().await;
-    assert_eq!((scheduler.places.waiting().count(), scheduler.waiting().count()), (1, 0), "it says what is in its way");
+    assert_eq!((scheduler.slots.waiting().count(), scheduler.waiting().count()), (1, 0), "it says what is in its way");
     world.gets_nowhere("two").await;
     pass(LONG).await;
     assert_eq!(scheduler.next_ends().await, two);
@@ -122,14 +122,14 @@ async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
             scheduler.later.values_mut().for_each(|at| *at = Instant::now());
             scheduler.sweep().await;
         }
-        assert_eq!(scheduler.places.waiting().count(), usize::from(is_queued));
+        assert_eq!(scheduler.slots.waiting().count(), usize::from(is_queued));
         world.change("one", |run| run.spec.cancel = true).await;
         scheduler.see(world.run("one").await).await;
         assert_eq!(scheduler.has_place(&one), Some(false), "it needs none to end");
         assert_eq!(scheduler.next_ends().await, one);
         assert_eq!(status(&world.run("one").await).phase, RunPhase::Canceled);
         assert!(!scheduler.stuck.contains_key(&one) && !scheduler.began.contains_key(&one));
-        assert_eq!(scheduler.places.waiting().count(), 0);
+        assert_eq!(scheduler.slots.waiting().count(), 0);
     }
 }
 
@@ -144,7 +144,7 @@ async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
             scheduler.later.clear();
         }
         scheduler.sweep().await;
-        assert_eq!((scheduler.has_place(&one), scheduler.places.waiting().count()), (None, usize::from(is_queued)));
+        assert_eq!((scheduler.has_place(&one), scheduler.slots.waiting().count()), (None, usize::from(is_queued)));
         pass(Duration::from_secs(50)).await;
         scheduler.sweep().await;
         assert_eq!(scheduler.has_place(&one), Some(false), "it needs none to end");

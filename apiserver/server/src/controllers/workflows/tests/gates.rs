@@ -45,10 +45,10 @@ async fn for_how_long_it_was_healthy_outlives_the_server() {
     let memory = Memory::default();
     let of = status(&world.workflow().await);
     let waves = HashMap::from([("dev".to_owned(), vec![vec!["dev".to_owned()]])]);
-    let (poke, mut poked) = Poke::new();
+    let (requeue, mut poked) = Requeue::new();
     let look = async || {
         let workflow = world.workflow().await;
-        memory.gates.look(&world.runs.services, &workflow, &of, &waves, &poke)
+        memory.gates.look(&world.runs.services, &workflow, &of, &waves, &requeue)
     };
     assert_eq!(look().await.get("dev"), None, "nobody looked yet");
     tokio::time::timeout(PATIENCE, poked.recv()).await.unwrap();

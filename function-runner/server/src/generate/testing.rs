@@ -1,5 +1,5 @@
-//! Jobs that tests have done to see what becomes of a worker: generators named `Trial:…`, of which a release build has none,
-//! and other builds only where `STOA_WORKER_TRIALS` is set.
+//! Jobs for tests of workers: generators named `Trial:…`. Release builds have none, and other builds only where
+//! `STOA_WORKER_TRIALS` is set.
 
 use std::io;
 

@@ -1,8 +1,7 @@
-//! Which commits the branches and tags of a source lead to.
+//! The commits that the branches and tags of a source lead to.
 //!
-//! That nobody leads to one is known after a walk over the whole history, and would be found out with every look by whoever
-//! asks for it. So the cache has those of which it is known, with the commits that the walk began at: as long as it would
-//! begin at the same ones, it would end in the same way.
+//! Only a walk over the whole history shows that nothing leads to a commit, and a caller may ask for the same commit again and again. So
+//! the cache records such commits, with the heads at which the walk began. A walk from the same heads would end in the same way.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nobody_leads_to_a_commit_is_found_out_once() {
+    fn unreachable_commit_is_recorded() {
         let folder = TempDir::new().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let first = commit(&repository, "first", None);

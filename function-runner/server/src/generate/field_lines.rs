@@ -1,4 +1,6 @@
-//! The line of every field of a file that something is wrong with.
+//! The lines of the fields of a file, for error messages.
+//!
+//! Start at [`FieldLines`]. `lines` uses it for the resources of a Spec.
 
 use stoa_yaml::Outline;
 
@@ -10,9 +12,9 @@ const LARGEST: usize = 4 << 20;
 
 /// The documents of a file, each with the line where it begins.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<(u32, Outline)>);
+pub(super) struct FieldLines(Vec<(u32, Outline)>);
 
-impl Places {
+impl FieldLines {
     /// Those of a file; of a large one, and of one that does not parse, none.
     pub(super) fn of(file: &SourceFile) -> Self {
         if file.bytes.len() > LARGEST {
@@ -86,14 +88,14 @@ fn parts(path: &str) -> Vec<Part> {
 mod tests {
     use super::*;
 
-    fn places(text: &str) -> Places {
-        Places::of(&SourceFile { path: "a.yaml".to_owned(), bytes: text.as_bytes().to_vec() })
+    fn lines(text: &str) -> FieldLines {
+        FieldLines::of(&SourceFile { path: "a.yaml".to_owned(), bytes: text.as_bytes().to_vec() })
     }
 
     #[test]
-    fn a_field_is_found_by_its_path_or_else_what_it_would_be_in() {
+    fn missing_field_has_the_line_of_its_parent() {
         let text = "# a comment\nmetadata:\n  name: a\n  labels:\n    a.b/c: x\nspec:\n  list:\n  - a: 1\n    b: [true, ~, 1.5,\n      2]\n";
-        let places = places(text);
+        let lines = lines(text);
         for (path, line) in [
             ("metadata.name", Some(3)),
             ("metadata.labels[\"a.b/c\"]", Some(5)),
@@ -106,14 +108,14 @@ mod tests {
             ("", None),
             ("..[", None),
         ] {
-            assert_eq!(places.line(2, path), line, "{path}");
+            assert_eq!(lines.line(2, path), line, "{path}");
         }
     }
 
     #[test]
     fn each_document_has_its_own_fields() {
-        let places = places("kind: a\n---\n---\nkind: b\nx:\n  z: 1\n");
-        assert_eq!((places.line(1, "kind"), places.line(4, "kind")), (Some(1), Some(4)));
-        assert_eq!((places.line(4, "x.z"), places.line(3, "x.z")), (Some(6), None));
+        let lines = lines("kind: a\n---\n---\nkind: b\nx:\n  z: 1\n");
+        assert_eq!((lines.line(1, "kind"), lines.line(4, "kind")), (Some(1), Some(4)));
+        assert_eq!((lines.line(4, "x.z"), lines.line(3, "x.z")), (Some(6), None));
     }
 }

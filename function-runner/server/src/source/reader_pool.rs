@@ -1,8 +1,8 @@
-//! The processes that have sources in hand, each one source for one organization.
+//! The processes that fetch and read sources, each one source for one organization.
 //!
-//! What a Git server sends is read by libgit2, which takes what it is told: refs without end, objects as large as a header
-//! says, a pack that goes on for ever. A process of its own has limits, and ends when a call fails or its time is over, or soon
-//! after the last call; it has the credentials by its pipe, and writes to the cache of that source alone.
+//! Start at [`ReaderPool`]. libgit2 trusts the Git server: it accepts refs without end, objects of any size, and packs that never end.
+//! So a process of its own has limits. It ends when a call fails, when its time is over, or soon after the last call. It gets the
+//! credentials by its pipe, and writes to the cache of its source alone. `slots` decides who gets a process.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,151 +10,146 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
+use stoa_fairness::{MaxShare, Permit};
 use stoa_git::cache::Kept;
-use stoa_shares::Most;
-use stoa_workers::{Errand, Errands, Failed, Fault, Limits, Tell};
+use stoa_workers::{Failed, Fault, Limits, Subprocess, SubprocessStarter, Tell};
 use tokio::time::Instant;
 use tonic::Code;
 
 use super::job::{Answer, Job};
-use super::places::{Place, Places};
+use super::slots::Slots;
 use crate::failure::{Failure, reason, size};
 use crate::worker;
 
-/// How old a process becomes: what it has read at its start, such as certificates of authorities, may be other ones by then.
-const OLDEST: Duration = Duration::from_secs(60);
+/// How old a process becomes. Files that it read at its start, such as certificates of authorities, may have changed by then.
+const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// One that holds more, in bytes, does not stay for the next call.
-const MOST_HELD: u64 = 192 << 20;
+/// A process that uses more memory, in bytes, does not wait for the next call.
+const MAX_IDLE_MEMORY: u64 = 192 << 20;
 
-/// Starts the processes. Clones share the places for them.
+/// Starts the processes. Clones share the slots for them.
 #[derive(Clone, Debug)]
-pub(crate) struct Readers {
-    way: Way,
-    places: Places,
+pub(crate) struct ReaderPool {
+    mode: Mode,
+    slots: Slots,
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+enum Mode {
     Processes {
-        errands: Errands,
+        starter: SubprocessStarter,
         /// The folders whose repositories may be named by path.
         local: Arc<[PathBuf]>,
     },
     /// On threads of this process.
     #[cfg(test)]
-    Here {
-        /// Whether they stay as processes do.
+    InProcess {
+        /// Whether they stay idle as processes do.
         stays: bool,
         /// How many were begun.
         begun: Arc<std::sync::atomic::AtomicUsize>,
     },
 }
 
-/// A process that has one source in hand. It is killed when this is dropped.
+/// A process that reads one source. It is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reader {
-    hand: Hand,
-    /// Which source it is, for people.
+    worker: Worker,
+    /// The URL of the source, for people.
     remote: String,
     organization: String,
     /// The folder that it writes to, which stays as long.
     cache: Kept,
-    /// Which folder that is: one that is made anew at its path is out of its reach.
+    /// The identity of that folder: the process cannot reach a new folder at the same path.
     folder: Option<Folder>,
     begun: Instant,
     limits: Option<Limits>,
-    place: Place,
-}
-
-/// Whose turn it is to have a process for a source.
-#[derive(Debug)]
-pub(super) enum Turn {
-    /// One that is idle for it.
-    Idle(Reader),
-    /// A new one, which has its place.
-    New(Place),
+    /// Nothing while it is idle.
+    slot: Option<Permit>,
 }
 
 /// The device and inode of a folder.
 type Folder = (u64, u64);
 
 #[derive(Debug)]
-enum Hand {
-    Process(Box<Errand>),
+enum Worker {
+    Process(Box<Subprocess>),
     #[cfg(test)]
-    Here {
+    InProcess {
         stays: bool,
     },
 }
 
-impl Readers {
-    /// So many processes at once, half of them at most for one organization, whose servers may take a quarter of an hour each.
-    pub(crate) fn new(errands: Errands, processes: usize, local: Arc<[PathBuf]>) -> Self {
-        Self { way: Way::Processes { errands, local }, places: Places::new(processes, Most::Half) }
+impl ReaderPool {
+    /// So many processes at once. The servers of one organization may take a quarter of an hour for each.
+    pub(crate) fn new(starter: SubprocessStarter, processes: usize, local: Arc<[PathBuf]>) -> Self {
+        let slots = Slots::new(processes, MaxShare::ThreeQuarters);
+        Self { mode: Mode::Processes { starter, local }, slots }
     }
 
-    /// So many others, of which one organization has at most this part, for the same limits.
-    pub(crate) fn others(&self, processes: usize, most: Most) -> Self {
-        Self { way: self.way.clone(), places: Places::new(processes, most) }
+    /// A pool of so many other processes, with the same limits for each.
+    pub(crate) fn with_slots(&self, processes: usize, max_share: MaxShare) -> Self {
+        Self { mode: self.mode.clone(), slots: Slots::new(processes, max_share) }
     }
 
     /// On threads of this process, which is not the runner's binary.
     #[cfg(test)]
-    pub(crate) fn here() -> Self {
-        Self { way: Way::Here { stays: false, begun: Arc::default() }, places: Places::new(64, Most::Half) }
+    pub(crate) fn in_process() -> Self {
+        let slots = Slots::new(64, MaxShare::ThreeQuarters);
+        Self { mode: Mode::InProcess { stays: false, begun: Arc::default() }, slots }
     }
 
-    /// A process for the source of a job, whose cache is there: one that is idle for it, or a new one once there is a place.
+    /// Waits for a slot, and starts a process for the source of a job, whose cache exists, or reuses an idle one.
     pub(super) async fn begin(&self, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
         let organization = job.source.as_ref().map_or("", |source| source.organization.as_str());
-        let turn = self.turn(cache.path(), organization).await;
-        self.begin_in(turn, job, cache).await
+        let slot = self.slot(organization).await;
+        self.begin_with(slot, job, cache).await
     }
 
-    /// Waits for a turn with the source of this cache, which need not be there.
-    pub(super) async fn turn(&self, cache: &Path, organization: &str) -> Turn {
-        match self.places.idle_for(cache, organization) {
-            Some(reader) => Turn::Idle(reader),
-            None => Turn::New(self.places.take(organization).await),
+    /// Waits for a slot for a process of an organization.
+    pub(super) async fn slot(&self, organization: &str) -> Permit {
+        self.slots.acquire(organization).await
+    }
+
+    /// Starts a process for the source of a job, whose cache exists, or reuses an idle one.
+    pub(super) async fn begin_with(&self, slot: Permit, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
+        let organization = job.source.as_ref().map_or("", |source| source.organization.as_str());
+        if let Some(idle) = self.slots.take_idle(cache.path(), organization) {
+            return Ok(Reader { slot: Some(slot), ..idle });
         }
-    }
-
-    /// A process for the source of a job, whose cache is there, for whoever has a turn with it.
-    pub(super) async fn begin_in(&self, turn: Turn, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
-        let place = match turn {
-            Turn::Idle(reader) => return Ok(reader),
-            Turn::New(place) => place,
-        };
+        if let Some(idle) = self.slots.evict() {
+            idle.end().await;
+        }
         let source = job.source.clone().unwrap_or_default();
         let (begun, folder) = (Instant::now(), folder(cache.path()));
         let remote = stoa_git::without_userinfo(&source.remote);
-        let (hand, limits) = match &self.way {
-            Way::Processes { errands, local } => {
+        let (worker, limits) = match &self.mode {
+            Mode::Processes { starter, local } => {
                 let is_local = stoa_git::local_path(&source.remote).is_some();
                 let more = worker::more_for_source(cache.path(), if is_local { &local[..] } else { &[] });
-                let started = errands.begin(more).await;
-                let errand = started.map_err(|error| {
-                    tracing::error!(error = &error as &dyn std::error::Error, "no process for a source starts");
-                    let message = "no process can be started that reads the source; try again";
+                let started = starter.start(more).await;
+                let process = started.map_err(|error| {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the process for a source did not start");
+                    let message = format!("the function-runner cannot start a process to read {remote}; try again");
                     Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
                 })?;
-                (Hand::Process(Box::new(errand)), Some(*errands.limits()))
+                (Worker::Process(Box::new(process)), Some(*starter.limits()))
             }
             #[cfg(test)]
-            Way::Here { stays, begun } => {
+            Mode::InProcess { stays, begun } => {
                 begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                (Hand::Here { stays: *stays }, None)
+                (Worker::InProcess { stays: *stays }, None)
             }
         };
-        let (organization, cache) = (source.organization, cache.clone());
-        Ok(Reader { hand, remote, organization, cache, folder, begun, limits, place })
+        let (organization, cache, slot) = (source.organization, cache.clone(), Some(slot));
+        Ok(Reader { worker, remote, organization, cache, folder, begun, limits, slot })
     }
 
-    /// Has a process stay for the next call of its source, which has done all that it was told to, or ends it.
+    /// Keeps a process that has done all of its jobs for the next call of its source, or ends it.
     pub(super) async fn keep(&self, reader: Reader) {
-        let ends = if reader.may_stay() { self.places.keep(reader) } else { Some(reader) };
-        if let Some(reader) = ends {
+        if reader.may_stay() {
+            self.slots.keep(reader);
+        } else {
             reader.end().await;
         }
     }
@@ -170,8 +165,8 @@ impl Reader {
         &self.organization
     }
 
-    pub(super) fn place(&mut self) -> &mut Place {
-        &mut self.place
+    pub(super) fn take_slot(&mut self) -> Option<Permit> {
+        self.slot.take()
     }
 
     /// How long a job may take, where there is a limit.
@@ -179,73 +174,69 @@ impl Reader {
         self.limits.map(|limits| limits.time)
     }
 
-    /// Whether it has the source with this cache in hand, on behalf of an organization. Credentials are part of a cache's name.
+    /// Whether it reads the source with this cache for an organization. Credentials are part of a cache's name.
     pub(super) fn is_for(&self, cache: &Path, organization: &str) -> bool {
         self.cache.path() == cache && self.organization == organization
     }
 
     fn may_stay(&self) -> bool {
-        let holds_little = match &self.hand {
-            Hand::Process(errand) => errand.resident() <= Some(MOST_HELD),
+        let uses_little = match &self.worker {
+            Worker::Process(process) => process.resident() <= Some(MAX_IDLE_MEMORY),
             #[cfg(test)]
-            Hand::Here { stays } => *stays,
+            Worker::InProcess { stays } => *stays,
         };
-        holds_little && self.begun.elapsed() < OLDEST
+        uses_little && self.begun.elapsed() < MAX_AGE
     }
 
-    /// Whether it is there still, and reaches its cache.
-    pub(super) fn is_of_use(&mut self) -> bool {
-        let has_ended = match &mut self.hand {
-            Hand::Process(errand) => errand.has_ended(),
+    /// Whether it still runs, and reaches its cache.
+    pub(super) fn is_usable(&mut self) -> bool {
+        let has_ended = match &mut self.worker {
+            Worker::Process(process) => process.has_ended(),
             #[cfg(test)]
-            Hand::Here { .. } => false,
+            Worker::InProcess { .. } => false,
         };
         !has_ended && self.folder.is_some() && self.folder == folder(self.cache.path())
     }
 
-    /// Does a job. After a failure to, or when this is not waited for to its end, the process is of no use any more, and may
+    /// Does a job. After a failure, or when the future is dropped before its end, the process is unusable, and may
     /// have left something unfinished in the cache.
     pub(super) async fn work(&mut self, job: &Job) -> Result<Answer, Unanswered> {
-        self.work_told(job, None).await
+        self.work_with(job, None).await
     }
 
-    /// As [`work`](Self::work), with something to tell in the middle of it to a process that asks.
-    pub(super) async fn work_told(&mut self, job: &Job, tell: Option<Tell<'_>>) -> Result<Answer, Unanswered> {
-        let answer = match &mut self.hand {
-            Hand::Process(errand) => {
-                let done = errand.work(&job.encode_to_vec(), tell).await;
+    /// As [`work`](Self::work), with an answer for a process that asks in the middle of it.
+    pub(super) async fn work_with(&mut self, job: &Job, tell: Option<Tell<'_>>) -> Result<Answer, Unanswered> {
+        let answer = match &mut self.worker {
+            Worker::Process(process) => {
+                let done = process.work(&job.encode_to_vec(), tell).await;
                 let bytes = done.map_err(|failed| self.explain(failed))?;
                 Answer::decode(bytes).map_err(|err| Unanswered::by(Failure::internal(&err)))?
             }
             #[cfg(test)]
-            Hand::Here { .. } => {
+            Worker::InProcess { .. } => {
                 let job = job.clone();
                 let answer = move || job.answer(stoa_workers::worker::Progress::unheard());
                 tokio::task::spawn_blocking(answer).await.expect("it does not panic")
             }
         };
         if !answer.log.is_empty() {
-            tracing::warn!(
-                remote = self.remote,
-                said = answer.log,
-                "a process that reads a source has something to say"
-            );
+            tracing::warn!(remote = self.remote, said = answer.log, "a process that reads a source logged a message");
         }
         Ok(answer)
     }
 
-    /// Ends the process and waits until it is gone.
+    /// Ends the process, and waits for its end. Its slot is free after that.
     pub(super) async fn end(self) {
-        match self.hand {
-            Hand::Process(errand) => errand.end().await,
+        match self.worker {
+            Worker::Process(process) => process.end().await,
             #[cfg(test)]
-            Hand::Here { .. } => {}
+            Worker::InProcess { .. } => {}
         }
     }
 
-    /// What it means for a call that its process gave no answer.
+    /// Explains to a caller why its process gave no answer.
     fn explain(&self, failed: Failed) -> Unanswered {
-        tracing::warn!(remote = self.remote, fault = ?failed.fault, "a process that reads a source came to no end");
+        tracing::warn!(remote = self.remote, fault = ?failed.fault, "a process that reads a source failed");
         let failure = explain(&failed.fault, &self.remote, self.limits.as_ref());
         Unanswered { is_late: failed.fault == Fault::Time, at: failed.at, ..Unanswered::by(failure) }
     }
@@ -256,7 +247,7 @@ pub(super) struct Unanswered {
     pub(super) failure: Failure,
     /// Whether there was too little time for one.
     pub(super) is_late: bool,
-    /// What the process said that it is at, as far as was heard. Of one that ended by itself that is all that it said.
+    /// The last step that the process reported.
     pub(super) at: Option<u32>,
 }
 
@@ -268,17 +259,22 @@ impl Unanswered {
 
 fn explain(fault: &Fault, remote: &str, limits: Option<&Limits>) -> Failure {
     let too_large = |what: String| {
-        let message = format!("to fetch and read {remote} takes more than {what}");
+        let message = format!(
+            "fetching and reading {remote} takes more than {what}; make the repository smaller or raise the limits of the function-runner"
+        );
         Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message)
     };
     let unavailable =
         |message: String| Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, format!("{remote} {message}"));
-    let Some(limits) = limits else { return Failure::internal(&"a job without limits has an answer") };
+    let Some(limits) = limits else { return Failure::internal(&"a job without limits failed") };
     match fault {
         Fault::Memory => too_large(format!("{} of memory", size(limits.memory))),
-        Fault::Processor => too_large(format!("{} s of the processor", limits.processor.as_secs())),
-        Fault::Answer => too_large(format!("{} to tell", size(limits.answer.try_into().unwrap_or(u64::MAX)))),
-        Fault::Time => unavailable(format!("took more than {} s to be fetched or read", limits.time.as_secs())),
+        Fault::Processor => too_large(format!("{} s of CPU time", limits.processor.as_secs())),
+        Fault::Answer => too_large(format!("{} for the answer", size(limits.answer.try_into().unwrap_or(u64::MAX)))),
+        Fault::Time => unavailable(format!(
+            "was not fetched and read within {} s; check that its Git server answers",
+            limits.time.as_secs()
+        )),
         Fault::Killed(signal) => {
             unavailable(format!("was not read: the process was killed by signal {signal}; try again"))
         }
@@ -301,20 +297,20 @@ mod tests {
     use super::*;
     use crate::args::LimitArgs;
 
-    /// Processes that stay, and caches for them.
+    /// Processes that stay idle, and caches for them.
     struct Bed {
-        readers: Readers,
+        readers: ReaderPool,
         begun: Arc<AtomicUsize>,
         directory: TempDir,
         caches: Folders,
     }
 
     impl Bed {
-        fn new(places: usize, most: Most) -> Self {
+        fn new(slots: usize, max_share: MaxShare) -> Self {
             let (directory, begun) = (TempDir::new().unwrap(), Arc::<AtomicUsize>::default());
-            let way = Way::Here { stays: true, begun: Arc::clone(&begun) };
+            let mode = Mode::InProcess { stays: true, begun: Arc::clone(&begun) };
             let caches = Folders::new(directory.path().to_owned());
-            Self { readers: Readers { way, places: Places::new(places, most) }, begun, directory, caches }
+            Self { readers: ReaderPool { mode, slots: Slots::new(slots, max_share) }, begun, directory, caches }
         }
 
         async fn begin(&self, organization: &str, cache: &str) -> Reader {
@@ -339,8 +335,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn next_call_of_a_source_has_the_process_of_the_last() {
-        let bed = Bed::new(8, Most::Half);
+    async fn next_call_of_a_source_reuses_its_process() {
+        let bed = Bed::new(8, MaxShare::ThreeQuarters);
         for _ in 0..3 {
             bed.call("a", "one").await;
         }
@@ -360,10 +356,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn process_does_not_become_old() {
-        let bed = Bed::new(8, Most::Half);
+    async fn old_process_is_replaced() {
+        let bed = Bed::new(8, MaxShare::ThreeQuarters);
         let mut elapsed = Duration::ZERO;
-        while elapsed < OLDEST {
+        while elapsed < MAX_AGE {
             bed.call("a", "one").await;
             assert_eq!(bed.begun(), 1);
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -375,8 +371,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_process_leaves_its_place_to_whoever_needs_one() {
-        let bed = Bed::new(2, Most::Half);
+    async fn idle_process_ends_when_its_slot_is_needed() {
+        let bed = Bed::new(2, MaxShare::ThreeQuarters);
         bed.call("a", "one").await;
         // An organization has one place here.
         let second = bed.begin("a", "two").await;
@@ -393,9 +389,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn servers_that_do_not_answer_leave_processes_to_whoever_has_a_turn() {
+    async fn hanging_servers_leave_processes_to_others() {
         let args = LimitArgs { max_gitops_requests: 2, ..LimitArgs::default() };
-        let (bed, limits) = (Bed::new(args.gitops_processes(), Most::All), args.of_runtimes().gitops);
+        let (bed, limits) = (Bed::new(args.gitops_processes(), MaxShare::All), args.of_runtimes().gitops);
         let call = async |organization: &str, repository: &str| {
             let caller = Caller { organization: organization.into(), run: "run".into() };
             let turn = limits.turns(repository, caller).next().await;
@@ -412,9 +408,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_a_turn_has_a_process_however_many_organizations_have_all_that_they_may() {
+    async fn every_call_with_a_turn_gets_a_process() {
         let args = LimitArgs { max_gitops_requests: 8, max_repository_requests: 8, ..LimitArgs::default() };
-        let (bed, limits) = (Bed::new(args.gitops_processes(), Most::All), args.of_runtimes().gitops);
+        let (bed, limits) = (Bed::new(args.gitops_processes(), MaxShare::All), args.of_runtimes().gitops);
         let mut hanging = Vec::new();
         for organization in ["a", "b", "c", "d", "e"] {
             // Again once the first are slow.
@@ -433,8 +429,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_processes_of_one_leave_as_many_places_as_another_lacks() {
-        let bed = Bed::new(16, Most::Half);
+    async fn idle_processes_end_for_organizations_that_need_slots() {
+        let bed = Bed::new(16, MaxShare::ThreeQuarters);
         for (organization, sources) in [("a", 8), ("b", 4), ("c", 2)] {
             let mut begun = Vec::new();
             for source in 0..sources {
@@ -445,51 +441,40 @@ mod tests {
             }
         }
         let mut of_d = Vec::new();
-        for source in 0..8 {
-            let source = format!("d-{source}");
-            // Idle ones stay for longer by themselves.
-            let begun = tokio::time::timeout(Duration::from_secs(1), bed.begin("d", &source)).await;
-            of_d.push(begun.expect("idle ones end for it"));
+        for source in 0..12 {
+            let begun = bed.begin("d", &format!("d-{source}")).now_or_never();
+            of_d.push(begun.expect("idle processes end for it"));
         }
-        let more = tokio::time::timeout(Duration::from_secs(1), bed.begin("d", "d-8")).await;
-        assert!(more.is_err(), "it has half");
+        assert!(bed.begin("d", "d-12").now_or_never().is_none(), "it has its share");
         let begun = bed.begun();
         bed.call("b", "b-3").await;
-        assert_eq!(bed.begun(), begun, "none ends for one to which that is of no use");
+        assert_eq!(bed.begun(), begun, "the last idle processes stay");
+        bed.call("b", "b-1").await;
+        assert_eq!(bed.begun(), begun + 1, "the first ones ended");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_processes_end_for_one_that_has_fewer_than_when_it_began_to_wait() {
-        let bed = Bed::new(8, Most::Half);
+    async fn organization_at_its_share_ends_no_idle_process() {
+        let bed = Bed::new(8, MaxShare::ThreeQuarters);
         let mut of_a = Vec::new();
-        for source in 0..4 {
+        for source in 0..6 {
             of_a.push(bed.begin("a", &format!("a-{source}")).await);
         }
-        let mut others = Vec::new();
-        for (organization, cache) in [("b", "b-0"), ("b", "b-1"), ("c", "c-0"), ("d", "d-0")] {
-            others.push(bed.begin(organization, cache).await);
-        }
-        for reader in others {
-            bed.readers.keep(reader).await;
-        }
-        let mut more = Box::pin(bed.begin("a", "a-4"));
-        assert!(more.as_mut().now_or_never().is_none(), "it has half");
-        let begun = bed.begun();
-        bed.call("b", "b-1").await;
-        assert_eq!(bed.begun(), begun, "none ends for it yet");
+        bed.call("b", "b-0").await;
+        bed.call("c", "c-0").await;
+        let mut more = Box::pin(bed.begin("a", "a-6"));
+        assert!(more.as_mut().now_or_never().is_none(), "it has its share");
         drop(of_a.pop());
-        // Idle ones stay for longer by themselves.
-        let more = tokio::time::timeout(Duration::from_secs(1), more).await;
-        let _more = more.expect("idle ones end for it");
+        let _more = more.now_or_never().expect("a slot returned");
         let begun = bed.begun();
-        bed.call("b", "b-1").await;
-        assert_eq!(bed.begun(), begun, "no more end than it lacked");
-        drop(of_a);
+        bed.call("b", "b-0").await;
+        bed.call("c", "c-0").await;
+        assert_eq!(bed.begun(), begun, "both stay idle");
     }
 
     #[tokio::test]
-    async fn process_whose_cache_was_made_anew_is_of_no_use() {
-        let bed = Bed::new(8, Most::Half);
+    async fn process_of_a_replaced_cache_is_not_reused() {
+        let bed = Bed::new(8, MaxShare::ThreeQuarters);
         bed.call("a", "one").await;
         // It stays where it is for as long as the process, so that nothing else has its inode.
         std::fs::rename(bed.path("one"), bed.path("gone")).unwrap();
@@ -500,29 +485,35 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_a_source_reaches_is_told_with_its_remote() {
+    fn exceeded_limit_is_reported_with_its_remote() {
         let limits = Limits {
             memory: 1 << 30,
             processor: Duration::from_secs(60),
             time: Duration::from_secs(300),
             answer: 128 << 20,
         };
-        let told = |fault: Fault| {
+        let explained = |fault: Fault| {
             let failure = explain(&fault, "https://git.example.com/a.git", Some(&limits));
             let problem = &failure.problems()[0];
             (failure.code(), problem.reason.clone(), problem.message.clone())
         };
         let too_large = |what: &str| {
-            let message = format!("to fetch and read https://git.example.com/a.git takes more than {what}");
+            let message = format!(
+                "fetching and reading https://git.example.com/a.git takes more than {what}; make the repository smaller or raise \
+                 the limits of the function-runner"
+            );
             (Code::InvalidArgument, reason::TOO_LARGE.to_owned(), message)
         };
-        assert_eq!(told(Fault::Memory), too_large("1 GiB of memory"));
-        assert_eq!(told(Fault::Processor), too_large("60 s of the processor"));
-        assert_eq!(told(Fault::Answer), too_large("128 MiB to tell"));
-        let (code, why, message) = told(Fault::Time);
+        assert_eq!(explained(Fault::Memory), too_large("1 GiB of memory"));
+        assert_eq!(explained(Fault::Processor), too_large("60 s of CPU time"));
+        assert_eq!(explained(Fault::Answer), too_large("128 MiB for the answer"));
+        let (code, why, message) = explained(Fault::Time);
         assert_eq!((code, why.as_str()), (Code::Unavailable, reason::SOURCE_UNAVAILABLE));
-        assert_eq!(message, "https://git.example.com/a.git took more than 300 s to be fetched or read");
-        assert_eq!(told(Fault::Killed(9)).0, Code::Unavailable);
-        assert_eq!(told(Fault::Died("signal: 11".to_owned())).0, Code::Internal);
+        assert_eq!(
+            message,
+            "https://git.example.com/a.git was not fetched and read within 300 s; check that its Git server answers"
+        );
+        assert_eq!(explained(Fault::Killed(9)).0, Code::Unavailable);
+        assert_eq!(explained(Fault::Died("signal: 11".to_owned())).0, Code::Internal);
     }
 }

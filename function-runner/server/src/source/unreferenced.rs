@@ -1,8 +1,8 @@
 //! Commits that no branch or tag of a source leads to, such as those of pull requests from forks.
 //!
-//! They are in a repository of their own inside the cache, which has all that the cache has, too. libgit2 never removes an
-//! object, so that repository goes as a whole once it has too many of them or is too old; whoever still needs one fetches it
-//! again. All of this is done by whoever has the lock of the cache, so nobody reads what goes.
+//! They are in a repository of their own inside the cache, which borrows the objects of the cache. libgit2 never removes an
+//! object, so the whole repository is removed once it is too old or has too many commits, and a commit that is still needed is fetched
+//! again. The caller holds the lock of the cache, so nobody reads a repository that is removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,39 +10,39 @@ use std::time::{Duration, SystemTime};
 
 use git2::{Oid, Repository};
 
-/// How many are kept.
+/// How many commits a cache keeps.
 pub(super) const MOST: u32 = 100;
-/// For how long they are kept.
+/// How long a cache keeps them.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The refs that keep them.
 const REFS: &str = "refs/stoa/";
 
-/// Where the commits of a cache are that no ref leads to.
-pub(super) struct Strays {
+/// The repository for commits of a cache that no ref leads to.
+pub(super) struct Unreferenced {
     folder: PathBuf,
     most: usize,
 }
 
-/// What fetches one.
+/// The refspec that fetches a commit.
 pub(super) fn refspec(oid: Oid) -> String {
     format!("+{oid}:{REFS}{oid}")
 }
 
-impl Strays {
-    /// Those of a cache, which has them from now on as if they were its own.
+impl Unreferenced {
+    /// Opens those of a cache, which has them from now on as if they were its own.
     pub(super) fn of(cache: &Repository, most: usize) -> Result<Self, git2::Error> {
-        let strays = Self { folder: cache.path().join("strays"), most };
-        strays.show(cache)?;
-        Ok(strays)
+        let unreferenced = Self { folder: cache.path().join("strays"), most };
+        unreferenced.show(cache)?;
+        Ok(unreferenced)
     }
 
-    /// Has the cache see what was fetched.
+    /// Lets the cache see the commits that were fetched.
     pub(super) fn show(&self, cache: &Repository) -> Result<(), git2::Error> {
         if self.folder.exists() { add(cache, &self.folder) } else { Ok(()) }
     }
 
-    /// The repository for another one, which is made anew where it has too many or is too old.
+    /// The repository for another commit. It is made anew if it has too many commits or is too old.
     pub(super) fn ready(&self, cache: &Repository) -> Result<Repository, git2::Error> {
         if self.is_over() {
             fs::remove_dir_all(&self.folder).map_err(|err| git2::Error::from_str(&err.to_string()))?;

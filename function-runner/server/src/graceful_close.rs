@@ -1,4 +1,4 @@
-//! Connections that end without losing what was sent last.
+//! Connections that close without losing the end of the last answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,32 +9,32 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
-/// How long to wait until the other side has closed a connection too.
+/// How long to wait until the client has closed the connection too.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A connection whose end is shut down only once the other side has closed its own, or for a while did not.
+/// A connection that closes only after the client has closed its side, or after a timeout.
 ///
-/// A socket that is closed with something in it that nobody read, such as word that an answer arrives, is reset, and a reset
-/// takes away what the other side has not read yet: the end of that answer.
+/// The kernel resets a socket that is closed with unread bytes, such as an acknowledgement. A reset discards bytes that the client has
+/// not read yet: the end of the answer.
 #[derive(Debug)]
-pub(crate) struct Lingering<S> {
+pub(crate) struct GracefulClose<S> {
     stream: S,
     closing: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Lingering<S> {
+impl<S> GracefulClose<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self { stream, closing: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GracefulClose<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GracefulClose<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             let mut unread = ReadBuf::new(&mut unread);
             match Pin::new(&mut *stream).poll_read(cx, &mut unread) {
                 Poll::Ready(Ok(())) if !unread.filled().is_empty() => {}
-                // Closed, or broken, which is no less an end.
+                // Closed or broken.
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => return until.as_mut().poll(cx).map(Ok),
             }
@@ -74,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
     }
 }
 
-impl<S> Connected for Lingering<S> {
+impl<S> Connected for GracefulClose<S> {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
@@ -94,7 +94,7 @@ mod tests {
     async fn answered() -> (TcpStream, JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut server = Lingering::new(listener.accept().await.unwrap().0);
+        let mut server = GracefulClose::new(listener.accept().await.unwrap().0);
         client.write_all(b"word that nobody reads").await.unwrap();
         let server = tokio::spawn(async move {
             server.write_all(&[7; ANSWER]).await.unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sent_last_arrives_whatever_is_said_meanwhile() {
+    async fn last_answer_arrives_despite_unread_input() {
         let (mut client, server) = answered().await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         client.write_all(b"and more of it").await.unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_waited_for_who_closes_nothing() {
+    async fn close_times_out_for_a_silent_client() {
         let (_client, server) = answered().await;
         tokio::time::timeout(LINGER * 5, server).await.unwrap().unwrap();
     }

@@ -1,7 +1,7 @@
-//! A time at which a process ends in the middle of a job, whatever it is at.
+//! A deadline at which a process is killed in the middle of a job.
 //!
-//! Who has the job done would end it then, and may stand still. So the process ends by itself: the system sees to that, also
-//! where it stands still, too, and goes on later.
+//! The process that started the job would kill it then, and may be suspended. So the kernel kills the process by a timer, even if
+//! the process was suspended itself and resumes later.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use std::{mem, ptr};
 
 use crate::worker::Progress;
 
-/// How often it is asked whether there is more time by now.
+/// How often the process asks for more time.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// How large the stack of the thread is that asks, in bytes.
+/// The size of the stack of the thread that asks, in bytes.
 const STACK: usize = 128 << 10;
 
-/// Ends this process at a time, unless whoever has the job done tells of a later one before, until this is dropped.
+/// Kills this process at a deadline, unless it is extended or dropped before.
 #[derive(Debug)]
-pub struct Fence {
+pub struct KillDeadline {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     timer: Timer,
-    is_down: bool,
+    is_over: bool,
 }
 
 impl Shared {
@@ -42,13 +42,13 @@ impl Shared {
     }
 }
 
-impl Fence {
-    /// Ends this process at `until`, by the monotonic clock. From now on it is [asked](Progress::ask) for more time by another
-    /// thread, and by nobody else; `later` reads what was told.
+impl KillDeadline {
+    /// Kills this process at `until`, by the monotonic clock. From now on another thread [asks](Progress::ask) for more time, and
+    /// nobody else may ask; `later` reads a new deadline from the answer.
     ///
     /// # Errors
     ///
-    /// When the system has no timer or thread for it.
+    /// If the system provides no timer or thread.
     pub fn new(
         until: Duration,
         progress: Progress,
@@ -56,19 +56,19 @@ impl Fence {
     ) -> io::Result<Self> {
         let timer = Timer::new()?;
         timer.set(until)?;
-        let state = Mutex::new(State { timer, is_down: false });
+        let state = Mutex::new(State { timer, is_over: false });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
-        let asking = std::thread::Builder::new().name("fence".to_owned()).stack_size(STACK);
+        let asking = std::thread::Builder::new().name("kill-deadline".to_owned()).stack_size(STACK);
         let thread = asking.spawn(move || keep_asking(&of_thread, progress, later))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 }
 
-impl Drop for Fence {
+impl Drop for KillDeadline {
     fn drop(&mut self) {
-        // What is asked right now is answered first: the answer would be taken for the next job.
-        self.shared.lock().is_down = true;
+        // A question under way is answered first: its answer would be taken for the next job.
+        self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // It holds nothing that a panic would leave behind.
@@ -77,17 +77,17 @@ impl Drop for Fence {
     }
 }
 
-/// Puts the end off as long as whoever has the job done tells of a later one.
+/// Extends the deadline for as long as the process that started the job grants more time.
 fn keep_asking(shared: &Shared, progress: Progress, later: impl Fn(&[u8]) -> Option<Duration>) {
     let mut state = shared.lock();
     loop {
-        // It may be down before this thread is there to be told.
-        let waited = shared.changed.wait_timeout_while(state, EVERY, |state| !state.is_down);
+        // The deadline may be dropped before this thread waits.
+        let waited = shared.changed.wait_timeout_while(state, EVERY, |state| !state.is_over);
         (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.is_down {
+        if state.is_over {
             return;
         }
-        // Where nothing more is heard, it ends when it was to.
+        // Without an answer, the last deadline holds.
         let Ok(Some(told)) = progress.ask() else { return };
         let Some(until) = later(&told) else { return };
         if state.timer.set(until).is_err() {
@@ -96,7 +96,7 @@ fn keep_asking(shared: &Shared, progress: Progress, later: impl Fn(&[u8]) -> Opt
     }
 }
 
-/// A timer that ends this process.
+/// A timer that kills this process.
 #[derive(Debug)]
 struct Timer(libc::timer_t);
 
@@ -105,7 +105,7 @@ struct Timer(libc::timer_t);
 unsafe impl Send for Timer {}
 
 impl Timer {
-    /// One that is not set.
+    /// A timer that is not set.
     #[expect(unsafe_code, reason = "the system's timers")]
     fn new() -> io::Result<Self> {
         // SAFETY: all zeros is a value of that struct of C.
@@ -121,7 +121,7 @@ impl Timer {
         Ok(Self(id))
     }
 
-    /// Sets it to a time of the monotonic clock. One that is over is now.
+    /// Sets it to a time of the monotonic clock. A time in the past is now.
     #[expect(unsafe_code, reason = "the system's timers")]
     fn set(&self, at: Duration) -> io::Result<()> {
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -155,10 +155,10 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that this one starts, to how much time it has, in milliseconds.
-    const TIME: &str = "STOA_TEST_FENCE";
+    /// The time that the child process has, in milliseconds.
+    const TIME: &str = "STOA_TEST_KILL_DEADLINE";
     const LONG: Duration = Duration::from_secs(60);
-    /// What that process says when it is there after the time of a fence that is down.
+    /// What that process says after the time of a deadline that was dropped.
     const WENT_ON: &str = "it went on";
 
     fn in_time(time: Duration) -> Duration {
@@ -167,22 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn process_ends_at_its_time_and_not_once_the_fence_is_down() {
+    fn process_ends_at_its_deadline_unless_it_is_dropped() {
         if let Ok(time) = std::env::var(TIME) {
             let time = Duration::from_millis(time.parse().unwrap());
-            let fence = |time| Fence::new(in_time(time), Progress::unheard(), |_| None).unwrap();
-            drop(fence(LONG));
-            drop(fence(time));
+            let deadline = |time| KillDeadline::new(in_time(time), Progress::unheard(), |_| None).unwrap();
+            drop(deadline(LONG));
+            drop(deadline(time));
             std::thread::sleep(time + Duration::from_millis(100));
             // The time of the last one is over.
             std::io::stderr().write_all(WENT_ON.as_bytes()).unwrap();
-            let _fence = fence(time);
+            let _deadline = deadline(time);
             std::thread::sleep(LONG);
             panic!("it did not end");
         }
         let start = Instant::now();
         let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fence::tests::process_ends_at_its_time_and_not_once_the_fence_is_down"])
+            .args(["--exact", "kill_deadline::tests::process_ends_at_its_deadline_unless_it_is_dropped"])
             .env(TIME, "400")
             .output()
             .unwrap();
