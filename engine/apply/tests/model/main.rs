@@ -39,7 +39,9 @@ const APPLIER: (&str, bool) = ("flux", true);
 const EDITOR: (&str, bool) = ("kubectl-edit", false);
 
 /// How many random cases are tried, if nothing else is said.
-const CASES: u32 = 700;
+const CASES: u32 = 200;
+/// How many that are for `hack/test --all`.
+const ALL_CASES: u32 = 700;
 
 /// More than one replacement has.
 const STEPS: usize = 16;
@@ -529,11 +531,12 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// The same cases every time, as many as take some seconds. With `PROPTEST_CASES` so many others, of a seed that is told,
+/// The same cases every time, as many as take some seconds, and more with `STOA_TEST_ALL`. With `PROPTEST_CASES` so many others, of a seed that is told,
 /// or of `STOA_TEST_SEED`.
 fn cases() -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_none() {
-        return ProptestConfig { cases: CASES, rng_seed: RngSeed::Fixed(5), ..config() };
+        let cases = if std::env::var_os("STOA_TEST_ALL").is_some() { ALL_CASES } else { CASES };
+        return ProptestConfig { cases, rng_seed: RngSeed::Fixed(5), ..config() };
     }
     let told = std::env::var("STOA_TEST_SEED").ok();
     let seed =
