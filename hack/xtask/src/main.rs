@@ -32,7 +32,7 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     /// The same questions to Go's API server and to ours
     Conformance(conformance::Conformance),
-    /// Every check there is
+    /// The checks of a change
     Test(checks::Checks),
     /// The tests of faults, again and again
     Soak(soak::Soak),

@@ -497,7 +497,7 @@ async fn packs_stay_few_however_long_the_history_is() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     let mut most = 0;
-    let count = if all_tests() { 300 } else { 120 };
+    let count: usize = if all_tests() { 300 } else { 120 };
     for n in 0..count {
         let last = bench.write(put("web", &format!("n: {n}"), "anna")).await;
         bench.projected(last).await;
