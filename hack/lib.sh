@@ -18,3 +18,23 @@ xtask() {
     cargo build $quiet --manifest-path "$root/Cargo.toml" --package xtask >&2
     STOA_REPOSITORY="$root" "$CARGO_TARGET_DIR/debug/xtask" "$@"
 }
+
+# Builds stoa-apiserver, function-runner and xtask with a profile of Cargo's, at once, and says how far that is.
+build_all() {
+    local manifest=(--manifest-path "$root/Cargo.toml")
+    local packages=(--package stoa-apiserver --package function-runner --package xtask)
+    local build=(cargo build "${manifest[@]}" --profile "$1" "${packages[@]}")
+    echo "==> Building Stoa with the profile $1" >&2
+    if [ -t 2 ]; then
+        # On a terminal Cargo shows a bar: "Building [====>    ] 312/480".
+        "${build[@]}" >&2
+        return
+    fi
+    local total
+    total=$(cargo tree "${manifest[@]}" "${packages[@]}" --edges normal,build --prefix none --format '{p}' |
+        sed 's/ (.*//' | sort -u | grep -c .)
+    "${build[@]}" --verbose 2>&1 | awk -v total="$total" '
+        / (Compiling|Fresh) / { count++; if (count % 20 == 0 || count == total) print "building " count " of " total; fflush(); next }
+        / (Running|Dirty|Downloading|Downloaded|Locking|Updating) / { next }
+        { print; fflush() }' >&2
+}

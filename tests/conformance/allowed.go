@@ -61,6 +61,8 @@ func init() {
 	allow(`openapi: /openapi/v3/unknown .* \(direct\)`, "the reference answers a version that it does not have with 200 and nothing (HandleGroupVersion in k8s.io/kube-openapi/pkg/handler3/handler.go); "+
 		"kube-apiserver with 404 (handleGroupVersion in k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator/aggregator.go), as does the subject")
 	allow(`openapi: /openapi/(v2|v3/apis(/.*)?), its media types \(direct\)`, protobufs)
+	allow(`server: metrics as application/vnd\.google\.protobuf;.*;encoding=delimited;.* \(direct\)`,
+		"metrics are text alone, which every scraper takes; the reference writes protobuf as well (k8s.io/component-base/metrics/legacyregistry)")
 	allow(`create: (the name .*|a bad name to generate) \((direct|front)\)`,
 		"the reference's storage takes any name that can be a part of a path; names here are DNS subdomains, as those of most of kube-apiserver's kinds "+
 			"(ValidateNameFunc in K/pkg/apis/core/validation)")

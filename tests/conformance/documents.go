@@ -70,7 +70,6 @@ var wanted = []string{
 	"apiserver_request_body_size_bytes", "apiserver_request_filter_duration_seconds", "apiserver_request_timestamp_comparison_time",
 	"apiserver_tls_handshake_errors_total", "apiserver_audit_event_total", "apiserver_audit_level_total", "apiserver_audit_requests_rejected_total",
 	"apiserver_admission_controller_admission_duration_seconds", "apiserver_admission_step_admission_duration_seconds",
-	"apiserver_admission_step_admission_duration_seconds_summary",
 	"apiserver_cache_list_total", "apiserver_cache_list_fetched_objects_total", "apiserver_cache_list_returned_objects_total",
 	"apiserver_init_events_total", "apiserver_watch_cache_events_received_total", "apiserver_watch_cache_events_dispatched_total",
 	"apiserver_watch_cache_initializations_total", "apiserver_watch_cache_read_wait_seconds", "apiserver_watch_cache_consistent_read_total",

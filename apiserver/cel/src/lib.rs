@@ -28,7 +28,7 @@ use serde_json::Value as Json;
 pub use self::authorizer::{Answer, Answers, Inquiry, Question, ServiceAccount};
 use self::eval::{Error, Evaluation, OVER_LIMIT};
 pub use self::outcome::Evaluated;
-pub use self::stack::{STACK, on_the_calling_thread, on_threads};
+pub use self::stack::{STACK, on_the_calling_thread};
 
 mod authorizer;
 mod budget;

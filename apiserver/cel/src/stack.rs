@@ -1,7 +1,6 @@
 //! Threads with more stack than others, for what recurses deeply.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{thread, time::Duration};
 
@@ -11,14 +10,6 @@ pub const STACK: usize = 64 << 20;
 
 /// How long to wait before each time that a thread is asked for; memory may be short for a moment only.
 const TRIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(10), Duration::from_millis(100)];
-
-static ENTERED: OnceLock<fn()> = OnceLock::new();
-
-/// Has each thread that is begun here call this first, as a profiler needs that samples threads. The first call counts.
-pub fn on_threads(entered: fn()) {
-    // Another call changes nothing.
-    let _ = ENTERED.set(entered);
-}
 
 /// Whether there are no other threads to be had.
 static ALONE: AtomicBool = AtomicBool::new(false);
@@ -39,11 +30,7 @@ pub(super) fn with<T: Send>(bytes: usize, work: impl Fn() -> T + Sync) -> Option
         thread::sleep(wait);
         let done = thread::scope(|scope| {
             let thread = thread::Builder::new().name("cel".to_owned()).stack_size(bytes);
-            let work = || {
-                ENTERED.get().inspect(|entered| entered());
-                work()
-            };
-            thread.spawn_scoped(scope, work).map(|thread| thread.join())
+            thread.spawn_scoped(scope, &work).map(|thread| thread.join())
         });
         match done {
             Ok(Ok(outcome)) => return Some(outcome),

@@ -38,7 +38,6 @@ const LEVELS: [(&str, &[&str]); 3] = [
             "apiserver_admission_match_condition_evaluation_errors_total",
             "apiserver_admission_match_condition_evaluation_seconds",
             "apiserver_admission_match_condition_exclusions_total",
-            "apiserver_admission_step_admission_duration_seconds_summary",
             "apiserver_admission_webhook_fail_open_count",
             "apiserver_admission_webhook_rejection_count",
             "apiserver_admission_webhook_request_total",

@@ -1,5 +1,6 @@
 //! Messages of protobuf: [`Message`] is one being written, [`objects`] reads what clients send.
 
+pub(crate) mod messages;
 pub(crate) mod objects;
 mod reviews;
 

@@ -32,7 +32,6 @@ use std::{io::IsTerminal as _, time::Duration};
 use anyhow::Context as _;
 use clap::Parser as _;
 use mimalloc::MiMalloc;
-use stoa_machinery::profile;
 use tracing::Subscriber;
 use tracing_subscriber::{
     EnvFilter, Layer,
@@ -63,12 +62,7 @@ fn main() -> anyhow::Result<()> {
     tracing_subscriber::registry().with(filter).with(lines).init();
     // Both ends of TLS use the same provider; an earlier choice would be the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if options.command.profiling() {
-        profile::enter_thread();
-        runtime.on_thread_start(profile::enter_thread);
-    }
-    let runtime = runtime.enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         match options.command {
             Command::Serve(options) => delegated::run(*options).await,

@@ -43,16 +43,6 @@ pub(crate) enum Command {
     Standalone(Box<StandaloneOptions>),
 }
 
-impl Command {
-    /// Whether profiles can be taken.
-    pub(crate) fn profiling(&self) -> bool {
-        match self {
-            Self::Serve(options) => options.server.features.profiling,
-            Self::Standalone(options) => options.features.profiling,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct StandaloneOptions {
     /// Directory of all data: the log, the control repository, documents, certificates and the kubeconfig
@@ -283,7 +273,11 @@ mod tests {
     fn profiling_is_on_unless_it_is_switched_off() {
         let profiling = |flags: &[&str]| {
             let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
-            Options::try_parse_from(all).map(|options| options.command.profiling()).map_err(|error| error.kind())
+            let profiling = |options: Options| match options.command {
+                Command::Serve(options) => options.server.features.profiling,
+                Command::Standalone(options) => options.features.profiling,
+            };
+            Options::try_parse_from(all).map(profiling).map_err(|error| error.kind())
         };
         assert_eq!(profiling(&[]), Ok(true));
         assert_eq!(profiling(&["--profiling"]), Ok(true));

@@ -16,7 +16,6 @@ use stoa_machinery::{
     definition::{Cell, Column},
     log::{Log, MemoryLog},
     options::RecommendedOptions,
-    profile,
     registry::Window,
     serve::{self, ExtensionServer},
     status::FieldError,
@@ -193,9 +192,7 @@ impl StorageOptions {
 
 fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
-    // Its threads are in the profiles that are compared, too.
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().on_thread_start(profile::enter_thread).build()?.block_on(run(Options::parse()))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(Options::parse()))
 }
 
 async fn run(options: Options) -> Result<(), Box<dyn Error>> {

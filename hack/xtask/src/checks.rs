@@ -1,13 +1,19 @@
-//! `hack/test`: every check there is, one after the other, timed.
+//! `hack/test`: the checks of a change, one after the other, timed.
 //!
 //! Start at [`run`]. A check that fails does not stop the others. The tests come last, so that the output ends with
 //! what cargo says about them.
+//!
+//! Elsewhere: `changed` chooses the crates of `--changed`, `prerequisites` installs what the checks need.
+
+mod changed;
+mod prerequisites;
 
 use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,17 +25,31 @@ use crate::conformance;
 use crate::coverage;
 use crate::kubectl;
 use crate::paths;
+use crate::prose;
+use crate::run_test;
+use changed::Packages;
+pub(crate) use prerequisites::prerequisites;
 
 /// Which checks to run.
 #[derive(Debug, Args)]
 pub(crate) struct Checks {
-    /// Also build each crate alone, with nobody else's features
+    /// Also build each crate alone, measure, and run every slow test in full: nightly, and before a release
     #[arg(long)]
-    full: bool,
+    all: bool,
+    /// Only the tests of crates that differ from this commit, and of crates that depend on them. Without a value: from where the
+    /// branch left origin/main, or main
+    #[arg(long, value_name = "BASE", num_args = 0..=1, default_missing_value = "", conflicts_with = "all")]
+    changed: Option<String>,
+    /// With --changed, also the tests that need the test bed
+    #[arg(long, requires = "changed")]
+    bed: bool,
     /// The folder for the test bed, which the caller ends and removes
     #[arg(long)]
     work: PathBuf,
 }
+
+/// Tells tests to run in full what they otherwise run a part of.
+const ALL: &str = "STOA_TEST_ALL";
 
 /// Runs the checks.
 ///
@@ -38,45 +58,74 @@ pub(crate) struct Checks {
 /// When any of them failed; by then each has said why.
 pub(crate) fn run(args: &Checks) -> Result<()> {
     prerequisites()?;
-    let targets = Targets::of_workspace()?;
+    let mut packages = Packages::of_workspace()?;
+    if let Some(base) = &args.changed {
+        packages.leave_changed(base)?;
+        if packages.is_empty() {
+            eprintln!("no crate has changed");
+            return Ok(());
+        }
+        packages.report();
+    }
+    let targets = packages.targets()?;
+    let with_bed = args.changed.is_none() || args.bed && !targets.on_bed.is_empty();
     let work = paths::make_folder(&args.work)?;
     let xtask = keep_this_program(&work)?;
+    let bed = work.join("cluster");
     let mut phases = Phases::default();
-    phases.run("format", format);
-    phases.run("coverage table", coverage::check);
+    if args.changed.is_none() {
+        phases.run("format", format);
+        phases.run("coverage table", coverage::check);
+        phases.run("prose", prose::check);
+        // A check of the imports between modules (`xtask walls`) belongs here.
+        phases.run("dependencies", dependencies);
+    }
     phases.run("Go programs", || go_programs(&work));
-    phases.run("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny=warnings"]));
-    phases.run("documentation", documentation);
-    phases.run("dependencies", dependencies);
-    if args.full {
+    if args.all {
         phases.run("each crate alone", each_crate_alone);
     }
     // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
     phases.run("build", || cargo(&["build", "--workspace", "--all-targets", REAL]));
-    let bed = work.join("cluster");
-    let options = cluster::Options {
-        stoa: Some(Profile::Debug),
-        built: Some(built()),
-        wardle: Some(WardleLog::Local),
-        ..cluster::Options::default()
-    };
-    phases.run("test bed", || cluster::up(&bed, options).map(drop));
-    phases.run("conformance", || conformance::compare(&bed, Some(&built()), &[]));
-    phases.run("conformance on etcd", || {
-        let wardle = Some(WardleLog::Etcd);
-        cluster::up(&bed, cluster::Options { wardle, built: Some(built()), ..cluster::Options::default() })?;
-        conformance::compare(&bed, Some(&built()), &conformance::STORED)
-    });
-    phases.run("benchmark, small", || benchmark(&bed));
+    // Cargo builds one thing at a time; meanwhile the test bed needs no build.
+    let lints = args.changed.is_none().then(|| Aside::start(&work)).transpose()?;
+    if with_bed {
+        let options = cluster::Options {
+            stoa: Some(Profile::Debug),
+            built: Some(built()),
+            wardle: Some(WardleLog::Local),
+            ..cluster::Options::default()
+        };
+        phases.run("test bed", || cluster::up(&bed, options).map(drop));
+    }
+    if args.changed.is_none() {
+        compare_with_go(&bed, args.all, &mut phases);
+    }
+    if let Some(lints) = lints {
+        lints.finish(&mut phases)?;
+    }
     phases.report();
 
     heading("tests");
-    let tests = tests(&work, &bed, &xtask, &targets);
+    let only = args.changed.is_some().then(|| packages.names());
+    let setting = Setting { work: &work, bed: &bed, xtask: &xtask, all: args.all, with_bed, only };
+    let tests = tests(&setting, &targets);
     match (phases.failed.is_empty(), tests) {
         (true, tests) => tests,
         (false, Ok(())) => bail!("failed: {}", phases.failed.join(", ")),
         (false, Err(error)) => Err(error.context(format!("failed: {}, tests", phases.failed.join(", ")))),
     }
+}
+
+/// Asks Go's servers and ours the same; of the log on etcd, and of the speed, a part unless `all`.
+fn compare_with_go(bed: &Path, all: bool, phases: &mut Phases) {
+    phases.run("conformance", || conformance::compare(bed, Some(&built()), &[]));
+    phases.run("conformance on etcd", || {
+        let wardle = Some(WardleLog::Etcd);
+        cluster::up(bed, cluster::Options { wardle, built: Some(built()), ..cluster::Options::default() })?;
+        let asked = if all { &conformance::STORED[..] } else { &conformance::STORED_IN_PART };
+        conformance::compare(bed, Some(&built()), asked)
+    });
+    phases.run("benchmark, small", || benchmark(bed, all));
 }
 
 #[derive(Default)]
@@ -96,6 +145,15 @@ impl Phases {
         self.times.push((name, started.elapsed()));
     }
 
+    /// Notes a check that ran beside others.
+    fn add(&mut self, name: &'static str, time: Duration, succeeded: bool) {
+        if !succeeded {
+            eprintln!("{name} FAILED");
+            self.failed.push(name);
+        }
+        self.times.push((name, time));
+    }
+
     fn report(&self) {
         heading("times so far");
         for (name, time) in &self.times {
@@ -109,64 +167,39 @@ fn heading(name: &str) {
     eprintln!("\n==> {name}");
 }
 
-/// Installs the packages that the build links against, where that is possible, and says what else is missing.
-pub(crate) fn prerequisites() -> Result<()> {
-    let missing: Vec<&str> = [
-        ("cc", succeeds("cc", &["--version"]), "gcc"),
-        ("git", succeeds("git", &["--version"]), "git"),
-        ("pkg-config", succeeds("pkg-config", &["--version"]), "pkg-config"),
-        ("OpenSSL's headers", succeeds("pkg-config", &["--exists", "openssl"]), "libssl-dev"),
-    ]
-    .into_iter()
-    .filter(|(what, there, _)| {
-        !there && {
-            eprintln!("missing: {what}");
-            true
+/// Clippy and the documentation, which run beside the test bed; their output is shown at the end.
+struct Aside {
+    log: PathBuf,
+    thread: JoinHandle<io::Result<Vec<(&'static str, Duration, bool)>>>,
+}
+
+impl Aside {
+    fn start(work: &Path) -> Result<Self> {
+        let log = work.join("lints.log");
+        let out = File::create(&log).context("making the log of lints")?;
+        let clippy = command(&["cargo", "clippy", "--workspace", "--all-targets", "--", "--deny=warnings"], &[]);
+        let rustdoc = [("RUSTDOCFLAGS", "--deny=warnings")];
+        let documentation = command(&["cargo", "doc", "--workspace", "--no-deps", "--quiet"], &rustdoc);
+        let thread = thread::spawn(move || {
+            let mut results = Vec::new();
+            for (name, mut command) in [("clippy", clippy), ("documentation", documentation)] {
+                let started = Instant::now();
+                let status = command.stdout(out.try_clone()?).stderr(out.try_clone()?).status()?;
+                results.push((name, started.elapsed(), status.success()));
+            }
+            Ok(results)
+        });
+        Ok(Self { log, thread })
+    }
+
+    fn finish(self, phases: &mut Phases) -> Result<()> {
+        heading("clippy and documentation");
+        let Ok(results) = self.thread.join() else { bail!("running clippy panicked") };
+        io::copy(&mut File::open(&self.log)?, &mut io::stderr()).context("showing the log of lints")?;
+        for (name, time, succeeded) in results.context("running cargo")? {
+            phases.add(name, time, succeeded);
         }
-    })
-    .map(|(_, _, package)| package)
-    .collect();
-    if !missing.is_empty() {
-        ensure!(succeeds("apt-get", &["--version"]), "install {} first", missing.join(", "));
-        install(&missing)?;
-    }
-    ssh_server();
-    ensure!(
-        succeeds("go", &["version"]),
-        "Go 1.26 has to be in PATH: the control plane and the client-go tests are built with it"
-    );
-    Ok(())
-}
-
-/// Installs packages with apt-get.
-fn install(packages: &[&str]) -> Result<()> {
-    let root = succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]);
-    let prefix: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
-    eprintln!("installing with apt-get: {}", packages.join(" "));
-    // Until an installation that was cut off is brought to its end, there can be no other.
-    let sudo = &prefix[..prefix.len() - 1];
-    execute(&[sudo, &["dpkg", "--configure", "-a"]].concat(), &[])?;
-    execute(&[prefix, &["update", "--quiet"]].concat(), &[])?;
-    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
-    execute(&[prefix, &install, packages].concat(), &[])
-}
-
-/// Installs the SSH server that the tests of remotes over SSH run for themselves, or says why they are skipped.
-fn ssh_server() {
-    // One that root starts needs a user, which is made last.
-    let is_there = "PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd && { test \"$(id -u)\" != 0 || id sshd; }";
-    if succeeds("sh", &["-c", is_there]) {
-        return;
-    }
-    // There the package starts a server for the whole machine, which nobody asked for.
-    let has_services = Path::new("/run/systemd/system").is_dir();
-    let installed = if has_services || !succeeds("apt-get", &["--version"]) {
-        Err(anyhow::anyhow!("sshd is not there"))
-    } else {
-        install(&["openssh-server"])
-    };
-    if let Err(error) = installed {
-        eprintln!("skipped: tests of remotes over SSH, which need the package openssh-server: {error:#}");
+        Ok(())
     }
 }
 
@@ -222,11 +255,6 @@ fn go_programs(work: &Path) -> Result<()> {
     go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
 }
 
-fn documentation() -> Result<()> {
-    let args = ["cargo", "doc", "--workspace", "--no-deps", "--quiet"];
-    execute(&args, &[("RUSTDOCFLAGS", "--deny=warnings")])
-}
-
 /// Copies the running program to where no build replaces it: the tests call it while cargo builds xtask anew.
 pub(crate) fn keep_this_program(work: &Path) -> Result<PathBuf> {
     let kept = work.join("xtask");
@@ -248,24 +276,11 @@ fn dependencies() -> Result<()> {
 }
 
 fn each_crate_alone() -> Result<()> {
-    for name in packages()?.iter().filter_map(|package| package["name"].as_str()) {
+    for name in Packages::of_workspace()?.names().split(' ') {
         eprintln!("{name}");
         cargo(&["check", "--quiet", "--package", name])?;
     }
     Ok(())
-}
-
-/// What cargo knows of the workspace's crates.
-fn packages() -> Result<Vec<serde_json::Value>> {
-    let output = Command::new("cargo")
-        .current_dir(paths::repository())
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .output();
-    let mut metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
-    match metadata["packages"].take() {
-        serde_json::Value::Array(packages) => Ok(packages),
-        _ => bail!("cargo metadata lists no packages"),
-    }
 }
 
 /// The folder where cargo leaves what it has built.
@@ -273,44 +288,65 @@ fn built() -> PathBuf {
     paths::cargo_target().join("debug")
 }
 
-fn benchmark(bed: &Path) -> Result<()> {
+fn benchmark(bed: &Path, all: bool) -> Result<()> {
     let program = built().join("stoa-bench");
     let text = |path: &Path| path.to_str().context("a path is not UTF-8").map(str::to_owned);
-    execute(&[&text(&program)?, "--small", "--dir", &text(bed)?], &[])
+    let part: &[&str] = if all { &[] } else { &["--only=get", "--only=rollout"] };
+    execute(&[&[&*text(&program)?, "--small", "--dir", &text(bed)?], part].concat(), &[])
 }
 
-/// The crates whose integration tests share the test bed, where some of them switch APIs off and on.
-const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
-/// Those of their programs that have clusters of their own alone, and run with the others, so that both runs of tests
-/// take about as long.
-const WITH_OTHERS: [&str; 5] = ["history", "operation", "remote", "runners", "suspended"];
 /// The features with the tests that need the test bed.
 pub(crate) const REAL: &str =
     "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
 
-/// Runs every test. Some wait for processes where others compute, so that two runs of cargo's share the machine: the
+/// How tests are run.
+struct Setting<'a> {
+    work: &'a Path,
+    bed: &'a Path,
+    xtask: &'a Path,
+    /// Whether slow tests run in full.
+    all: bool,
+    with_bed: bool,
+    /// The names of the packages whose tests run, with spaces in between; all if absent.
+    only: Option<String>,
+}
+
+/// Runs the tests. Some wait for processes where others compute, so that two runs of cargo's share the machine: the
 /// tests on the test bed are shown as they go, the others once those are through.
-fn tests(work: &Path, bed: &Path, xtask: &Path, targets: &Targets) -> Result<()> {
-    let environment = environment(work, bed, xtask)?;
+fn tests(setting: &Setting<'_>, targets: &Targets) -> Result<()> {
+    let mut environment = environment(setting.work, setting.bed, setting.xtask)?;
+    if setting.all {
+        environment.push((ALL, "1".to_owned()));
+    }
+    if let Some(only) = &setting.only {
+        environment.push((run_test::ONLY, only.clone()));
+    }
     let environment = borrowed(&environment);
-    let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", xtask.display().to_string());
+    let runner = format!("target.'cfg(unix)'.runner = [{:?}, \"run-test\"]", setting.xtask.display().to_string());
     let arguments = ["cargo", "test", "--config", &runner, "--workspace", "--no-fail-fast", REAL];
     let run_of = |selection: &[&str], targets: &[String]| {
         let mut run = command(&arguments, &environment);
         run.args(selection).args(targets.iter().map(|name| format!("--test={name}")));
         run
     };
-    let shown_later = work.join("tests.log");
+    let programs = ["--lib", "--bins", "--examples"];
+    if !setting.with_bed {
+        let status = run_of(&programs, &targets.others).status().context("running cargo")?;
+        ensure!(status.success(), "tests failed");
+        return Ok(());
+    }
+    let shown_later = setting.work.join("tests.log");
     let log = File::create(&shown_later).context("making the log of tests")?;
-    let mut beside = run_of(&["--lib", "--bins", "--examples"], &targets.others);
+    let mut beside = run_of(&programs, &targets.others);
     let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
     let on_bed = run_of(&[], &targets.on_bed).status().context("running cargo");
     let others = beside.wait().context("waiting for cargo");
     io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing the log of tests")?;
-    let documented = run_of(&["--doc"], &[]).status().context("running cargo");
-    for (tests, status) in
-        [("tests on the test bed", on_bed?), ("other tests", others?), ("documentation", documented?)]
-    {
+    let mut results = vec![("tests on the test bed", on_bed?), ("other tests", others?)];
+    if setting.only.is_none() {
+        results.push(("documentation", run_of(&["--doc"], &[]).status().context("running cargo")?));
+    }
+    for (tests, status) in results {
         ensure!(status.success(), "{tests} failed");
     }
     Ok(())
@@ -318,29 +354,10 @@ fn tests(work: &Path, bed: &Path, xtask: &Path, targets: &Targets) -> Result<()>
 
 /// The programs of integration tests, by their names: all of the workspace are chosen from by name, since a choice of
 /// packages would have other features and build anew.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Targets {
     on_bed: Vec<String>,
     others: Vec<String>,
-}
-
-impl Targets {
-    fn of_workspace() -> Result<Self> {
-        let mut targets = Self { on_bed: Vec::new(), others: Vec::new() };
-        for package in packages()? {
-            let is_on_bed = package["name"].as_str().is_some_and(|name| ON_THE_TEST_BED.contains(&name));
-            let tests = package["targets"].as_array().into_iter().flatten();
-            let tests = tests.filter(|target| target["kind"][0] == "test");
-            for name in tests.filter_map(|target| target["name"].as_str()) {
-                let with_others = !is_on_bed || WITH_OTHERS.contains(&name);
-                let into = if with_others { &mut targets.others } else { &mut targets.on_bed };
-                into.push(name.to_owned());
-            }
-        }
-        let Self { on_bed, others } = &targets;
-        let twice = on_bed.iter().find(|name| others.contains(name));
-        ensure!(twice.is_none(), "a test on the test bed has the name of another: {twice:?}");
-        Ok(targets)
-    }
 }
 
 /// What tests are told in the environment, the test bed's address above all:

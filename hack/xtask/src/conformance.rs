@@ -64,6 +64,10 @@ pub(crate) fn run(args: &Conformance) -> Result<()> {
 /// document's.
 pub(crate) const STORED: [&str; 3] = ["-stored", "-modes", "direct"];
 
+/// The part of that which differs most from log to log.
+pub(crate) const STORED_IN_PART: [&str; 4] =
+    ["-modes", "direct", "-run", "^(?:deletecollection|expired|update|watch|watch options): "];
+
 /// Compares on a test bed that is up with `--stoa` and `--wardle`; our programs may be in the folder `built`.
 ///
 /// # Errors

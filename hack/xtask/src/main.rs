@@ -12,6 +12,7 @@ mod kubectl;
 mod paths;
 mod ports;
 mod process;
+mod prose;
 mod quickstart;
 mod run_test;
 mod schemas;
@@ -31,7 +32,7 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     /// The same questions to Go's API server and to ours
     Conformance(conformance::Conformance),
-    /// Every check there is
+    /// The checks of a change
     Test(checks::Checks),
     /// The tests of faults, again and again
     Soak(soak::Soak),
@@ -42,6 +43,8 @@ enum Command {
     Schemas,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
+    /// Commit titles, the width of Markdown, the words of names and docs
+    Prose(prose::Prose),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
         Command::CheckCoverage => coverage::check(),
+        Command::Prose(args) => prose::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,9 +34,12 @@ pub(crate) struct Quickstart {
     /// End what earlier calls started; the data stays
     #[arg(long, conflicts_with = "cluster")]
     stop: bool,
-    /// Build without optimization, which is quicker
+    /// Use optimized programs, which take several times as long to build
     #[arg(long, conflicts_with = "stop")]
-    debug: bool,
+    release: bool,
+    /// The folder of the programs that were built
+    #[arg(long, hide = true)]
+    built: PathBuf,
     /// The folder for everything that is made
     #[arg(long, default_value_os_t = default_folder())]
     dir: PathBuf,
@@ -53,14 +56,14 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     }
     let dir = paths::make_own_folder(&args.dir)?;
     let _lock = paths::lock(&dir.join(".quickstart.lock"))?;
-    let profile = if args.debug { Profile::Debug } else { Profile::Release };
     let (kubeconfig, target) = if args.cluster {
         step("A Kubernetes control plane with Stoa behind it");
-        let options = cluster::Options { stoa: Some(profile), ..cluster::Options::default() };
+        let built = Some(args.built.clone());
+        let options = cluster::Options { stoa: Some(Profile::Debug), built, ..cluster::Options::default() };
         (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), Target::Cluster)
     } else {
         step("Stoa on its own");
-        (standalone(&dir, profile)?, Target::GitOps)
+        (standalone(&dir, &args.built)?, Target::GitOps)
     };
     let kubectl = Kubectl::new(&kubeconfig)?;
 
@@ -90,6 +93,11 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     println!();
     sample.show_result(&kubectl)?;
     next_steps(&dir, &kubeconfig, &sample, &apply);
+    if !args.release {
+        println!(
+            "hack/quickstart --release                          # the same with optimized programs, built in minutes"
+        );
+    }
     Ok(())
 }
 
@@ -101,17 +109,21 @@ fn standalone_daemon(dir: &Path) -> Daemon {
     Daemon::new(&dir.join("quickstart"), "stoa-apiserver")
 }
 
-/// Starts `stoa-apiserver standalone` unless it runs; returns its kubeconfig.
-fn standalone(dir: &Path, profile: Profile) -> Result<PathBuf> {
+/// Starts the program in the folder `built` as `stoa-apiserver standalone` unless it runs; returns its kubeconfig.
+fn standalone(dir: &Path, built: &Path) -> Result<PathBuf> {
     let daemon = standalone_daemon(dir);
     let kubeconfig = dir.join("kubeconfig");
     let kubectl = Kubectl::new(&kubeconfig)?;
     let ready = || kubeconfig.exists() && kubectl.succeeds(&["get", "--raw=/readyz"]);
+    let stoa = binaries::stoa(Profile::Debug, Some(built))?;
     if let Some(pid) = daemon.pid() {
-        eprintln!("stoa-apiserver runs (pid {pid})");
-        return daemon.wait(Duration::from_secs(60), ready).map(|()| kubeconfig);
+        if is_program(pid, &stoa.apiserver) {
+            eprintln!("stoa-apiserver runs (pid {pid})");
+            return daemon.wait(Duration::from_secs(60), ready).map(|()| kubeconfig);
+        }
+        eprintln!("restarting stoa-apiserver with {}", stoa.apiserver.display());
+        daemon.end(Signal::Terminate, Duration::from_secs(30))?;
     }
-    let stoa = binaries::stoa(profile, None)?;
     let mut command = Command::new(&stoa.apiserver);
     command.arg("standalone").arg("--data-dir").arg(dir).arg("--runner-binary").arg(&stoa.runner);
     command.arg(format!("--secure-port={}", standalone_port(dir)?));
@@ -119,6 +131,13 @@ fn standalone(dir: &Path, profile: Profile) -> Result<PathBuf> {
     daemon.wait(Duration::from_secs(60), ready)?;
     eprintln!("stoa-apiserver is ready; its data is in {}", dir.display());
     Ok(kubeconfig)
+}
+
+/// Whether a process executes this file, or one that was there before.
+fn is_program(pid: u32, program: &Path) -> bool {
+    let executed = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
+    let program = fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());
+    Path::new(executed.trim_end_matches(" (deleted)")) == program
 }
 
 /// The port of the last start, so that terminals with the kubeconfig go on working; another one when it is taken.
@@ -170,4 +189,16 @@ hack/quickstart --stop                             # end what this started; the 
         log = rollout::log_path(run),
         history = sample.history_hint(dir),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_is_recognized_by_its_program() {
+        let own = std::process::id();
+        assert!(is_program(own, &std::env::current_exe().unwrap()));
+        assert!(!is_program(own, Path::new("/bin/sh")));
+    }
 }

@@ -10,6 +10,10 @@ const WAITING: [&str; 6] = ["behaviour", "cases", "delegation", "runners", "stoa
 /// How many tests they have at once for each processor.
 const AT_ONCE: usize = 2;
 const THREADS: &str = "RUST_TEST_THREADS";
+/// The names of the packages whose tests run, with spaces in between; of all if it is not set.
+pub(crate) const ONLY: &str = "STOA_TEST_ONLY";
+/// The package that a program is of, as Cargo says.
+const PACKAGE: &str = "CARGO_PKG_NAME";
 
 #[derive(Args, Debug)]
 pub(crate) struct RunTest {
@@ -25,6 +29,11 @@ pub(crate) struct RunTest {
 /// When it cannot be run.
 pub(crate) fn run(args: &RunTest) -> Result<()> {
     let (program, args) = args.command.split_first().context("no command")?;
+    if let (Ok(only), Ok(package)) = (env::var(ONLY), env::var(PACKAGE))
+        && !only.split(' ').any(|name| name == package)
+    {
+        return Ok(());
+    }
     let mut command = Command::new(program);
     command.args(args);
     if is_waiting(Path::new(program)) && env::var_os(THREADS).is_none() {

@@ -34,13 +34,15 @@ pub struct Options {
 }
 
 /// How many inputs are made for each target, if nothing else is said.
-const INPUTS: usize = 2_000;
+const INPUTS: usize = 500;
+/// How many that are for `hack/test --all`.
+const ALL_INPUTS: usize = 2_000;
 /// How many seconds they are made for even then, so that a slow machine comes to an end.
 const SECONDS: u64 = 5;
 
 impl Options {
     /// As the environment says: `STOA_TEST_SEED` is the seed, and `STOA_FUZZ_SECONDS` the time, instead of a bounded
-    /// number of inputs from the same seed every time.
+    /// number of inputs from the same seed every time. With `STOA_TEST_ALL` that number is larger.
     ///
     /// # Panics
     ///
@@ -51,9 +53,10 @@ impl Options {
             Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number, not {text:?}")))
         };
         let seconds = number("STOA_FUZZ_SECONDS");
+        let inputs = if env::var_os("STOA_TEST_ALL").is_some() { ALL_INPUTS } else { INPUTS };
         Self {
             seed: number("STOA_TEST_SEED").unwrap_or(1),
-            inputs: if seconds.is_some() { usize::MAX } else { INPUTS },
+            inputs: if seconds.is_some() { usize::MAX } else { inputs },
             time: Duration::from_secs(seconds.unwrap_or(SECONDS)),
             found: Path::new(env!("CARGO_MANIFEST_DIR")).join("found"),
         }

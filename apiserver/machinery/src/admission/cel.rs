@@ -15,7 +15,6 @@ use super::{Attributes, metrics::ConditionsOf, webhook::review};
 use crate::{
     auth::{self, service_account},
     object::Object,
-    profile,
     request::{RequestContext, UserInfo},
 };
 
@@ -39,13 +38,11 @@ const UNEXPECTED: &str = "unexpected internal error evaluating expression";
 
 /// Reads an expression.
 pub(super) fn program(source: &str) -> Program {
-    stoa_cel::on_threads(profile::enter_thread);
     Program::compile(source, &TELLING)
 }
 
 /// Reads an expression that says how an object is to be changed.
 pub(super) fn mutation(source: &str) -> Program {
-    stoa_cel::on_threads(profile::enter_thread);
     Program::compile(source, &MUTATING)
 }
 

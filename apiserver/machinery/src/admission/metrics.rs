@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use prometheus::{HistogramVec, IntCounterVec};
 
-use super::{Operation, summary::SummaryVec};
+use super::Operation;
 use crate::metrics::{Families, alpha, beta, stable};
 
 /// The metrics of a server's admission.
 #[derive(Debug)]
 pub struct Metrics {
     steps: HistogramVec,
-    step_summaries: SummaryVec,
     plugins: HistogramVec,
     webhooks: HistogramVec,
     webhook_rejections: IntCounterVec,
@@ -113,16 +112,6 @@ impl Metrics {
         let condition_labels = ["name", "kind", "type", "operation"];
         let validation_labels = ["policy", "policy_binding", "error_type", "enforcement_action"];
         let mutation_labels = ["policy", "policy_binding", "error_type"];
-        let step_summaries = families.register(SummaryVec::new(
-            "apiserver_admission_step_admission_duration_seconds_summary",
-            &alpha(
-                "Admission sub-step latency summary in seconds, broken out for each operation and API resource and step \
-                 type (validate or admit).",
-            ),
-            &step_labels,
-        )?)?;
-        let summaries = step_summaries.clone();
-        families.on_reset(move || summaries.reset());
         Ok(Self {
             steps: families.histograms(
                 "apiserver_admission_step_admission_duration_seconds",
@@ -133,7 +122,6 @@ impl Metrics {
                 &long,
                 &step_labels,
             )?,
-            step_summaries,
             plugins: families.histograms(
                 "apiserver_admission_controller_admission_duration_seconds",
                 stable(
@@ -253,7 +241,6 @@ impl Metrics {
     pub(super) fn step(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
         let labels = [step.name(), operation.as_str(), yes_or_no(rejected)];
         self.steps.with_label_values(&labels).observe(took.as_secs_f64());
-        self.step_summaries.observe(&labels, took);
     }
 
     /// A plugin is done.

@@ -36,7 +36,6 @@ pub mod policy;
 mod reinvocation;
 mod rules;
 mod selector;
-mod summary;
 pub mod webhook;
 
 /// What a write does, in the words of `admission.k8s.io/v1`.

@@ -23,8 +23,6 @@ use tokio::{
 };
 use tokio_util::sync::PollSemaphore;
 
-use crate::profile;
-
 /// How many events wait at most to be written; upstream's `audit-log-batch-buffer-size`.
 const BUFFERED: usize = 10_000;
 /// How many bytes wait at most. As many wait for room with nobody who waits for them.
@@ -138,7 +136,6 @@ impl LogFile {
         };
         let (lines, waiting) = channel::<Queued>();
         let writer = std::thread::spawn(move || {
-            profile::enter_thread();
             let mut output = output;
             // Ends when the log is dropped and everything is written.
             for (line, _room) in waiting {

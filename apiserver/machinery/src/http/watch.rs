@@ -5,7 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -43,33 +43,13 @@ pub(crate) fn random_timeout() -> Duration {
 
 /// The body of a watch: ends cleanly with its events, and after an error.
 pub(crate) fn body(encoder: Encoder, events: BoxStream<'static, Event>) -> Body {
-    Watch { events: Some(events), encoder, waker: None, waits: false }.boxed_unsync()
+    Watch { events: Some(events), encoder }.boxed_unsync()
 }
 
 struct Watch {
     /// What is watched; nothing once it is over.
     events: Option<BoxStream<'static, Event>>,
     encoder: Encoder,
-    /// Whom the events wake.
-    waker: Option<Waker>,
-    /// Whether that is so since the last frame: there was no event behind it.
-    waits: bool,
-}
-
-impl Watch {
-    /// Whether the events were just asked on behalf of `waker`, and had no more. Whoever has taken a frame asks for the
-    /// next at once, and most events come alone.
-    fn was_asked(&mut self, waker: &Waker) -> bool {
-        std::mem::take(&mut self.waits) && self.waker.as_ref().is_some_and(|asked| asked.will_wake(waker))
-    }
-
-    fn waits(&mut self, waker: &Waker) {
-        self.waits = true;
-        match &mut self.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-    }
 }
 
 impl hyper::body::Body for Watch {
@@ -78,18 +58,12 @@ impl hyper::body::Body for Watch {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
-        if this.was_asked(cx.waker()) {
-            return Poll::Pending;
-        }
         let Some(events) = &mut this.events else { return Poll::Ready(None) };
         let mut lines = Lines::default();
         while lines.len() < FRAME_BYTES {
             match events.as_mut().poll_next(cx) {
                 Poll::Pending if lines.is_empty() => return Poll::Pending,
-                Poll::Pending => {
-                    this.waits(cx.waker());
-                    break;
-                }
+                Poll::Pending => break,
                 Poll::Ready(Some(event)) if this.encoder.tells(&event) => {
                     lines.push(&mut this.encoder, &event);
                     if matches!(event, Event::Error(_)) {

@@ -1,150 +1,131 @@
-//! Profiles of the CPU time of this process, which `/debug/pprof/profile` serves.
+//! CPU profiles of this process, which `/debug/pprof/profile` serves.
 //!
-//! Threads take part once they have called [`enter_thread`]; a runtime's do if it is told to its builder:
+//! Start at [`Profiling`]. The crate `rpprof` samples: while a profile is taken, a signal (`SIGPROF`) interrupts the
+//! process after every 10 ms of its CPU time, in a thread that runs. The signal handler unwinds the stack by the tables
+//! that compilers write for exceptions; it allocates nothing and waits for no lock. The names of functions are resolved
+//! after sampling. The result is what `go tool pprof` reads (`encode`). For Linux on x86-64 and ARM64.
 //!
-//! ```
-//! let runtime = tokio::runtime::Builder::new_multi_thread()
-//!     .enable_all()
-//!     .on_thread_start(stoa_machinery::profile::enter_thread)
-//!     .build()?;
-//! # std::io::Result::Ok(())
-//! ```
-//!
-//! Nothing is sampled, and nothing costs anything, but while somebody asks for a profile. Then a signal interrupts each thread after every 10 ms of its CPU
-//! time and copies the thread's stack (`sampler`); a thread of its own unwinds what was copied, and looks up names in the end (`images`); the
-//! result is what `go tool pprof` reads (`encode`). For Linux on x86-64 and ARM64.
+//! A signal ends some system calls early (`EINTR`). Code that takes this for a failure runs under [`uninterrupted`].
 
-use std::{
-    io,
-    sync::{
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Release},
-        },
-        mpsc,
-    },
-    thread,
-    time::{Duration, Instant},
+use std::{collections::HashMap, env, fmt, future::Future, io, marker::PhantomData, path::PathBuf};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rpprof::{Frames, ProfilerGuard, Report};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::{self, JoinError},
 };
 
-use jiff::Timestamp;
-use tokio::sync::oneshot;
-
 mod encode;
-mod images;
-mod sampler;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use sampler::{Uninterrupted, uninterrupted};
+/// Samples per second of CPU time; Go's.
+const FREQUENCY: i32 = 100;
 
-use encode::Sampled;
-use images::{Image, Stacks};
-
-/// How often samples are taken from where handlers leave them.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Has the CPU time that this thread takes in profiles, from now on and until it ends.
-pub fn enter_thread() {
-    sampler::enter();
-}
+/// Admits one profile at a time.
+static TURN: Semaphore = Semaphore::const_new(1);
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProfileError {
-    /// There is one at a time.
+    /// Another profile is being taken.
     #[error("cpu profiling already in use")]
     InUse,
-    /// The system does not let us.
+    /// The sampler found no folder for its buffer, and does not try again in this process.
+    #[error("cannot create a file for samples in {}: make the folder writable or set TMPDIR, then restart", .0.display())]
+    NoBuffer(PathBuf),
+    /// The operating system refused a call.
     #[error(transparent)]
-    System(#[from] io::Error),
+    Sampler(rpprof::Error),
+    /// The profile could not be compressed.
+    #[error(transparent)]
+    Compress(#[from] io::Error),
+    /// The names of functions were not resolved to the end.
+    #[error("cannot resolve the names of functions: {0}")]
+    Resolve(#[from] JoinError),
 }
 
-/// A profile that is being taken. It ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Profiling {
-    stop: mpsc::Sender<()>,
-    profile: oneshot::Receiver<io::Result<Vec<u8>>>,
-}
-
-/// The right to take the one profile that there may be.
-struct Turn(());
-
-static IN_USE: AtomicBool = AtomicBool::new(false);
-
-impl Turn {
-    fn take() -> Result<Self, ProfileError> {
-        if IN_USE.swap(true, Acquire) { Err(ProfileError::InUse) } else { Ok(Self(())) }
+impl From<rpprof::Error> for ProfileError {
+    fn from(error: rpprof::Error) -> Self {
+        match error {
+            rpprof::Error::Running => Self::InUse,
+            rpprof::Error::CreatingError => Self::NoBuffer(env::temp_dir()),
+            error => Self::Sampler(error),
+        }
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        IN_USE.store(false, Release);
+/// A profile that is being taken. It ends when this is dropped.
+pub(crate) struct Profiling {
+    sampler: ProfilerGuard<'static>,
+    turn: SemaphorePermit<'static>,
+}
+
+impl fmt::Debug for Profiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiling").finish_non_exhaustive()
     }
 }
 
 impl Profiling {
-    /// Begins to take a profile.
+    /// Starts sampling.
     ///
     /// # Errors
     ///
     /// [`ProfileError`].
     pub(crate) fn start() -> Result<Self, ProfileError> {
-        let turn = Turn::take()?;
-        let (stop, stopped) = mpsc::channel();
-        let (sender, profile) = oneshot::channel();
-        thread::Builder::new().name("profiler".to_owned()).spawn(move || {
-            let profile = take(&stopped).transpose();
-            drop(turn);
-            if let Some(profile) = profile {
-                // Nobody may be waiting any more.
-                let _ = sender.send(profile);
-            }
-        })?;
-        Ok(Self { stop, profile })
+        let turn = TURN.try_acquire().map_err(|_| ProfileError::InUse)?;
+        Ok(Self { sampler: ProfilerGuard::new(FREQUENCY)?, turn })
     }
 
-    /// Waits until `end`, and returns the profile in pprof's format.
+    /// Samples until `over` is ready, and returns the gzipped profile.
     ///
     /// # Errors
     ///
-    /// [`ProfileError::System`], which may be before the end.
-    pub(crate) async fn until(mut self, end: impl Future<Output = ()>) -> Result<Vec<u8>, ProfileError> {
-        let profile = tokio::select! {
-            profile = &mut self.profile => profile,
-            () = end => {
-                // It is gone only where something went wrong, which the answer says.
-                let _ = self.stop.send(());
-                self.profile.await
-            }
-        };
-        Ok(profile.map_err(|_| io::Error::other("the profiler panicked"))??)
+    /// [`ProfileError`].
+    pub(crate) async fn until(self, over: impl Future<Output = ()>) -> Result<Vec<u8>, ProfileError> {
+        over.await;
+        task::spawn_blocking(move || self.finish()).await?
+    }
+
+    fn finish(self) -> Result<Vec<u8>, ProfileError> {
+        let Self { sampler, turn } = self;
+        let sampled = sampler.report().build_unresolved()?;
+        drop(sampler);
+        let mut data = HashMap::new();
+        for (stack, count) in sampled.data {
+            *data.entry(Frames::from(stack)).or_default() += count;
+        }
+        // What it remembers of executables is large.
+        backtrace::clear_symbol_cache();
+        let report = Report { data, timing: sampled.timing, missed_samples: sampled.missed_samples };
+        let profile = encode::encode(&report)?;
+        drop(turn);
+        Ok(profile)
     }
 }
 
-/// Takes a profile until it is told to stop. Nothing when nobody wants it any more.
-fn take(stopped: &mpsc::Receiver<()>) -> io::Result<Option<Vec<u8>>> {
-    let images = Image::all()?;
-    let mut stacks = Stacks::new(&images);
-    let mut buffer = Vec::new();
-    let (began, clock) = (Timestamp::now(), Instant::now());
-    // Dropped after the sampling, however this ends.
-    let _leftovers = sampler::Leftovers;
-    let sampling = sampler::start()?;
-    loop {
-        let told = stopped.recv_timeout(DRAIN_INTERVAL);
-        if told.is_ok() {
-            break;
-        }
-        sampler::drain(&mut buffer, |registers, words| stacks.add(registers, words));
-        if told == Err(mpsc::RecvTimeoutError::Disconnected) {
-            return Ok(None);
-        }
+/// Keeps profiles from interrupting this thread until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Uninterrupted {
+    /// The signals that were blocked before.
+    before: SigSet,
+    /// The mask belongs to the thread that made this.
+    _thread: PhantomData<*const ()>,
+}
+
+/// Blocks the signal of profiles in this thread, for foreign code that fails when a signal ends its system call.
+/// Profiles have no samples of that code.
+pub fn uninterrupted() -> Uninterrupted {
+    let profiles = SigSet::from(Signal::SIGPROF);
+    let before = profiles.thread_swap_mask(SigmaskHow::SIG_BLOCK).expect("a mask of known signals is valid");
+    Uninterrupted { before, _thread: PhantomData }
+}
+
+impl Drop for Uninterrupted {
+    fn drop(&mut self) {
+        self.before.thread_set_mask().expect("a mask that was in force is valid");
     }
-    drop(sampling);
-    let took = clock.elapsed();
-    sampler::drain(&mut buffer, |registers, words| stacks.add(registers, words));
-    let lost = sampler::lost();
-    encode::encode(&Sampled { counts: stacks.counts(), images: &images, began, took, lost }).map(Some)
 }

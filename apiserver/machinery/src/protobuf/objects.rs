@@ -1,7 +1,7 @@
 //! Objects of Kubernetes' own kinds in protobuf, which is how typed Go clients such as kubectl send them.
 //!
 //! Start at [`to_json`]. A body is the magic bytes and a `runtime.Unknown`, which has the message of the kind
-//! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`). The crate `k8s-pb` has the messages; they become the types of
+//! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`). `messages` has the messages; they become the types of
 //! `k8s_openapi`, and these JSON, which is read as if the client had sent it. The answer is JSON, which such clients take.
 //!
 //! Go writes empty texts and zeros too; they count as absent, as in the JSON of Go.
@@ -14,13 +14,13 @@ use k8s_openapi::{
     api::core::v1 as core,
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, MicroTime, ObjectMeta, OwnerReference, Time},
 };
-use k8s_pb::{api::core::v1 as core_pb, apimachinery::pkg as meta_pb};
-use meta_pb::apis::meta::v1 as meta;
 use prost::Message;
 use serde::Serialize;
 use serde_json::json;
 
+use super::messages::{api::core::v1 as core_pb, apimachinery::pkg as meta_pb};
 use crate::status::ApiError;
+use meta_pb::apis::meta::v1 as meta;
 
 /// How every body begins.
 const MAGIC: &[u8] = b"k8s\0";

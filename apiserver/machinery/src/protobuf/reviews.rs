@@ -4,12 +4,14 @@ use k8s_openapi::{
     api::{authentication::v1::SelfSubjectReview, authorization::v1 as authorization},
     apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
 };
-use k8s_pb::{
-    api::{authentication::v1 as authentication_pb, authorization::v1 as pb},
-    apimachinery::pkg::apis::meta::v1 as meta,
-};
 
-use super::objects::{FromProtobuf, list, map, metadata, text};
+use super::{
+    messages::{
+        api::{authentication::v1 as authentication_pb, authorization::v1 as pb},
+        apimachinery::pkg::apis::meta::v1 as meta,
+    },
+    objects::{FromProtobuf, list, map, metadata, text},
+};
 
 fn resource(found: pb::ResourceAttributes) -> authorization::ResourceAttributes {
     let of_field = |found: meta::FieldSelectorRequirement| FieldSelectorRequirement {

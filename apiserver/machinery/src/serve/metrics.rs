@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, proto::MetricFamily};
 use stoa_process::ProcessCollector;
 
-use super::exposition::Format;
+use super::exposition;
 use crate::{
     http::{Body, body, encoding},
     metrics::{Families, alpha, beta, stable},
@@ -257,14 +257,13 @@ impl Metrics {
         Timestamp::from_second(self.started as i64).unwrap_or_default()
     }
 
-    /// Metrics in the format that is asked for.
+    /// Metrics as text, compressed for a client that prefers it.
     pub(super) fn written(&self, families: &[MetricFamily], request: &HeaderMap) -> Response<Body> {
-        let format = Format::wanted(request);
-        let plain = format.encode(families);
+        let plain = exposition::encode(families).into_bytes();
         let gzip = encoding::prefers_gzip(request);
         let mut response = Response::new(body::full(if gzip { encoding::gzip(&plain) } else { plain.into() }));
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, format.content_type());
+        headers.insert(header::CONTENT_TYPE, exposition::content_type(request));
         headers.insert(PROCESS_START_TIME, self.started_at().as_second().into());
         if gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -175,17 +175,16 @@ async fn they_are_compressed_for_those_who_would_rather() {
 }
 
 #[tokio::test]
-async fn they_are_told_in_protobuf_to_those_who_ask_for_it() {
+async fn client_that_asks_for_protobuf_gets_text() {
     let metrics = metrics();
     let accepted = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
     let request = HeaderMap::from_iter([(header::ACCEPT, accepted.parse().unwrap())]);
     let response = metrics.written(&metrics.families.gather(), &request);
-    let content_type = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited; \
-                        escaping=underscores";
+    let content_type = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
     assert_eq!(response.headers()[header::CONTENT_TYPE], content_type);
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    let name = b"\x0a\x24apiserver_tls_handshake_errors_total";
-    assert!(body.windows(name.len()).any(|part| part == name));
+    let line = b"\napiserver_tls_handshake_errors_total 0\n";
+    assert!(body.windows(line.len()).any(|part| part == line));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-tonic::include_proto!("etcdserverpb");
+include!("generated/etcdserverpb.rs");
 
 use compare::{CompareResult, CompareTarget, TargetUnion};
 use request_op::Request;

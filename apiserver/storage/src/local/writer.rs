@@ -136,7 +136,6 @@ impl Draft {
 impl Writer {
     /// Writes until nobody is left who could ask.
     pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        stoa_machinery::profile::enter_thread();
         while let Some(request) = requests.blocking_recv() {
             self.batch(request, &mut requests);
         }

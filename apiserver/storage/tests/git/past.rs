@@ -14,6 +14,7 @@ use stoa_storage::git::{GitHistory, GitRecord, RemoteOptions};
 use tempfile::TempDir;
 
 use crate::{
+    all_tests,
     control_remote::{Remote, away},
     support::{Bench, elsewhere, packs, put, remove},
 };
@@ -106,7 +107,7 @@ async fn a_replica_that_brings_much_has_few_packs() {
     let bench = Bench::new(Some(remote.options())).run();
     bench.wait(|status| status.commit.is_some()).await;
     let replica = Replica::new(&bench, remote.options()).await;
-    for n in 0..50 {
+    for n in 0..if all_tests() { 50 } else { 20 } {
         let version = bench.write(put("web", &format!("n: {n}"), "anna")).await;
         bench.projected(version).await;
         bench.update(&replica.record).await;

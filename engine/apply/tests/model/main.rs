@@ -41,6 +41,8 @@ const EDITOR: (&str, bool) = ("kubectl-edit", false);
 
 /// The default number of random cases.
 const CASES: u32 = 700;
+/// The number of cases of `hack/test --all`.
+const ALL_CASES: u32 = 5000;
 
 /// More than one replacement has.
 const STEPS: usize = 16;
@@ -535,11 +537,12 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// The same cases every time, some seconds long. `PROPTEST_CASES` runs other ones, with a printed seed or
+/// The same cases every time, some seconds long, and more with `STOA_TEST_ALL`. `PROPTEST_CASES` runs other ones, with a printed seed or
 /// `STOA_TEST_SEED`.
 fn cases() -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_none() {
-        return ProptestConfig { cases: CASES, rng_seed: RngSeed::Fixed(5), ..config() };
+        let cases = if std::env::var_os("STOA_TEST_ALL").is_some() { ALL_CASES } else { CASES };
+        return ProptestConfig { cases, rng_seed: RngSeed::Fixed(5), ..config() };
     }
     let told = std::env::var("STOA_TEST_SEED").ok();
     let seed =

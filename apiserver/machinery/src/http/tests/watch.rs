@@ -338,6 +338,19 @@ async fn whoever_asks_behind_a_frame_is_woken_by_the_next() {
     }
 }
 
+/// A connection that cannot write takes no frame when an event wakes it, and asks for one later.
+#[tokio::test]
+async fn event_after_a_frame_is_ready_without_another_wake() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 0)).await;
+    let mut body = Watch::open(&server, "", "*/*").await.body;
+    let waker = Waker::from(Arc::<Woken>::default());
+    let mut is_ready = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_ready();
+    assert!(is_ready(), "the object that exists is an event");
+    server.merge(A, &json!({"spec": {"size": 1}})).await;
+    assert!(is_ready(), "the change is an event");
+}
+
 #[tokio::test]
 async fn websocket_may_be_asked_to_last_for_ever() {
     let server = Server::start().await;

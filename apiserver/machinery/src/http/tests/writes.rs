@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_pb::{api::core::v1 as core_pb, apimachinery::pkg::apis::meta::v1 as meta_pb};
 use serde_json::{Value, json};
 
 use super::support::{Answer, Server, TABLE, gadget};
 use crate::{
     ResourceDefinition,
     log::{Change, Expect, Key, Log as _, MemoryLog, Write},
-    protobuf::objects::tests::body as protobuf_body,
+    protobuf::{
+        messages::{api::core::v1 as core_pb, apimachinery::pkg::apis::meta::v1 as meta_pb},
+        objects::tests::body as protobuf_body,
+    },
     strategy::DefaultStrategy,
 };
 

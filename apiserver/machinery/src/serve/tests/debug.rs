@@ -1,7 +1,14 @@
 //! Profiles, as clients ask for them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
+use nix::sys::{
+    pthread::{Pthread, pthread_kill, pthread_self},
+    signal::Signal,
+};
 use tokio::time::sleep;
 
 use super::*;
@@ -136,13 +143,13 @@ async fn alone_again() -> profile::Profiling {
     }
 }
 
-/// Interrupts every thread of this process, at work or waiting, whether it takes part or not.
-#[expect(unsafe_code, reason = "signals are the system's")]
+/// The threads of the test's runtime, which live as long as it does.
+static THREADS: Mutex<Vec<Pthread>> = Mutex::new(Vec::new());
+
+/// Interrupts every thread of the test's runtime, at work or waiting.
 fn interrupt_all() {
-    for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        let id: libc::pid_t = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
-        // SAFETY: there is a handler; a thread that is gone is none of this process's, and gets nothing.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, libc::SIGPROF) };
+    for thread in THREADS.lock().unwrap().iter() {
+        pthread_kill(*thread, Signal::SIGPROF).unwrap();
     }
 }
 
@@ -152,7 +159,8 @@ fn nothing_fails_while_profiles_are_taken() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
-        .on_thread_start(profile::enter_thread)
+        .thread_keep_alive(Duration::from_secs(3600))
+        .on_thread_start(|| THREADS.lock().unwrap().push(pthread_self()))
         .build()
         .unwrap();
     runtime.block_on(async {
