@@ -1,0 +1,4 @@
+//! Objects and reviews in protobuf, which typed Go clients send.
+
+pub mod objects;
+mod reviews;
