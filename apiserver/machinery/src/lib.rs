@@ -5,7 +5,8 @@
 //! [`registry`] joins the three and is what controllers in the same process call; [`http`] puts
 //! it on the wire; [`serve`] puts that behind TLS with authentication and authorization.
 //!
-//! This crate knows no kind: everything it serves is described to it.
+//! This crate knows no kind: everything it serves is described to it. It is a facade: the code is in `stoa-log`, `stoa-meta`,
+//! `stoa-registry`, `stoa-admission` and `stoa-serving`, of which each depends on those before it alone.
 //!
 //! # A kind
 //!
@@ -110,50 +111,55 @@
 //! }
 //! ```
 
-pub mod admission;
-mod alarms;
-pub mod audit;
-pub mod auth;
-pub use stoa_backoff as backoff;
-mod cache;
-pub mod content;
-pub mod definition;
-pub mod discovery;
-mod document;
-mod duration;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
-pub mod http;
-mod json;
-mod json_path;
-pub mod log;
-mod managed_fields;
-pub mod metrics;
-pub mod object;
-pub mod openapi;
-pub mod options;
-#[cfg(test)]
-mod oracle;
-pub mod profile;
-mod protobuf;
-pub mod registry;
-pub mod request;
-mod row;
-pub mod schema;
-pub mod selector;
-pub mod serve;
-pub mod status;
-mod strategic_patch;
-pub mod strategy;
 
-pub use definition::{ResourceDefinition, Scope};
-pub use log::{Key, Log, Version};
-pub use object::Object;
-pub use registry::Registry;
-pub use request::RequestContext;
-pub use status::ApiError;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+
+pub use stoa_backoff as backoff;
+pub use stoa_log as log;
+#[cfg(feature = "conformance")]
+pub use stoa_log::log_conformance_tests;
+pub use stoa_log::{Key, Log, Version};
+pub use stoa_meta::{
+    content,
+    definition::{self, ResourceDefinition, Scope},
+    object::{self, Object},
+    request::{self, RequestContext},
+    schema, selector,
+    status::ApiError,
+};
 pub use stoa_outbound as outbound;
-pub use strategy::Strategy;
+pub use stoa_registry::{
+    metrics,
+    registry::Registry,
+    strategy::{self, Strategy},
+};
+pub use stoa_serving::{audit, auth, discovery, http, openapi, options, profile};
+
+/// Admission: the chain of plugins, and the plugins that a cluster configures.
+pub mod admission {
+    pub use stoa_admission::{PLUGINS, UnknownPlugin, cluster, of_cluster, policy, webhook};
+    pub use stoa_registry::admission::{
+        AdmissionPlugin, Attributes, Chain, Metrics, NamespaceLifecycle, Operation, Reinvocation, Visibility,
+    };
+}
+
+/// The resources of one server over one log.
+pub mod registry {
+    pub use stoa_admission::ClusterNamespaces;
+    pub use stoa_registry::registry::*;
+}
+
+/// The server: TLS, the filters in front of the API, health, metrics, and an orderly end.
+pub mod serve {
+    pub use stoa_serving::{extension::ExtensionServer, serve::*};
+}
+
+/// Errors as clients get them: `Status` of `meta.k8s.io/v1`.
+pub mod status {
+    pub use stoa_admission::cluster::api_error;
+    pub use stoa_meta::status::*;
+}
 
 /// The example of the README, which is compiled with the others.
 #[cfg(doctest)]

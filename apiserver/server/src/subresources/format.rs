@@ -5,6 +5,7 @@ use stoa_engine::render::Colour;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
+    http::SubresourceCallExt as _,
     status::FieldError,
 };
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use stoa_machinery::{
     ApiError, Object,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    http::SubresourceCallExt as _,
 };
 use stoa_types::{Run, Stack, delivery::Operation};
 

@@ -1,8 +1,0 @@
-//! Admission through the registry: webhooks over TLS, and policies.
-
-mod mutations;
-mod owners;
-mod policies;
-mod sight;
-mod support;
-mod webhooks;
