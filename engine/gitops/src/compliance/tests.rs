@@ -155,7 +155,8 @@ fn compared(
 ) -> (Vec<Vec<Compliance>>, Option<git2::Error>) {
     let names = |ids: &[Oid]| ids.iter().map(Oid::to_string).collect::<BTreeSet<_>>();
     let (branch, history) = (("main", Some(head)), bed.within(longest));
-    let (lineage, cut) = Lineage::search(&bed.repository, &history, branch, &names(commits), &names(revisions)).unwrap();
+    let (lineage, cut) =
+        Lineage::search(&bed.repository, &history, branch, &names(commits), &names(revisions)).unwrap();
     let of = |revision: &Oid| {
         commits.iter().map(|id| healthy(*revision).of(&id.to_string(), &lineage).0).collect::<Vec<_>>()
     };

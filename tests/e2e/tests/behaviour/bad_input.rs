@@ -393,7 +393,8 @@ fn kind_that_the_cluster_does_not_know_is_named_and_nothing_is_made() {
         let failed = condition(&run, "Failed");
         assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
         let place = format!("apps/web/spec.yaml:{}", line_of(&spec, &id));
-        let wanted = [&place, &id, &format!("{kind:?} in apiVersion {api_version:?}"), "add that resource to dependsOn"];
+        let wanted =
+            [&place, &id, &format!("{kind:?} in apiVersion {api_version:?}"), "add that resource to dependsOn"];
         message_names(failed["message"].as_str().unwrap(), &wanted);
         assert!(!kubectl.succeeds(&["get", "namespace", &namespace]), "{run:#}");
 
