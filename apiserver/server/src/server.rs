@@ -151,19 +151,6 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let log = storage.log.clone();
     log::begin(&*log).await.context("the log cannot be begun")?;
     let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
-    let subresources = Subresources::default();
-    let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
-    let builder = builder.window(parts.storage.history.window());
-    let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
-    let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
-    let builder = git::attach(builder, admission, parts.cluster.clone(), log.clone(), &repository);
-    let builder = match parts.namespaces {
-        Namespaces::OfCluster => builder,
-        Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
-    };
-    let registry = builder.build().await.context("the objects cannot be loaded")?;
-    parts.lookup.set(registry.clone());
-
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
@@ -173,7 +160,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
         sealing: sealing.clone(),
         runner,
-        cluster: parts.cluster,
+        cluster: parts.cluster.clone(),
         recorder,
         authorizer: parts.authorizer.clone(),
         identity: storage.identity.clone(),
@@ -182,7 +169,17 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         run_lease: parts.runs.lease(),
         queues: controllers::queue::Metrics::new(&metrics)?,
     };
-    subresources.set(services.clone());
+    let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
+    let builder = builder.window(parts.storage.history.window());
+    let subresources = Subresources::new(services.clone());
+    let builder = kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
+    let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
+    let builder = git::attach(builder, admission, parts.cluster, log.clone(), &repository);
+    let builder = match parts.namespaces {
+        Namespaces::OfCluster => builder,
+        Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
+    };
+    let registry = parts.lookup.build(builder).await.context("the objects cannot be loaded")?;
 
     if let Some(address) = parts.webhooks {
         let webhooks = Webhooks::bind(address, parts.certificate.clone()).await?;

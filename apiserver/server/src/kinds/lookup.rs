@@ -11,7 +11,7 @@ use stoa_machinery::{
     ApiError, RequestContext,
     auth::{self, Attributes},
     log::Log,
-    registry::{Api, ListOptions, Registry, Stored},
+    registry::{Api, BuildError, ListOptions, Registry, RegistryBuilder, Stored},
 };
 
 use crate::controllers::queue::ObjectKey;
@@ -32,17 +32,26 @@ impl<K> Kind for K where
 
 /// The registry as strategies see it.
 ///
-/// Strategies are made before the registry that they are part of, so it is filled in afterwards.
+/// Strategies exist before the registry that they are part of. A lookup answers 503 until [`build`](Self::build) has ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lookup {
     registry: Arc<OnceLock<Arc<Registry>>>,
 }
 
 impl Lookup {
-    /// Fills the registry in.
-    pub(crate) fn set(&self, registry: Arc<Registry>) {
-        // A second registry for the same strategies would be a mistake of the wiring.
-        self.registry.set(registry).expect("the registry is set once");
+    /// Reads a registry that exists already.
+    pub(crate) fn of(registry: Arc<Registry>) -> Self {
+        Self { registry: Arc::new(OnceLock::from(registry)) }
+    }
+
+    /// Builds the registry whose strategies have clones of this lookup.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RegistryBuilder::build`].
+    pub(crate) async fn build(&self, builder: RegistryBuilder) -> Result<Arc<Registry>, BuildError> {
+        let registry = builder.build().await?;
+        Ok(self.registry.get_or_init(|| registry).clone())
     }
 
     /// The objects of a kind.

@@ -3,7 +3,7 @@
 //! Start at [`register`]. What the kinds share is in [`lookup`] (other objects and permissions that
 //! an object refers to), [`check`] (validation of common shapes) and [`ready`] (whether an object is as it should be, in tables).
 
-use stoa_machinery::registry::RegistryBuilder;
+use stoa_machinery::{ResourceDefinition, registry::RegistryBuilder};
 
 pub(crate) mod access;
 pub(crate) mod approval;
@@ -34,37 +34,39 @@ pub(crate) mod trigger;
 pub(crate) mod workflow;
 pub(crate) mod workspace;
 
-use crate::{cluster::Cluster, kinds::lookup::Lookup, subresources::Subresources};
+use crate::{cluster::Cluster, kinds::lookup::Lookup};
 
 /// Registers the kinds of Stoa's own groups.
+///
+/// `complete` adds to each definition what the kinds do not know, such as the handlers of subresources.
 pub(crate) fn register(
     builder: RegistryBuilder,
     lookup: &Lookup,
     cluster: &std::sync::Arc<dyn Cluster>,
-    subresources: &Subresources,
+    complete: impl Fn(ResourceDefinition) -> ResourceDefinition,
 ) -> RegistryBuilder {
     let records = records::Records { lookup: lookup.clone(), cluster: cluster.clone() };
     builder
         .register(
-            organization::definition(subresources),
+            complete(organization::definition()),
             organization::OrganizationStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
         .register(
-            project::definition(subresources),
+            complete(project::definition()),
             project::ProjectStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
         .register(
-            stack::definition(subresources),
+            complete(stack::definition()),
             stack::StackStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
-        .register(source::definition(), source::SourceStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
-        .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
-        .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
-        .register(notification_sink::definition(subresources), notification_sink::NotificationSinkStrategy)
-        .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
-        .register(workflow::definition(), workflow::WorkflowStrategy { lookup: lookup.clone() })
-        .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
-        .register(resource::definition(), resource::ResourceStrategy { records })
+        .register(complete(source::definition()), source::SourceStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
+        .register(complete(workspace::definition()), workspace::WorkspaceStrategy { lookup: lookup.clone() })
+        .register(complete(backend::definition()), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
+        .register(complete(notification_sink::definition()), notification_sink::NotificationSinkStrategy)
+        .register(complete(run::definition()), run::RunStrategy { lookup: lookup.clone() })
+        .register(complete(workflow::definition()), workflow::WorkflowStrategy { lookup: lookup.clone() })
+        .register(complete(release::definition()), release::ReleaseStrategy { records: records.clone() })
+        .register(complete(resource::definition()), resource::ResourceStrategy { records })
 }
 
 #[cfg(test)]

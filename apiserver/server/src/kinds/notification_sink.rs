@@ -16,10 +16,10 @@ use stoa_machinery::{
 use stoa_types::{DurationString, NotificationSink, platform::RetryPolicy};
 
 use super::{check, ready};
-use crate::{notifications::events, subresources::Subresources};
+use crate::{notifications::events};
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<NotificationSink>().columns(&[
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<NotificationSink>().columns(&[
         // Not the whole URL: some have in them what lets people post.
         Column::new("Host", Cell::Compute(host), "Where events are posted."),
         Column::new("Suspended", Cell::Path(&["spec", "suspend"]), "Whether nothing is sent for now.").kind("boolean"),
@@ -32,8 +32,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
         Column::age(),
         ready::reason(),
         ready::message(),
-    ]);
-    subresources.of_notification_sinks().into_iter().fold(definition, ResourceDefinition::subresource)
+    ])
 }
 
 fn host(object: &Object) -> serde_json::Value {

@@ -20,13 +20,13 @@ use super::{
     lookup::{self, Lookup},
     ready,
 };
-use crate::{cluster::Cluster, subresources::Subresources};
+use crate::{cluster::Cluster};
 
 /// Namespaces that belong to Kubernetes or to Stoa.
 const RESERVED: &[&str] = &["default", "stoa-system"];
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Organization>().columns(&[
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<Organization>().columns(&[
         Column::new(
             "Namespace",
             Cell::Path(&["status", "namespace"]),
@@ -37,8 +37,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
         Column::new("Description", Cell::Path(&["spec", "description"]), "What the organization is.").wide(),
         ready::reason(),
         ready::message(),
-    ]);
-    subresources.of_organizations().into_iter().fold(definition, ResourceDefinition::subresource)
+    ])
 }
 
 #[derive(Debug)]

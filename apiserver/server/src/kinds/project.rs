@@ -24,11 +24,10 @@ use super::{
 use crate::{
     cluster::{self, Cluster},
     runs::readiness,
-    subresources::Subresources,
 };
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Project>()
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<Project>()
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
@@ -39,8 +38,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             ready::reason(),
             ready::message(),
         ])
-        .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }]);
-    subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)
+        .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }])
 }
 
 /// Brings a project's condition `Ready` to whether there is its Source, that can be read, and it has the folder, as the watch

@@ -13,10 +13,9 @@ use stoa_machinery::{
 use stoa_types::{Release, Stack};
 
 use super::{check, records::Records};
-use crate::subresources::Subresources;
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Release>()
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<Release>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
@@ -40,8 +39,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             SelectableField { name: "spec.workspace", path: &["spec", "workspace"] },
             SelectableField { name: "spec.run", path: &["spec", "run"] },
         ])
-        .rows_by_name(by_number);
-    subresources.of_releases().into_iter().fold(definition, ResourceDefinition::subresource)
+        .rows_by_name(by_number)
 }
 
 /// Orders names by the number at their end, `web.dev.2` before `web.dev.10`.

@@ -22,7 +22,7 @@ use stoa_types::{
 };
 
 use super::{approval, check, import, lookup, lookup::Lookup, previewed, release, stack::live_workspaces, workspace};
-use crate::{plan_summary, runs::state, subresources::Subresources};
+use crate::{plan_summary, runs::state};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -32,8 +32,8 @@ const MOST_NAMED: usize = 100;
 /// Why a run has no parameters.
 pub(super) const RENDERS_NOTHING: &str = "this operation renders nothing";
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Run>()
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<Run>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
@@ -68,8 +68,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             SelectableField { name: "spec.operation", path: &["spec", "operation"] },
             SelectableField { name: "status.phase", path: &["status", "phase"] },
         ])
-        .part(Part { name: APPROVAL, path: &["status", "approval"] });
-    subresources.of_runs().into_iter().fold(definition, ResourceDefinition::subresource)
+        .part(Part { name: APPROVAL, path: &["status", "approval"] })
 }
 
 fn plan(object: &Object) -> Value {

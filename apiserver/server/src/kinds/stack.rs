@@ -31,14 +31,13 @@ use super::{
 use crate::{
     cluster::{self, Cluster},
     runs::readiness,
-    subresources::Subresources,
 };
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Stack>()
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::of::<Stack>()
         .columns(&[
             Column::new("Project", Cell::Path(&["spec", "project"]), "The project that the stack belongs to."),
             Column::new("Desired", Cell::Path(&["spec", "desiredVersion"]), "The version to deploy."),
@@ -69,8 +68,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             ready::reason(),
             ready::message(),
         ])
-        .selectable(&[SelectableField { name: "spec.project", path: &["spec", "project"] }]);
-    subresources.of_stacks().into_iter().fold(definition, ResourceDefinition::subresource)
+        .selectable(&[SelectableField { name: "spec.project", path: &["spec", "project"] }])
 }
 
 fn drifted(object: &Object) -> Value {

@@ -14,7 +14,7 @@ use stoa_machinery::{
 };
 
 use super::{core, lookup::Lookup, register, testing::deploying};
-use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
+use crate::cluster::standalone::StandaloneCluster;
 
 mod access;
 mod api;
@@ -61,9 +61,9 @@ impl World {
         let lookup = Lookup::default();
         let cluster: Arc<dyn crate::cluster::Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(Arc::new(MemoryLog::default()));
-        let builder = register(builder, &lookup, &cluster, &Subresources::default());
-        let registry = core::register(builder).namespaces_in("", "v1", "namespaces").build().await.unwrap();
-        lookup.set(registry.clone());
+        let builder = register(builder, &lookup, &cluster, |definition| definition);
+        let builder = core::register(builder).namespaces_in("", "v1", "namespaces");
+        let registry = lookup.build(builder).await.unwrap();
         let world = Self { registry };
         world.make("v1", "Namespace", "", json!({ "metadata": { "name": "shop" } })).await.unwrap();
         world

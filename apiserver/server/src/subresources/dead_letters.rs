@@ -12,7 +12,7 @@ use stoa_machinery::{
 };
 use stoa_types::NotificationSink;
 
-use super::{Subresources, answer};
+use super::answer;
 use crate::{
     notifications::records::{DeadLetter, RecordError, Records},
     runs::Services,
@@ -21,13 +21,13 @@ use crate::{
 /// Shows the dead letters of a sink, oldest first, or deletes them.
 #[derive(Debug)]
 pub(super) struct DeadLetters {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 /// Asks for dead letters to be delivered again.
 #[derive(Debug)]
 pub(super) struct Redelivery {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 /// The records of a sink. Whoever leads writes under a fence, and others do not.
@@ -74,7 +74,7 @@ impl DeadLetters {
 #[async_trait]
 impl SubresourceHandler for DeadLetters {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let records = records(self.subresources.services()?, &call.name).await?;
+        let records = records(&self.services, &call.name).await?;
         if call.method == Method::DELETE {
             return self.delete(&records, &call).await;
         }
@@ -106,7 +106,7 @@ impl SubresourceHandler for DeadLetters {
 impl SubresourceHandler for Redelivery {
     /// Of those that are [chosen]. The body is not read.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let records = records(services, &call.name).await?;
         let mut asked = 0;
         for (key, version, letter) in chosen(&records, &call).await? {

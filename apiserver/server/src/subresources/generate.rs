@@ -14,12 +14,12 @@ use stoa_machinery::{
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 use tonic::{Code, Status};
 
-use super::{Subresources, document, failure, non_empty, parameter, wants_json};
+use super::{document, failure, non_empty, parameter, wants_json};
 use crate::{
     controllers::asks::Turns,
     kinds::{lookup, run::target_workspace},
     rooms,
-    runs::{Halt, documents, runner, target::Target},
+    runs::{Halt, Services, documents, runner, target::Target},
 };
 
 /// How long a client is kept waiting.
@@ -36,7 +36,7 @@ const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "d
 
 #[derive(Debug)]
 pub(super) struct Generate {
-    subresources: Subresources,
+    services: Services,
     turns: Turns,
     /// For Specs that are not small.
     large: Turns,
@@ -67,13 +67,13 @@ impl SubresourceHandler for Generate {
 }
 
 impl Generate {
-    pub(super) fn new(subresources: Subresources) -> Self {
-        Self { subresources, turns: Turns::new(AT_ONCE), large: Turns::new(LARGE_AT_ONCE) }
+    pub(super) fn new(services: Services) -> Self {
+        Self { services, turns: Turns::new(AT_ONCE), large: Turns::new(LARGE_AT_ONCE) }
     }
 
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
         lookup::require_use(&call.context, "workspaces", &workspace).await?;
@@ -171,15 +171,16 @@ mod tests {
 
     #[tokio::test]
     async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
-        let generate = Generate::new(Subresources::default());
+        let world = World::with_runner(runner::unreachable()).await;
+        let generate = Generate::new(world.services.clone());
         let silent = generate.turns.of("silent");
         let held: Vec<_> = iter::from_fn(|| silent.try_take()).collect();
         assert_eq!(held.len(), 8);
         let code = async |namespace| generate.call(call(namespace)).await.unwrap_err().code();
         assert_eq!(code("silent").await, 429);
-        assert_eq!(code("quick").await, 503, "it goes on to the services, which are not there yet");
+        assert_eq!(code("quick").await, 404, "it goes on to the stack, which does not exist");
         drop(held);
-        assert_eq!([code("silent").await, code("silent").await], [503, 503], "a turn is given back");
+        assert_eq!([code("silent").await, code("silent").await], [404, 404], "a turn is given back");
     }
 
     /// A runner whose Specs have so many bytes and some more.
@@ -219,9 +220,7 @@ mod tests {
             let calls = Arc::new(AtomicUsize::new(0));
             let rendering = Rendering { bytes, tells, calls: calls.clone() };
             let world = World::with_runner(runner::at(rendering.serve())).await;
-            let subresources = Subresources::default();
-            subresources.set(world.services.clone());
-            let generate = Generate::new(subresources);
+            let generate = Generate::new(world.services.clone());
             let others: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| generate.large.of(name)).collect();
             let held: Vec<_> = others.iter().filter_map(|of| of.try_take()).collect();
             assert_eq!(held.len(), LARGE_AT_ONCE);

@@ -16,7 +16,7 @@ use stoa_machinery::{
 };
 use stoa_types::Run;
 
-use super::{Subresources, answer, kept::Place, parameter, wants_json};
+use super::{answer, kept::Place, parameter, wants_json};
 use crate::runs::{
     Services,
     journal::{self, Line},
@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct RunLog {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -37,7 +37,7 @@ impl SubresourceHandler for RunLog {
     /// object per line instead of text.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "text")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let runs = services.lookup.api::<Run>()?;
         let run = runs.get(&call.namespace, &call.name).await?;
         let uid = run.uid().unwrap_or_default();

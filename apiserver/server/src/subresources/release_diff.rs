@@ -19,7 +19,7 @@ use stoa_machinery::{
 use stoa_types::{Release, labels, reason};
 
 use super::{
-    Subresources, failure,
+    failure,
     format::{Format, PLAIN, bad_parameter, colour},
     kept::Kept,
     non_empty,
@@ -68,7 +68,7 @@ struct Summary {
 
 #[derive(Debug)]
 pub(super) struct ReleaseDiff {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -79,7 +79,7 @@ impl SubresourceHandler for ReleaseDiff {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
         let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let other = match with {
             Some(with) => Some(with.find(services, &call.context, &release).await?),

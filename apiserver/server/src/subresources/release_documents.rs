@@ -10,7 +10,7 @@ use stoa_machinery::{
 use stoa_types::Release;
 
 use super::{
-    Subresources, document,
+    document,
     kept::{Kept, Place},
     wants_json,
 };
@@ -25,7 +25,7 @@ pub(super) enum Document {
 
 #[derive(Debug)]
 pub(super) struct ReleaseDocument {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
     pub(super) document: Document,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct ReleaseDocument {
 impl SubresourceHandler for ReleaseDocument {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let which = self.document;
         let (kept, room) = find(services, &release, which).await?.read().await?;

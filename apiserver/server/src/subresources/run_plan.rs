@@ -14,7 +14,7 @@ use stoa_machinery::{
 use stoa_types::{Run, common::condition, reason};
 
 use super::{
-    Subresources, failure,
+    failure,
     format::{Format, PLAIN, colour},
     kept::{Kept, Place},
 };
@@ -43,7 +43,7 @@ impl Serialize for Shown {
 
 #[derive(Debug)]
 pub(super) struct RunPlan {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl SubresourceHandler for RunPlan {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
         let (kept, room) = find(services, &run).await?.read().await?;
         let write = move || {

@@ -14,7 +14,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Stack, Workspace};
 
-use super::{Subresources, document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
+use super::{document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
 use crate::{
     rooms::{self, FIRST, Room},
     runs::{
@@ -41,7 +41,7 @@ struct Deployment<'s> {
 
 #[derive(Debug)]
 pub(super) struct StackState {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -49,7 +49,7 @@ impl SubresourceHandler for StackState {
     /// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();

@@ -115,8 +115,7 @@ async fn registry_over(log: Arc<dyn Log>, end: &CancellationToken) -> Arc<Regist
 }
 
 fn recorder_of(registry: &Arc<Registry>, end: &CancellationToken) -> Recorder {
-    let lookup = Lookup::default();
-    lookup.set(registry.clone());
+    let lookup = Lookup::of(registry.clone());
     Recorder::start(Arc::new(StandaloneCluster { lookup }), end.clone())
 }
 

@@ -47,7 +47,6 @@ use crate::{
     kinds::{self, lookup::Lookup, testing::deploying},
     runs::{Halt, backends::Backends, runner},
     sealing,
-    subresources::Subresources,
 };
 
 /// Longer than anything here takes.
@@ -102,13 +101,11 @@ impl World {
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
     ) -> Self {
         let end = CancellationToken::new();
-        let subresources = Subresources::default();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(log).end_with(end.clone());
-        let builder = kinds::register(builder, &lookup, &cluster, &subresources);
-        let registry = more(builder).build().await.unwrap();
-        lookup.set(registry.clone());
+        let builder = more(kinds::register(builder, &lookup, &cluster, |definition| definition));
+        let registry = lookup.build(builder).await.unwrap();
         let documents = TempDir::new().unwrap();
         let services = Services {
             log: registry.log().clone(),
@@ -125,7 +122,6 @@ impl World {
             run_lease: Duration::from_secs(30),
             queues: queue::Metrics::new(&Families::default()).unwrap(),
         };
-        subresources.set(services.clone());
         let guard = end.clone().drop_guard();
         let world = Self { registry, services, end, _controller: None, _documents: documents, _guard: guard };
         for (kind, name, spec) in [

@@ -5,7 +5,7 @@ use stoa_storage::git::Layout as _;
 
 use super::super::layout::ControlLayout;
 use super::*;
-use crate::{kinds, subresources::Subresources};
+use crate::kinds;
 
 const STACK: &str = "organizations/shop/projects/web/stacks/web-dev.yaml";
 const GOOD: &str = "\
@@ -21,7 +21,7 @@ spec:
 
 fn decoder(kind: Authored) -> Decoder {
     let definition = match kind {
-        Authored::Stack => kinds::stack::definition(&Subresources::default()),
+        Authored::Stack => kinds::stack::definition(),
         Authored::Workspace => kinds::workspace::definition(),
         other => panic!("{other:?} is not tested here"),
     };

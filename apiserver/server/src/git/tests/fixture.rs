@@ -31,7 +31,6 @@ use crate::{
     },
     runs::{Services, backends::Backends, runner},
     sealing,
-    subresources::Subresources,
 };
 
 /// Longer than anything here takes.
@@ -67,7 +66,7 @@ impl Fixture {
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let directory = TempDir::new().expect("a directory");
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
-        let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
+        let builder = kinds::register(builder, &lookup, &cluster, |definition| definition);
         let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
         let repository = Repository {
@@ -77,8 +76,7 @@ impl Fixture {
             metrics,
         };
         let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
-        let registry = builder.build().await.expect("built");
-        lookup.set(registry.clone());
+        let registry = lookup.build(builder).await.expect("built");
         let recorder = Recorder::start(cluster.clone(), end.clone());
         let services = Services {
             lookup: lookup.clone(),

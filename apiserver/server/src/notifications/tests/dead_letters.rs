@@ -21,9 +21,8 @@ impl Bed {
     }
 
     async fn call_by(&self, method: Method, sink: &str, name: &str, query: &[(&str, &str)]) -> (u16, Value) {
-        let subresources = Subresources::default();
-        subresources.set(self.world.services.clone());
-        let found = subresources.of_notification_sinks().into_iter().find(|there| there.name == name).unwrap();
+        let all = Subresources::new(self.world.services.clone()).of_notification_sinks();
+        let found = all.into_iter().find(|there| there.name == name).unwrap();
         let call = SubresourceCall {
             context: RequestContext::internal("test"),
             namespace: String::new(),

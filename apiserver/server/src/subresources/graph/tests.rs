@@ -48,9 +48,7 @@ async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it(
     let world = World::with_runner(runner::unreachable()).await;
     let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
     world.create("Resource", "web.gone.a", resource).await;
-    let subresources = Subresources::default();
-    subresources.set(world.services.clone());
-    let graph = GraphOf { subresources, scope: Scope::Stack };
+    let graph = GraphOf { services: world.services.clone(), scope: Scope::Stack };
     let code_of = async |workspace: &str| {
         let call = SubresourceCall {
             context: RequestContext::internal("test"),
