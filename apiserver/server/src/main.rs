@@ -4,19 +4,11 @@
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
 mod aside;
-mod cluster;
 mod compaction;
 mod controllers;
 mod delegated;
-mod destroyed;
-mod events;
 mod git;
-mod kinds;
-mod leader;
-mod lease;
-mod notifications;
 mod options;
-mod plan_summary;
 mod rooms;
 mod runs;
 mod sealing;
@@ -24,7 +16,8 @@ mod server;
 mod standalone;
 mod storage;
 mod subresources;
-mod text;
+#[cfg(test)]
+mod testing;
 mod webhook;
 
 use std::{io::IsTerminal as _, time::Duration};

@@ -3,6 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use stoa_controller::{
+    events::Recorder,
+    leader::{self, Term, Work},
+};
+use stoa_kinds::{cluster::Cluster, lookup::Lookup};
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
@@ -16,13 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::Cluster,
-    compaction, controllers,
-    events::Recorder,
-    git,
-    kinds::{self, lookup::Lookup},
-    leader::{self, Term, Work},
-    notifications,
+    compaction, controllers, git,
     options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
         Services,
@@ -101,7 +100,8 @@ struct Leader {
     /// What people who push to the control repository may do.
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
-    notifications: notifications::Metrics,
+    notifications: stoa_notifications::Services,
+    notification_metrics: stoa_notifications::Metrics,
     history: HistoryOptions,
 }
 
@@ -111,7 +111,11 @@ impl Work for Leader {
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
         controllers::start(&self.services, &term.end, &mut tasks);
-        tasks.spawn(notifications::run(self.services.clone(), self.notifications.clone(), term.clone()));
+        tasks.spawn(stoa_notifications::run(
+            self.notifications.clone(),
+            self.notification_metrics.clone(),
+            term.clone(),
+        ));
         if self.own_namespaces {
             let (registry, queues) = (self.registry.clone(), queues.clone());
             tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
@@ -169,15 +173,25 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         run_lease: parts.runs.lease(),
         queues: controllers::queue::Metrics::new(&metrics)?,
     };
+    let notifications = stoa_notifications::Services {
+        lookup: services.lookup.clone(),
+        log: log.clone(),
+        cluster: services.cluster.clone(),
+        recorder: services.recorder.clone(),
+        clock: services.clock.clone(),
+    };
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
-    let subresources = Subresources::new(services.clone());
-    let builder = kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
+    let subresources = Subresources::new(services.clone(), notifications.clone());
+    let builder =
+        stoa_kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = git::attach(builder, admission, parts.cluster, log.clone(), &repository);
     let builder = match parts.namespaces {
         Namespaces::OfCluster => builder,
-        Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
+        Namespaces::Own => {
+            register_reviews(stoa_kinds::core_v1::register(builder)).namespaces_in("", "v1", "namespaces")
+        }
     };
     let registry = parts.lookup.build(builder).await.context("the objects cannot be loaded")?;
 
@@ -212,7 +226,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
-        notifications: notifications::Metrics::new(metrics.registry())?,
+        notifications,
+        notification_metrics: stoa_notifications::Metrics::new(metrics.registry())?,
         history: parts.storage.history,
         services,
     };

@@ -16,6 +16,7 @@ mod quickstart;
 mod run_test;
 mod schemas;
 mod soak;
+mod walls;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Command {
     Schemas,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
+    /// Whether the rooms of stoa-apiserver import only what they may
+    Walls,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
         Command::CheckCoverage => coverage::check(),
+        Command::Walls => walls::check(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,6 +14,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue::Trigger};
 use stoa_shares::{Most, Room, Taken};
 use tokio::{
     sync::{Semaphore, SemaphorePermit, mpsc},
@@ -22,7 +23,6 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue::{ObjectKey, Trigger};
 use crate::runs::Halt;
 
 /// How long to wait for what may pass by itself.

@@ -7,16 +7,12 @@
 use std::collections::{BTreeSet, HashSet};
 
 use kube::ResourceExt as _;
+use stoa_controller::{object::ObjectKey, queue};
+use stoa_kinds::{lookup::Lookup, run_status::status, workflow::effective};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
     Release, Run, Workflow,
     delivery::{Operation, RunStep},
-};
-
-use super::queue::{self, ObjectKey};
-use crate::{
-    kinds::{lookup::Lookup, workflow::effective},
-    runs::status,
 };
 
 /// So many objects at most are removed after it was asked once who needs them: each time all that has not ended is listed.
@@ -109,18 +105,16 @@ pub(super) fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_controller::testing::FaultyLog;
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::{
-        controllers::runs::tests::World,
-        runs::{journal::tests::Narrow, runner},
-    };
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn runs_are_listed_once_however_many_previews_are_asked_about() {
-        let log = Narrow::new(0);
-        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let log = FaultyLog::new(0);
+        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
         let mut previews = Vec::new();
         for number in 0..BATCH {

@@ -3,9 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_controller::queue;
 use tokio::time::Instant;
-
-use super::queue;
 
 /// Until when objects are left alone, by name.
 #[derive(Clone, Debug, Default)]

@@ -23,29 +23,26 @@ mod world;
 use std::time::Duration;
 
 use serde::Deserialize;
+use stoa_controller::{
+    index::{GATHER, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
+use stoa_kinds::{readiness, run_view::OfRunMetadata};
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest};
 use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
-pub(crate) use self::plans::USER;
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},
     telling::{Told, clear, tell},
     world::{Stop, World},
 };
-pub(crate) use self::{merges::has_followed, plans::is_plan};
-use super::{
-    asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf},
-    groups::{GATHER, Member},
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    kinds::run_parts::OfRunMetadata,
-    runs::{Services, readiness},
-};
+use super::asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf};
+use crate::runs::Services;
 
 /// How many pull requests of a source are planned: the latest.
 const MOST: usize = 100;

@@ -31,7 +31,9 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::{awaits_approval, awaits_merge, queued_at, status, wants_end};
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
@@ -49,13 +51,12 @@ use self::{
     places::Places,
     waiting::{Cause, Told},
 };
-use super::queue::{self, ObjectKey};
 use crate::runs::{
-    Services, awaits_approval, awaits_merge,
+    Services,
     breaks::Breaks,
     drive::{self, Stops, Tries},
     execution::Execution,
-    journal, queued_at, status, wants_end,
+    journal,
 };
 
 /// How long after a run was put down it is taken up again.

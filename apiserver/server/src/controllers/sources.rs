@@ -20,26 +20,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::{
+    conditions::set_condition,
+    events::Kind,
+    index::{GATHER, Index, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
+use stoa_kinds::readiness::{self, OfProjectSpec};
 use stoa_machinery::{ApiError, backoff::Backoff};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::ahead::{Ahead, OfRun};
-use super::{
-    asks::Turns,
-    groups::{GATHER, Groups, Member},
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    events::Kind,
-    kinds::check::set_condition,
-    runs::{
-        Halt, Services,
-        readiness::{self, OfProjectSpec},
-        runner, target,
-    },
-};
+use super::asks::Turns;
+use crate::runs::{Halt, Services, runner, target};
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
@@ -127,7 +123,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let memory = Memory::default();
     let turns = Arc::<Turns>::default();
-    let wanted = Groups::default();
+    let wanted = Index::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
         let OfStackSpec { project, desired_version: version } = &s.spec;
         let wanted = || Wanted { project: (s.namespace().to_owned(), project.clone()), version: version.clone() };
@@ -169,11 +165,7 @@ struct OfStackSpec {
 }
 
 /// The versions that the remote has to be asked for, besides the latest one, once all stacks have been seen.
-fn versions_of(
-    services: &Services,
-    wanted: &Groups<Wanted>,
-    (namespace, name): &ObjectKey,
-) -> Option<BTreeSet<String>> {
+fn versions_of(services: &Services, wanted: &Index<Wanted>, (namespace, name): &ObjectKey) -> Option<BTreeSet<String>> {
     let projects = services.lookup.cached_keys::<Project>(namespace, "spec.source.name", name);
     let projects: HashSet<ObjectKey> = projects.into_iter().collect();
     let wanted = wanted.filter(|wanted| projects.contains(&wanted.project))?;
@@ -193,7 +185,7 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
 
 async fn look(
     services: Services,
-    wanted: Groups<Wanted>,
+    wanted: Index<Wanted>,
     memory: Memory,
     turns: Arc<Turns>,
     key: ObjectKey,

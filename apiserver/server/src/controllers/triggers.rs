@@ -19,7 +19,18 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{
+    index::{Index, Member, Moved},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
 use stoa_engine::digest::{canonical_json, hex};
+use stoa_kinds::{
+    readiness,
+    run_status::{awaits_approval, queued_at, status},
+    run_view::{OfRunSpec, OfRunStatus},
+    trigger::{self, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Project, Run, Stack,
@@ -37,20 +48,10 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke},
-    groups::{Groups, Member, Moved},
-    queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
-use crate::{
-    kinds::{
-        run_parts::{OfRunSpec, OfRunStatus},
-        trigger,
-    },
-    runs::{Halt, Services, awaits_approval, queued_at, readiness, status},
-};
+use crate::runs::{Halt, Services};
 
-/// The user that this is.
-const USER: &str = "system:stoa:trigger";
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
 
@@ -62,7 +63,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let (poke, poked) = Poke::triggering();
     let memory = Arc::new(Memory::new(poke));
-    let by_project = Groups::default();
+    let by_project = Index::default();
     let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
@@ -78,7 +79,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
         Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
-            let has_ended = |status: &OfRunStatus| status.requester.username == USER && status.phase.is_terminal();
+            let has_ended =
+                |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
@@ -104,11 +106,6 @@ struct OfStackStatus {
 
 fn is_following(stack: &Stack) -> bool {
     trigger::operation(stack.spec.trigger).is_some()
-}
-
-/// Whether a trigger started a run.
-pub(crate) fn is_triggered(run: &Run) -> bool {
-    status(run).requester.username == USER
 }
 
 async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {

@@ -26,6 +26,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use stoa_controller::{
+    conditions::set_condition,
+    finalizers::{remove_finalizer, update_same},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
+use stoa_kinds::{
+    run_status::{status as status_of_run, user},
+    run_view::OfRunMetadata,
+    workflow::{effective, hook, stack_of, waves},
+};
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     Run, Stack, Workflow,
@@ -47,18 +58,9 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
-    finalizers::{let_go, update_same},
     needed,
-    queue::{self, FirstError, ObjectKey, Trigger},
 };
-use crate::{
-    kinds::{
-        check::set_condition,
-        run_parts::OfRunMetadata,
-        workflow::{effective, hook, stack_of, waves},
-    },
-    runs::{Halt, Services, status as status_of_run, target},
-};
+use crate::runs::{Halt, Services, target};
 
 /// As whom workflows are looked after.
 const COMPONENT: &str = "workflow";
@@ -315,7 +317,7 @@ fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Ti
 
 /// The context of whoever asked for a workflow.
 fn context(services: &Services, state: &WorkflowStatus) -> RequestContext {
-    let mut context = RequestContext::new(target::user(&state.requester), services.authorizer.clone());
+    let mut context = RequestContext::new(user(&state.requester), services.authorizer.clone());
     context.field_manager = format!("stoa-{COMPONENT}");
     context
 }
@@ -589,7 +591,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
             }
         }
     }
-    let_go(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;
+    remove_finalizer(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;
     Ok(None)
 }
 

@@ -10,6 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_kinds::{
+    backend::{ACCESS_KEY, SECRET_KEY},
+    cluster::Cluster,
+    lookup::Lookup,
+};
 use stoa_machinery::ApiError;
 use stoa_storage::documents::{
     DocumentError, DocumentStore, LocalDocuments, Refusal, S3Documents,
@@ -26,14 +31,11 @@ use super::{
     Halt, documents,
     garbage::{Guarded, Holds},
 };
-use crate::{cluster::Cluster, kinds::lookup::Lookup};
 
 /// For how long a key that was read is used without looking whether it was exchanged.
 const KEY_AGE: Duration = Duration::from_secs(10);
 
-/// The keys of the Secret that a Backend names.
-pub(crate) const ACCESS_KEY: &str = "accessKey";
-pub(crate) const SECRET_KEY: &str = "secretKey";
+/// The optional third key of the Secret that a Backend names.
 const SESSION_TOKEN: &str = "sessionToken";
 
 /// Opens the stores that Backends stand for, each once.

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::conditions::set_condition_to;
+use stoa_kinds::validation;
 use stoa_proto::LookAtComplianceRequest;
 use stoa_types::{
     Stack, Workspace,
@@ -18,7 +20,6 @@ use stoa_types::{
 };
 
 use super::{Halt, Services, runner, target};
-use crate::kinds::check;
 
 /// Where it is read, if anywhere.
 pub(crate) fn of(workspace: &Workspace) -> Option<&Compliance> {
@@ -148,7 +149,7 @@ pub(crate) fn set_condition(stack: &mut Stack) {
         .map(|(workspace, found)| format!("workspace {workspace}: {}", reasons(found)))
         .collect();
     let message = if said.is_empty() { "clusters have what was committed".to_owned() } else { said.join("; ") };
-    check::set_condition_to(&mut status.conditions, reason::COMPLIANT, is, why, message, generation);
+    set_condition_to(&mut status.conditions, reason::COMPLIANT, is, why, message, generation);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! How the deployment of a stack to a workspace fares, in the stack's status.
 
 use kube::ResourceExt as _;
+use stoa_kinds::{deployed::is_changing, lookup::Lookup, readiness, run_status::status, text::cut};
 use stoa_machinery::{ApiError, registry::is_undecodable};
 use stoa_types::{
     Run, Stack,
@@ -10,22 +11,10 @@ use stoa_types::{
     reason,
 };
 
-use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
-use crate::{kinds::lookup::Lookup, text::cut};
+use super::{Halt, compliance, execution::Execution, state::State, target::Target};
 
 /// The most characters of the message about a run that has ended.
 const MESSAGE: usize = 512;
-
-/// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
-/// while somebody is waited for, which may take weeks.
-pub(crate) fn is_changing(deployment: &Deployment) -> bool {
-    deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase))
-}
-
-/// Whether a run that is so far waits for somebody.
-pub(super) fn waits(phase: RunPhase) -> bool {
-    matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge)
-}
 
 /// Whether the stack's status says that the run, which is under way, is what changes its deployment.
 pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {

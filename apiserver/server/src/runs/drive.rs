@@ -7,16 +7,15 @@
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use stoa_controller::lease::Held;
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::status;
 use stoa_machinery::{backoff::Backoff, log::LogError};
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{
-    Halt, Services, breaks::Breaks, execution::Execution, journal::Journal, state, status, steps, target::Target,
-};
-use crate::lease::Held;
+use super::{Halt, Services, breaks::Breaks, execution::Execution, journal::Journal, state, steps, target::Target};
 
 /// How often a lease is renewed while it lasts.
 const RENEWALS: u32 = 6;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_engine::ResourceId;
 use stoa_failpoint::reached;
+use stoa_kinds::{deployed, plan_summary, run_status::status, text::cut};
 use stoa_machinery::registry::is_undecodable;
 use stoa_types::{
     Condition, Run, Stack,
@@ -20,10 +22,9 @@ use super::{
     deployment, garbage,
     journal::{self, Journal},
     runner::{self, Runner},
-    state, status,
+    state,
     target::Target,
 };
-use crate::{events::Kind, kinds::check::set_condition, plan_summary, text::cut};
 
 /// How long a run that ends waits for the Backend to take its log.
 const KEEP: Duration = Duration::from_secs(5);
@@ -307,7 +308,7 @@ impl Execution {
         // An earlier attempt may have ended before it was noted. While somebody is waited for, another run may have the turn.
         let now = status(&self.run);
         let is_its = now.stack_uid == target.stack.uid();
-        if is_its && !deployment::waits(now.phase) && !deployment::is_noted(&target.stack, &self.run) {
+        if is_its && !deployed::waits(now.phase) && !deployment::is_noted(&target.stack, &self.run) {
             deployment::note(self, &target.stack, now.phase, None).await?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! - [`breaks`]: what becomes of a run in whose calls function-runners go away;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
-//! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
+//! - [`resources`], [`deployment`]: the Resources and the status of the Stack;
 //! - [`compliance`]: whether clusters have what was committed for them;
 //! - [`journal`]: what `runs/log` shows;
 //! - [`kusion`]: what Kusion has on record, for imports;
@@ -27,7 +27,6 @@ pub(crate) mod execution;
 pub(crate) mod garbage;
 pub(crate) mod journal;
 mod kusion;
-pub(crate) mod readiness;
 pub(crate) mod resources;
 pub(crate) mod runner;
 pub(crate) mod state;
@@ -37,15 +36,13 @@ pub(crate) mod target;
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use stoa_controller::{events::Recorder, queue};
+use stoa_kinds::{cluster::Cluster, lookup::Lookup};
 use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
 use stoa_storage::Clock;
-use stoa_types::{
-    Run,
-    delivery::{Operation, RunPhase, RunStatus},
-    reason,
-};
+use stoa_types::reason;
 
-use crate::{cluster::Cluster, controllers, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
+use crate::sealing::Sealing;
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -76,7 +73,7 @@ pub(crate) struct Services {
     /// How long the lease of a run lasts without renewal.
     pub(crate) run_lease: Duration,
     /// What is counted of the queues of controllers.
-    pub(crate) queues: controllers::queue::Metrics,
+    pub(crate) queues: queue::Metrics,
 }
 
 impl Services {
@@ -133,32 +130,4 @@ impl From<ApiError> for Halt {
             _ => Self::Retry(error.message().to_owned()),
         }
     }
-}
-
-/// Whether a run is put down until somebody decides about its plan.
-pub(crate) fn awaits_approval(run: &Run) -> bool {
-    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingApproval && status.approval.is_none())
-}
-
-/// When a run was created; to the second where an earlier version made it.
-pub(crate) fn queued_at(run: &Run) -> Option<Timestamp> {
-    let created = run.metadata.creation_timestamp.as_ref();
-    run.status.as_ref().and_then(|status| status.queued_time.as_ref()).map(|it| it.0).or(created.map(|it| it.0))
-}
-
-/// Whether a run is put down until somebody merges its pull request.
-pub(crate) fn awaits_merge(run: &Run) -> bool {
-    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingMerge)
-}
-
-/// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
-/// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
-pub(crate) fn wants_end(run: &Run) -> bool {
-    let is_own_destroy = run.spec.operation == Operation::Destroy && target::is_internal(&status(run).requester);
-    run.spec.cancel || (run.metadata.deletion_timestamp.is_some() && !is_own_destroy)
-}
-
-/// The status of a run, which its strategy has set when it was created.
-pub(crate) fn status(run: &Run) -> RunStatus {
-    run.status.clone().unwrap_or_default()
 }

@@ -19,6 +19,7 @@ use stoa_engine::{
     document::{self, Document, DocumentError},
     record::{Intent, Record},
 };
+use stoa_kinds::state_records::{RESOURCES, entry_key, head_key, prefix};
 use stoa_machinery::{
     Key, Version,
     log::{Change, Entry, Expect, Fence, Log, LogError, Origin, Write},
@@ -32,8 +33,6 @@ use crate::aside::aside;
 /// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
 /// read whole now and then.
 const LARGEST: usize = 256 << 10;
-/// Where in a deployment's records those of its resources are.
-const RESOURCES: &str = "resources/";
 
 /// What is recorded of the whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -447,19 +446,6 @@ fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
     Halt::failed(reason::UNREADABLE_STATE, message)
 }
 
-/// Where the records of a stack in a workspace are.
-fn prefix(stack_uid: &str, workspace: &str) -> String {
-    format!("/stoa/state/{stack_uid}/{workspace}/")
-}
-
-fn entry_key(prefix: &str, id: &str) -> Key {
-    Key::new(format!("{prefix}{RESOURCES}{id}"))
-}
-
-fn head_key(prefix: &str) -> Key {
-    Key::new(format!("{prefix}head"))
-}
-
 fn decode_head(key: &Key, bytes: &[u8]) -> Result<Head, Halt> {
     document::decode(bytes).map_err(|e| unreadable("the deployment", key.as_str(), &e))
 }
@@ -473,29 +459,6 @@ pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Res
     let key = head_key(&prefix(stack_uid, workspace));
     let entry = log.read(&key).await.map_err(|e| halt(&e))?;
     entry.map_or_else(|| Ok(Head::default()), |entry| decode_head(&key, &entry.value))
-}
-
-/// The position and the id of the first of some resources of which no call is open: nobody has to decide what became of one. What
-/// cannot be understood is not known to have none.
-///
-/// # Errors
-///
-/// When the log cannot be read.
-pub(crate) async fn first_settled<'a>(
-    log: &dyn Log,
-    stack_uid: &str,
-    workspace: &str,
-    ids: &'a [String],
-) -> Result<Option<(usize, &'a str)>, LogError> {
-    let prefix = prefix(stack_uid, workspace);
-    let keys: Vec<Key> = ids.iter().map(|id| entry_key(&prefix, id)).collect();
-    let entries = try_join_all(keys.iter().map(|key| log.read(key))).await?;
-    let is_settled = |entry: &Option<Entry>| {
-        let record = entry.as_ref().map(|entry| document::decode::<Record>(&entry.value));
-        record.is_none_or(|record| record.is_ok_and(|record| record.intent.is_none()))
-    };
-    let position = entries.iter().position(is_settled);
-    Ok(position.map(|position| (position, ids[position].as_str())))
 }
 
 /// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.

@@ -7,7 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
-use stoa_machinery::{RequestContext, request::UserInfo};
+use stoa_kinds::{
+    lookup,
+    run_status::{is_internal, status, user},
+    source::commit_page,
+    source_path::path,
+};
+use stoa_machinery::RequestContext;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
     Project, Run, SecretReference, Source, Stack, Workspace,
@@ -16,8 +22,7 @@ use stoa_types::{
     labels, reason,
 };
 
-use super::{Halt, Services, status};
-use crate::kinds::{lookup, source::commit_page};
+use super::{Halt, Services};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -284,20 +289,6 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
     })
 }
 
-/// A stack's path in its source.
-pub(crate) fn path(stack: &Stack, project: &Project) -> String {
-    path_below(stack, &project.spec.path)
-}
-
-/// The same, by the path of its project.
-pub(crate) fn path_below(stack: &Stack, project: &str) -> String {
-    if !stack.spec.path.is_empty() {
-        return stack.spec.path.clone();
-    }
-    let base = project.trim_end_matches('/');
-    if base.is_empty() { stack.spec.stack_name.clone() } else { format!("{base}/{}", stack.spec.stack_name) }
-}
-
 fn generator(kind: GeneratorType) -> &'static str {
     match kind {
         GeneratorType::Auto => "Auto",
@@ -308,24 +299,9 @@ fn generator(kind: GeneratorType) -> &'static str {
     }
 }
 
-/// Whether it was the server itself that asked for a run.
-pub(crate) fn is_internal(requester: &Requester) -> bool {
-    user(requester).is_internal()
-}
-
-/// The user that asked for something.
-pub(crate) fn user(requester: &Requester) -> UserInfo {
-    UserInfo {
-        name: requester.username.clone(),
-        uid: requester.uid.clone(),
-        groups: requester.groups.clone(),
-        extra: requester.extra.clone(),
-    }
-}
-
 async fn existing<K>(services: &Services, namespace: &str, name: &str, noun: &str) -> Result<K, Halt>
 where
-    K: crate::kinds::lookup::Kind,
+    K: stoa_controller::object::Kind,
 {
     let found = services.lookup.api::<K>()?.get_opt(namespace, name).await?;
     found.ok_or_else(|| not_found(noun, name))

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_kinds::{lookup, run::target_workspace};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -17,7 +18,6 @@ use tonic::{Code, Status};
 use super::{document, failure, non_empty, parameter, wants_json};
 use crate::{
     controllers::asks::Turns,
-    kinds::{lookup, run::target_workspace},
     rooms,
     runs::{Halt, Services, documents, runner, target::Target},
 };
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::runs::tests::World,
-        runs::runner::testing::{Answer, Answers},
+        runs::runner::testing::{Answer, FakeRunner},
+        testing::TestServer,
     };
 
     fn call(namespace: &str) -> SubresourceCall {
@@ -171,7 +171,7 @@ mod tests {
 
     #[tokio::test]
     async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let generate = Generate::new(world.services.clone());
         let silent = generate.turns.of("silent");
         let held: Vec<_> = iter::from_fn(|| silent.try_take()).collect();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tonic::async_trait]
-    impl Answers for Rendering {
+    impl FakeRunner for Rendering {
         async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
             Ok(Response::new(ResolveResponse { commit: "a".repeat(40), ..ResolveResponse::default() }))
         }
@@ -219,7 +219,7 @@ mod tests {
         for (bytes, tells, is_large) in [(SMALL, true, true), (SMALL / 2, true, false), (SMALL / 2, false, true)] {
             let calls = Arc::new(AtomicUsize::new(0));
             let rendering = Rendering { bytes, tells, calls: calls.clone() };
-            let world = World::with_runner(runner::at(rendering.serve())).await;
+            let world = TestServer::with_runner(runner::at(rendering.serve())).await;
             let generate = Generate::new(world.services.clone());
             let others: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| generate.large.of(name)).collect();
             let held: Vec<_> = others.iter().filter_map(|of| of.try_take()).collect();

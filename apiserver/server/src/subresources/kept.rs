@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
+use stoa_kinds::run_status::status;
 use stoa_machinery::ApiError;
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore, Measured};
 use stoa_types::{Run, Stack, Workspace};
@@ -13,7 +14,7 @@ use super::failure;
 use crate::{
     aside::{SMALL, place_to_read},
     rooms::{self, Room},
-    runs::{Services, status},
+    runs::Services,
 };
 
 /// Where the documents of a stack are, in the Backend of any of its workspaces.
@@ -147,7 +148,7 @@ mod tests {
     use stoa_storage::documents::LocalDocuments;
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     const MIB: usize = 1 << 20;
 
@@ -189,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_no_room_is_asked_for_once() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let services = &world.services;
         let store = services.backends.store("default").await.unwrap();
         for bytes in [0, 1, SMALL - 1, SMALL] {

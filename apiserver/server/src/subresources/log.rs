@@ -9,6 +9,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use kube::ResourceExt as _;
+use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -20,7 +21,6 @@ use super::{answer, kept::Place, parameter, wants_json};
 use crate::runs::{
     Services,
     journal::{self, Line},
-    status,
 };
 
 /// After so much silence whoever follows a run looks whether it is still there.

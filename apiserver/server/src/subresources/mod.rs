@@ -2,7 +2,6 @@
 //!
 //! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
-mod dead_letters;
 mod format;
 mod generate;
 mod graph;
@@ -35,11 +34,12 @@ const VERSION: &str = "v1alpha1";
 #[derive(Debug)]
 pub(crate) struct Subresources {
     services: Services,
+    notifications: stoa_notifications::Services,
 }
 
 impl Subresources {
-    pub(crate) fn new(services: Services) -> Self {
-        Self { services }
+    pub(crate) fn new(services: Services, notifications: stoa_notifications::Services) -> Self {
+        Self { services, notifications }
     }
 
     /// Adds its subresources to the definition of a kind.
@@ -48,7 +48,7 @@ impl Subresources {
             ("config.stoa.dev", "organizations") => self.of_organizations(),
             ("config.stoa.dev", "projects") => self.of_projects(),
             ("config.stoa.dev", "stacks") => self.of_stacks(),
-            ("platform.stoa.dev", "notificationsinks") => self.of_notification_sinks(),
+            ("platform.stoa.dev", "notificationsinks") => stoa_notifications::subresources(&self.notifications),
             (DELIVERY, "runs") => self.of_runs(),
             (DELIVERY, "releases") => self.of_releases(),
             _ => Vec::new(),
@@ -110,29 +110,6 @@ impl Subresources {
                 handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
             },
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
-        ]
-    }
-
-    /// Those of notification sinks.
-    pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
-        let kind = ("platform.stoa.dev", VERSION, "DeadLetterList");
-        vec![
-            Subresource {
-                name: "deadletters",
-                verbs: &["get", "delete"],
-                kind,
-                description: "The events that were given up, oldest first, and why. A delete drops them for good: those that the query parameter id names, or all.",
-                produces: &[],
-                handler: Arc::new(dead_letters::DeadLetters { services: self.services.clone() }),
-            },
-            Subresource {
-                name: "redelivery",
-                verbs: &["create"],
-                kind,
-                description: "Has events that were given up delivered again: those that the query parameter id names, or all.",
-                produces: &[],
-                handler: Arc::new(dead_letters::Redelivery { services: self.services.clone() }),
-            },
         ]
     }
 

@@ -10,6 +10,7 @@ use stoa_engine::{
     Change, Changes, State, document,
     render::{Colour, render_changes},
 };
+use stoa_kinds::{lookup, release};
 use stoa_machinery::{
     ApiError, RequestContext, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -26,7 +27,6 @@ use super::{
     release_documents::{self, Document},
 };
 use crate::{
-    kinds::{lookup, release},
     rooms,
     runs::{Halt, Services},
 };
@@ -250,7 +250,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     fn release(stack: &str, uid: &str, workspace: &str, revision: i64) -> Release {
         let spec = json!({"stack": stack, "stackUID": uid, "workspace": workspace, "revision": revision, "run": "r",
@@ -313,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_of_another_deployment_needs_permission_first() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let this = of_project("shop", release("web-stage", "u1", "stage", 2));
         let others = [
             release("web-stage", "u1", "stage", 1),

@@ -7,6 +7,7 @@ use stoa_engine::{
     Plan, document,
     render::{Colour, render},
 };
+use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     aside::aside,
-    runs::{Halt, Services, status},
+    runs::{Halt, Services},
 };
 
 /// What it comes in besides JSON and YAML.

@@ -150,16 +150,15 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use stoa_controller::testing::FaultyLog;
+
     use super::*;
-    use crate::{
-        controllers::runs::tests::World,
-        runs::{journal::tests::Narrow, runner},
-    };
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
-        let log = Narrow::new(0);
-        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let log = FaultyLog::new(0);
+        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let services = &world.services;
         let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use stoa_kinds::lookup;
 use stoa_machinery::{
     ApiError, Object,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -9,7 +10,7 @@ use stoa_machinery::{
 use stoa_types::{Run, Stack, delivery::Operation};
 
 use super::non_empty;
-use crate::{kinds::lookup, runs::Services};
+use crate::runs::Services;
 
 /// Starts runs of one operation.
 #[derive(Debug)]

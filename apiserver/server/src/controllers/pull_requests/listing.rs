@@ -10,14 +10,15 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::object::ObjectKey;
+use stoa_kinds::source::pull_requests_at;
 use stoa_pulls::{Credentials, Pauses, PullError, PullRequest, PullRequests, Server};
 use stoa_types::{Source, config::PullRequestPlans, reason};
 use tokio::time::Instant;
 
 use super::{teller::News, telling::Told};
 use crate::{
-    controllers::{asks::Poke, queue::ObjectKey, sources::wait_after},
-    kinds::source::pull_requests_at,
+    controllers::{asks::Poke, sources::wait_after},
     runs::Services,
 };
 

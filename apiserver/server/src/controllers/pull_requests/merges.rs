@@ -10,6 +10,12 @@ use std::{
 };
 
 use kube::ResourceExt as _;
+use stoa_controller::queue;
+use stoa_kinds::{
+    pull_request::{has_followed, is_following},
+    run_status::status,
+    trigger::{self, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullState};
 use stoa_types::{
@@ -24,11 +30,6 @@ use super::{
     listing::branch,
     report,
     world::{Stop, World},
-};
-use crate::{
-    controllers::{queue, triggers::is_triggered},
-    kinds::trigger,
-    runs::status,
 };
 
 /// How long the plans of a merged pull request stay that no run follows.
@@ -55,16 +56,6 @@ pub(super) struct Followed {
     uids: [String; 2],
     marker: String,
     text: String,
-}
-
-/// Whether a run has brought about what the merge of a pull request with this plan asked for.
-pub(crate) fn has_followed(run: &Run, plan: &Run) -> bool {
-    is_following(run, plan) && status(run).phase == RunPhase::Succeeded
-}
-
-fn is_following(run: &Run, plan: &Run) -> bool {
-    let uid = plan.metadata.uid.as_deref().unwrap_or_default();
-    is_triggered(run) && status(run).merged_plans.iter().any(|merged| merged.run_uid == uid)
 }
 
 /// Whether a run made its plan, and stays.

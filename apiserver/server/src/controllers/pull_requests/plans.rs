@@ -5,7 +5,16 @@ use std::collections::HashMap;
 use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{
+    object::ObjectKey,
+    queue::{self, FirstError},
+};
 use stoa_engine::digest::{canonical_json, hex};
+use stoa_kinds::{
+    pull_request::is_plan,
+    run_status::status,
+    trigger::{self, Deciders},
+};
 use stoa_machinery::ApiError;
 use stoa_pulls::PullRequest;
 use stoa_types::{
@@ -20,30 +29,18 @@ use super::{
     world::World,
 };
 use crate::{
-    controllers::{
-        needed,
-        queue::{self, FirstError, ObjectKey},
-        stacks,
-    },
-    kinds::trigger::{self, Deciders},
-    runs::{Services, status},
+    controllers::{needed, stacks},
+    runs::Services,
 };
 
 /// As whom runs are created.
 const COMPONENT: &str = "pull-request";
-/// The user that this is.
-pub(crate) const USER: &str = "system:stoa:pull-request";
 /// How many plans a pull request has.
 const MOST_PLANS: usize = 50;
 /// How many plans of a source are made at once: what else is run in its organization waits for no more.
 pub(super) const UNDER_WAY: usize = 20;
 /// How many of them one pull request has, so that those that are pushed to again and again keep no other from its turn.
 pub(super) const UNDER_WAY_EACH: usize = 5;
-
-/// Whether a run is a plan of a pull request. Labels alone are anybody's.
-pub(crate) fn is_plan(run: &Run) -> bool {
-    run.labels().contains_key(labels::PULL_REQUEST) && status(run).requester.username == USER
-}
 
 /// The plans of a source that are there.
 pub(super) struct There<'a> {

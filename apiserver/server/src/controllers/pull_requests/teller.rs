@@ -7,6 +7,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
+use stoa_controller::object::ObjectKey;
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest, PullRequests};
 use stoa_types::Source;
@@ -19,10 +20,7 @@ use super::{
     telling::{note, tell},
     world::{Stop, World},
 };
-use crate::{
-    controllers::{asks::TurnsOf, queue::ObjectKey},
-    runs::Services,
-};
+use crate::{controllers::asks::TurnsOf, runs::Services};
 
 /// How long after the beginning of a turn something else is told.
 const TURN: Duration = Duration::from_secs(60);

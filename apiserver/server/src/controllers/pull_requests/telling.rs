@@ -3,6 +3,7 @@
 use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{conditions::set_condition, queue};
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
@@ -18,7 +19,7 @@ use super::{
     report::{self, Outcome, Plan, Texts},
     world::{Stop, World},
 };
-use crate::{controllers::queue, kinds::check::set_condition, runs::Services, subresources::plan_text};
+use crate::{runs::Services, subresources::plan_text};
 
 /// What a look came to, for the condition `PullRequestsPlanned`.
 pub(super) type Told = (bool, &'static str, String);

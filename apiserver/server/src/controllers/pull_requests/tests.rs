@@ -8,7 +8,9 @@ use git2::{Oid, Repository};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use stoa_controller::conditions::set_condition;
 use stoa_engine::{Action, PlannedAction, ResourceType, digest::canonical_json};
+use stoa_kinds::{pull_request::USER, run_status::status};
 use stoa_pulls::testing::{Forge, Merge};
 use stoa_types::{
     Condition, SecretReference,
@@ -21,11 +23,7 @@ use super::{
     plans::{UNDER_WAY, UNDER_WAY_EACH},
     *,
 };
-use crate::{
-    controllers::{runs::tests::World as Runs, triggers::tests::Commits},
-    kinds::check::set_condition,
-    runs::status,
-};
+use crate::{controllers::triggers::tests::Commits, testing::TestServer as Runs};
 
 const TOKEN: &str = "s3cr3t-of-the-forge";
 

@@ -8,6 +8,8 @@ use std::{
 };
 
 use kube::ResourceExt as _;
+use stoa_controller::object::ObjectKey;
+use stoa_kinds::{source_path::path, trigger};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_proto::{CompareRequest, CompareResponse};
 use stoa_pulls::{PullError, PullRequest, PullRequests};
@@ -21,11 +23,7 @@ use super::{
     teller::{News, Planned},
     telling::note_known,
 };
-use crate::{
-    controllers::queue::ObjectKey,
-    kinds::trigger,
-    runs::{Halt, Services, runner, target},
-};
+use crate::runs::{Halt, Services, runner, target};
 
 /// How long the comparison of two commits may take.
 const COMPARE: Duration = Duration::from_secs(20);
@@ -133,7 +131,7 @@ impl World {
         let projects = self.services.lookup.api::<Project>()?.list_with(Some(namespace), &of_source).await?;
         let projects: HashMap<String, Project> = projects.into_iter().map(|it| (it.name_any(), it)).collect();
         let with_path = |stack: Stack| {
-            let path = target::path(&stack, projects.get(&stack.spec.project)?);
+            let path = path(&stack, projects.get(&stack.spec.project)?);
             Some((stack, path))
         };
         self.services.lookup.api::<Stack>()?.list_of(Some(namespace), &ListOptions::default(), with_path).await

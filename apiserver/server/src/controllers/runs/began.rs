@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use stoa_kinds::run_status::{awaits_approval, status};
 use stoa_types::{Run, delivery::PullRequestStatus};
 use tokio::time::Instant;
-
-use crate::runs::{awaits_approval, status};
 
 /// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
 /// for; what it says is taken only for the time before this server knew the run, and a start in the future for now. The

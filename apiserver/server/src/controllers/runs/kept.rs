@@ -13,6 +13,8 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{finalizers::remove_finalizer, object::ObjectKey, queue};
+use stoa_kinds::run_status::status;
 use stoa_machinery::ApiError;
 use stoa_types::{Run, labels};
 use tokio::{
@@ -22,12 +24,8 @@ use tokio::{
 
 use super::TAKE_UP;
 use crate::{
-    controllers::{
-        finalizers::let_go,
-        needed,
-        queue::{self, ObjectKey},
-    },
-    runs::{Services, journal, status},
+    controllers::needed,
+    runs::{Services, journal},
 };
 
 /// So many looks are taken at once, each at some runs of a namespace, one after the other.
@@ -259,7 +257,7 @@ async fn free(services: &Services, run: &Run) -> Result<(), ApiError> {
         tracing::error!(error = &error as &dyn std::error::Error, "a journal cannot be removed");
         ApiError::internal("the storage failed")
     })?;
-    let_go(&services.lookup.api::<Run>()?, run, labels::RUN_FINALIZER).await
+    remove_finalizer(&services.lookup.api::<Run>()?, run, labels::RUN_FINALIZER).await
 }
 
 /// Logs a failure; how long to wait before the next try.
@@ -271,15 +269,13 @@ fn complain((namespace, run): &ObjectKey, error: &ApiError) -> Duration {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_controller::testing::FaultyLog;
     use stoa_machinery::registry::DeleteOptions;
     use stoa_types::delivery::RunPhase;
     use tokio_util::sync::CancellationToken;
 
     use super::{super::Scheduler, *};
-    use crate::{
-        controllers::runs::tests::World,
-        runs::{journal::tests::Narrow, runner},
-    };
+    use crate::{runs::runner, testing::TestServer};
 
     const RUNS: usize = 40;
     /// Longer than anything here takes.
@@ -307,14 +303,14 @@ mod tests {
         }
     }
 
-    async fn scheduling() -> (std::sync::Arc<Narrow>, World, Scheduler) {
-        let log = Narrow::new(0);
-        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    async fn scheduling() -> (std::sync::Arc<FaultyLog>, TestServer, Scheduler) {
+        let log = FaultyLog::new(0);
+        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let scheduler = Scheduler::new(world.services.clone(), CancellationToken::new());
         (log, world, scheduler)
     }
 
-    impl World {
+    impl TestServer {
         /// A run that has just ended, and is kept for so long.
         async fn ended_run(&self, name: &str, operation: &str, ttl: Option<i64>) -> Run {
             let spec = json!({"stack": "web", "workspace": "dev", "operation": operation,

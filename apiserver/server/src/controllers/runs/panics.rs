@@ -6,14 +6,12 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, time::Duration};
 use futures_util::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::conditions::set_condition;
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::unexecuted;
-use crate::{
-    kinds::check::set_condition,
-    runs::{Halt, Services, execution::Execution},
-};
+use crate::runs::{Halt, Services, execution::Execution};
 
 /// So many times in a row the task of a run may panic.
 const MOST: u32 = 5;

@@ -9,11 +9,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use kube::ResourceExt as _;
+use stoa_kinds::run_status::status;
 use stoa_shares::{Most, Shares};
 use stoa_types::Run;
 
 use super::waiting::Cause;
-use crate::{controllers::stacks, runs::status};
+use crate::controllers::stacks;
 
 #[derive(Debug)]
 pub(super) struct Places {

@@ -8,15 +8,11 @@ use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, queue};
+use stoa_kinds::run_status::{status, wants_end};
 use stoa_machinery::registry::Api;
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio::time::Instant;
-
-use crate::{
-    controllers::queue,
-    kinds::check::set_condition,
-    runs::{status, wants_end},
-};
 
 /// How soon a run is told something else.
 const AGAIN: Duration = Duration::from_secs(30);

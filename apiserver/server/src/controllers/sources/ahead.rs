@@ -5,15 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
+use stoa_controller::{index::Member, object::ObjectKey};
+use stoa_kinds::{lookup::Lookup, readiness};
 use stoa_types::{
     Source, Stack,
     delivery::{Operation, RunPhase},
-};
-
-use crate::{
-    controllers::{groups::Member, queue::ObjectKey},
-    kinds::lookup::Lookup,
-    runs::readiness,
 };
 
 /// What of a run says which commit it found, and of what.
@@ -105,11 +101,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn run_that_finds_another_commit_of_what_is_desired_has_its_source_looked_at_once() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let sources = world.registry.api::<Source>();
         let observe =
             |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));

@@ -3,13 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_types::{Stack, reason};
 
 use crate::{
-    controllers::{
-        asks::{Poke, Questions, Turns, TurnsOf},
-        queue::{self, ObjectKey},
-    },
+    controllers::asks::{Poke, Questions, Turns, TurnsOf},
     runs::{Halt, Services, runner, target::Target},
 };
 

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, queue};
+use stoa_kinds::run_status::status;
 use stoa_machinery::{ApiError, registry::Api};
 use stoa_types::{
     Run, Stack,
@@ -18,11 +20,7 @@ use super::{
     is_following, people,
     retries::{retry_time, was_mended},
 };
-use crate::{
-    controllers::queue,
-    kinds::check::set_condition,
-    runs::{Services, status},
-};
+use crate::runs::Services;
 
 /// What a look came to, for the condition `Triggered`.
 pub(super) type Told = (bool, &'static str, String);

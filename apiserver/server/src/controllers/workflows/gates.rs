@@ -10,6 +10,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::queue;
+use stoa_kinds::workflow::{run_of, stack_of};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Stack, Workflow,
@@ -22,10 +24,8 @@ use super::machine::Gate;
 use crate::{
     controllers::{
         asks::{Asks, Poke, Turns, TurnsOf},
-        queue,
         sources::wait_after,
     },
-    kinds::workflow::{run_of, stack_of},
     runs::{Halt, Services, compliance, runner, state::State, target::Target},
 };
 

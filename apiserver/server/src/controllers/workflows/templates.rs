@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use stoa_kinds::workflow::{
+    admissible, effective, fill_workspaces, require_template,
+    template::{self, TemplateError},
+};
 use stoa_machinery::RequestContext;
 use stoa_proto::ReadFileRequest;
 use stoa_types::{
@@ -14,10 +18,6 @@ use super::versions;
 use crate::{
     controllers::asks::TurnsOf,
     git::{Complaint, complaints, explain},
-    kinds::workflow::{
-        admissible, effective, fill_workspaces, require_template,
-        template::{self, TemplateError},
-    },
     runs::{Halt, Services, runner, target::Target},
 };
 

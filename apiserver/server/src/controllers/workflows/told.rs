@@ -1,5 +1,6 @@
 //! What people are told of a workflow besides its status: Events, and of which hooks nothing comes for now.
 
+use stoa_controller::events::Kind;
 use stoa_types::{
     Workflow,
     common::condition,
@@ -8,7 +9,7 @@ use stoa_types::{
 };
 
 use super::{machine, status};
-use crate::{events::Kind, runs::Services};
+use crate::runs::Services;
 
 /// Records what happened to the steps, and how the workflow ended.
 pub(super) fn tell(services: &Services, old: &Workflow, new: &Workflow) {

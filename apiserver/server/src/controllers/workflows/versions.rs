@@ -2,6 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
+use stoa_kinds::workflow::{deploys, previewing, stack_of};
 use stoa_types::{
     Stack, Workflow,
     delivery::{PinnedVersion, RunStep},
@@ -10,7 +11,6 @@ use stoa_types::{
 
 use crate::{
     controllers::asks::TurnsOf,
-    kinds::workflow::{deploys, previewing, stack_of},
     runs::{Halt, Services, runner, target::Target},
 };
 

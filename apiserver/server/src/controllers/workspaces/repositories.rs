@@ -13,6 +13,8 @@ use std::{
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue::Trigger};
+use stoa_kinds::workspace::{self, referents::Referents};
 use stoa_types::{Workspace, platform::GitOpsTarget, reason};
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -20,11 +22,7 @@ use tonic::Code;
 
 use super::{LOOK, SOON};
 use crate::{
-    controllers::{
-        asks::{Poke, Questions, Turns, TurnsOf},
-        queue::{ObjectKey, Trigger},
-    },
-    kinds::workspace::{self, referents::Referents},
+    controllers::asks::{Poke, Questions, Turns, TurnsOf},
     runs::{Halt, Services, runner, target},
 };
 

@@ -20,10 +20,11 @@ use tonic::{
 use tonic_health::server::HealthReporter;
 
 use super::{
-    testing::{Answer, Answers, Events, service},
+    testing::{Answer, Events, service},
     verdict::Verdict,
     *,
 };
+use crate::runs::runner::testing::FakeRunner;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -107,7 +108,7 @@ impl Fake {
 }
 
 #[tonic::async_trait]
-impl Answers for Fake {
+impl FakeRunner for Fake {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         self.called().await?;
         Ok(Response::new(ResolveResponse { commit: self.name.to_owned(), ..ResolveResponse::default() }))

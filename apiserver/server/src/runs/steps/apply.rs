@@ -13,11 +13,13 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
+use stoa_controller::lease::Held;
 use stoa_engine::{
     Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
     record::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
+use stoa_kinds::{run_status::status, text::cut};
 use stoa_proto::{
     ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event, apply_request::Message,
 };
@@ -35,18 +37,13 @@ use super::{
     verifying::Verifying,
     waits::Waits,
 };
-use crate::{
-    lease::Held,
-    runs::{
-        Halt,
-        execution::Execution,
-        journal::Line,
-        runner::{self, Lent, Opened},
-        state::{Head, State},
-        status,
-        target::Target,
-    },
-    text::cut,
+use crate::runs::{
+    Halt,
+    execution::Execution,
+    journal::Line,
+    runner::{self, Lent, Opened},
+    state::{Head, State},
+    target::Target,
 };
 
 /// How often progress is shown while it is made.

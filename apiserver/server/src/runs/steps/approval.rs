@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
+use stoa_kinds::{approval::sentence, plan_summary, run_status::status};
 use stoa_types::{
     Run,
     delivery::{Approval, Decision, RunPhase, RunStatus},
@@ -9,12 +11,7 @@ use stoa_types::{
 };
 
 use super::{merged, plan};
-use crate::{
-    events::Kind,
-    kinds::{approval::sentence, check::set_condition},
-    plan_summary,
-    runs::{Halt, deployment, execution::Execution, state::State, status, target::Target},
-};
+use crate::runs::{Halt, deployment, execution::Execution, state::State, target::Target};
 
 /// Lets a run go on whose plan needs nobody's approval, or has it and still holds.
 ///

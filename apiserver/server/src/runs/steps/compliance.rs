@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use stoa_controller::conditions::set_condition;
+use stoa_kinds::{run_status::status, validation};
 use stoa_types::{
     config::ComplianceState,
     delivery::{RunPhase, RunStatus},
@@ -9,10 +11,7 @@ use stoa_types::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    kinds::check,
-    runs::{Halt, compliance, deployment, execution::Execution, status, target::Target},
-};
+use crate::runs::{Halt, compliance, deployment, execution::Execution, target::Target};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(3);
@@ -80,7 +79,7 @@ async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
     execution
         .update(|status| {
             let why = reason::RECONCILING;
-            check::set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
+            set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
         })
         .await
 }

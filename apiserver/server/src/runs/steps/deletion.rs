@@ -6,13 +6,14 @@
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_engine::{MassDeletion, Plan};
+use stoa_kinds::run_status::status;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
 };
 
 use super::plan::unreadable;
-use crate::runs::{Halt, documents, execution::Execution, state::State, status};
+use crate::runs::{Halt, documents, execution::Execution, state::State};
 
 /// What to write where that is meant.
 const ADVICE: &str = "if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";

@@ -16,19 +16,17 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _};
 use kube::ResourceExt as _;
+use stoa_controller::lease::Held;
 use stoa_proto::{Ack, ApplyEvent, ApplyRequest, apply_event::Event, apply_request::Message};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use crate::{
-    lease::Held,
-    runs::{
-        Halt,
-        execution::Execution,
-        state::{Head, State},
-    },
+use crate::runs::{
+    Halt,
+    execution::Execution,
+    state::{Head, State},
 };
 
 /// For how long calls may go on without another word of ours.

@@ -10,10 +10,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
+use stoa_controller::events::Kind;
 use stoa_engine::{
     Action, Plan, PlannedAction, ResourceId,
     sensitive::{MASK, UNKNOWN},
 };
+use stoa_kinds::{pull_request, run_status::status, trigger};
 use stoa_proto::CompareRequest;
 use stoa_types::{
     Run, Source,
@@ -26,11 +28,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::plan;
-use crate::{
-    controllers::{pull_requests, triggers},
-    events::Kind,
-    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
-};
+use crate::runs::{Halt, documents, execution::Execution, runner, target::Target};
 
 /// How long a run keeps its place until it is known which pull requests are merged; and how long it waits for that while the
 /// server is away.
@@ -76,7 +74,7 @@ impl Verdict {
 /// Canceled when the run is, Retry while it is not known which were merged, and whatever keeps runs from being read.
 pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<Vec<Shown>, Halt> {
     let run = &execution.run;
-    let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && triggers::is_triggered(run);
+    let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && trigger::is_triggered(run);
     if !follows || target.source().is_err() {
         return Ok(Vec::new());
     }
@@ -120,9 +118,9 @@ async fn candidates(execution: &Execution, target: &Target) -> Result<(Vec<Run>,
     let source = target.source()?.name_any();
     let of_stack = format!("{}={stack}", labels::STACK);
     let all = execution.services.lookup.api::<Run>()?.list(Some(&target.namespace()), &of_stack).await?;
-    let is_followed = |preview: &Run| all.iter().any(|run| pull_requests::has_followed(run, preview));
+    let is_followed = |preview: &Run| all.iter().any(|run| pull_request::has_followed(run, preview));
     let is_one = |run: &&Run| {
-        pull_requests::is_plan(run)
+        pull_request::is_plan(run)
             && run.labels().get(labels::SOURCE) == Some(&source)
             && (&run.spec.stack, &run.spec.workspace) == (&stack, &workspace)
             && run.metadata.deletion_timestamp.is_none()

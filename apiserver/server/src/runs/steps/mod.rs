@@ -22,7 +22,9 @@ mod verifying;
 mod waits;
 
 use kube::ResourceExt as _;
+use stoa_controller::lease::Held;
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::status;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
@@ -31,8 +33,7 @@ use stoa_types::{
 pub(super) use approval::refuse_rejected;
 pub(super) use proposal::look as look_at_proposal;
 
-use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
-use crate::lease::Held;
+use super::{Halt, execution::Execution, resources, state::State, target::Target};
 
 /// The longest message about a resource in a run's status, in characters.
 const MESSAGE: usize = 512;

@@ -8,8 +8,10 @@ use std::{
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_engine::{Action, FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
 use stoa_failpoint::reached;
+use stoa_kinds::{plan_summary, preview_plan, run_status::status, text::cut};
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
@@ -19,10 +21,7 @@ use stoa_types::{
 };
 
 use super::{MESSAGE, awaited, changes, deletion, import, merged, render};
-use crate::events::Kind;
-use crate::kinds::{check::set_condition, previewed};
-use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
-use crate::{plan_summary, text::cut};
+use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
@@ -232,7 +231,7 @@ pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str
     if now.preview_uid.is_some_and(|named| named != uid) {
         return Err(stale("is not the Preview any more that was to be carried out: that one was deleted"));
     }
-    let plan = previewed::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
+    let plan = preview_plan::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
     Ok(Previewed { uid, plan })
 }
 

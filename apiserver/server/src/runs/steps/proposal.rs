@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::{awaits_merge, status};
 use stoa_proto::{LookAtProposalRequest, Proposal};
 use stoa_types::{
     common::condition,
@@ -11,11 +13,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::{
-    events::Kind,
-    kinds::check::set_condition,
-    runs::{Halt, awaits_merge, deployment, execution::Execution, state::State, status, target::Target},
-};
+use crate::runs::{Halt, deployment, execution::Execution, state::State, target::Target};
 
 /// Lets a run go on that proposed nothing, or whose pull request is not as it was left. Asks the server of the pull request
 /// alone.

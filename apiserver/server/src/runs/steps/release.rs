@@ -10,6 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::document;
 use stoa_failpoint::reached;
+use stoa_kinds::{
+    destroyed::{self, Destroyed},
+    release::name,
+    run_status::status,
+    trigger::CAUSED_BY,
+};
 use stoa_machinery::registry::ListOptions;
 use stoa_types::{
     Release,
@@ -17,17 +23,12 @@ use stoa_types::{
     reason,
 };
 
-use crate::{
-    destroyed::{self, Destroyed},
-    kinds::{release::name, trigger::CAUSED_BY},
-    runs::{
-        Halt, documents,
-        execution::Execution,
-        resources::{self, Made},
-        state::{self, Head, State},
-        status,
-        target::Target,
-    },
+use crate::runs::{
+    Halt, documents,
+    execution::Execution,
+    resources::{self, Made},
+    state::{self, Head, State},
+    target::Target,
 };
 
 /// Records a successful run; the number of its release, or nothing when it changed nothing.

@@ -1,14 +1,13 @@
 //! The Spec of a run: rendered once, and then kept, with what is sensitive of it sealed.
 
 use bytes::Bytes;
+use stoa_controller::events::Kind;
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::status;
 use stoa_types::{delivery::Operation, reason};
 
 use super::{plan, resolve};
-use crate::{
-    events::Kind,
-    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
-};
+use crate::runs::{Halt, documents, execution::Execution, runner, target::Target};
 
 /// So many warnings are in the Event about them.
 const TOLD: usize = 5;

@@ -1,6 +1,7 @@
 //! Which commit a run is for.
 
 use kube::ResourceExt as _;
+use stoa_kinds::{release, run_status::status, trigger};
 use stoa_types::{
     Release,
     delivery::{Operation, RunSource},
@@ -8,9 +9,7 @@ use stoa_types::{
 };
 
 use super::plan;
-use crate::controllers::triggers;
-use crate::kinds::release;
-use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
+use crate::runs::{Halt, execution::Execution, runner, state::State, target::Target};
 
 /// The commit that the run is for; decided once.
 pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
@@ -53,7 +52,7 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
     // What a trigger names is what it found in the source.
-    let is_own = execution.run.spec.version.is_some() && !triggers::is_triggered(&execution.run);
+    let is_own = execution.run.spec.version.is_some() && !trigger::is_triggered(&execution.run);
     let refused = |e: tonic::Status| match execution.refused(&e, reason::SOURCE_UNREACHABLE) {
         Halt::Failed { reason, message } if runner::lacks_version(&e) => {
             let message = format!("{names_it}: {message}");

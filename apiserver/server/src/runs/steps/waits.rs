@@ -5,16 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
 use stoa_engine::{Health, ResourceId};
+use stoa_kinds::text::cut;
 use stoa_types::{Condition, common::condition, reason};
 use tokio::time::Instant;
 
 use super::MESSAGE;
-use crate::{
-    runs::{
-        Halt,
-        execution::{Execution, complaint},
-    },
-    text::cut,
+use crate::runs::{
+    Halt,
+    execution::{Execution, complaint},
 };
 
 /// How soon what is not healthy is told first, and how often from then on: much is healthy before. As long after it failed is
@@ -158,7 +156,7 @@ mod tests {
     fn told(said: &Said) -> Option<Condition> {
         let mut conditions = Vec::new();
         if let Some((why, message)) = said {
-            crate::kinds::check::set_condition(&mut conditions, reason::WAITING, true, why, message, None);
+            stoa_controller::conditions::set_condition(&mut conditions, reason::WAITING, true, why, message, None);
         }
         conditions.pop()
     }

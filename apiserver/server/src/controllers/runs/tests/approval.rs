@@ -20,10 +20,10 @@ use super::{
 const B: &str = "v1:ConfigMap:shop:b";
 
 /// A world whose workspace wants plans approved, before its controller is at work.
-async fn guarded() -> (World, Planned, mpsc::UnboundedReceiver<Conversation>) {
+async fn guarded() -> (TestServer, Planned, mpsc::UnboundedReceiver<Conversation>) {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::planning(planned.clone()).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let workspaces = world.registry.api::<Workspace>();
     workspaces
         .update_with("", "dev", |workspace: &mut Workspace| workspace.spec.require_approval = true)
@@ -36,7 +36,7 @@ fn by(name: &str) -> RequestContext {
     RequestContext::new(UserInfo { name: name.to_owned(), ..UserInfo::default() }, Arc::new(AllowAll))
 }
 
-impl World {
+impl TestServer {
     pub(super) async fn waits(&self, run: &str) -> RunStatus {
         self.until(run, |status| {
             status.phase == RunPhase::AwaitingApproval && condition(&status.conditions, reason::WAITING).is_some()
@@ -307,7 +307,7 @@ fn set_phase(run: &mut Run, phase: RunPhase) {
 
 #[tokio::test]
 async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_is_rejected() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let stacks = world.registry.api::<Stack>();
     let stack = stacks
         .update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}])))

@@ -16,7 +16,7 @@ use super::{
 const ID: &str = "v1:ConfigMap:shop:a";
 
 struct Bucket {
-    world: World,
+    world: TestServer,
     server: S3Server,
     faults: Faults,
     conversations: UnboundedReceiver<Conversation>,
@@ -32,7 +32,7 @@ impl Bucket {
         let server = S3Server::start("documents");
         let faults = Faults::before(server.port());
         let (address, conversations) = Scripted::start(&[ID]).await;
-        let world = World::with(runner::at(address), kinds::core::register).await;
+        let world = TestServer::with(runner::at(address), stoa_kinds::core_v1::register).await;
         let credentials = json!({"namespace": "platform", "name": "s3"});
         let s3 = json!({"bucket": "documents", "prefix": "team", "region": REGION, "endpoint": faults.url(),
             "credentialsSecretRef": credentials});

@@ -1,16 +1,16 @@
 //! The record of a destroyed deployment.
 
+use stoa_kinds::destroyed::Destroyed;
 use stoa_machinery::Key;
 use stoa_proto::{FinishedEvent, Problem, ResultEvent, apply_event::Event};
 
 use super::{fenced::A, *};
-use crate::destroyed::Destroyed;
 
 const B: &str = "v1:ConfigMap:shop:b";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn destroy_records_all_that_was_deployed() {
-    let (world, mut conversations) = World::scripted(&[A, B]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A, B]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;

@@ -22,7 +22,7 @@ fn plan(action: Option<Value>) -> Plan {
 
 /// A deployment, the plan that the next run gets, and what is carried out.
 struct Deployed {
-    world: World,
+    world: TestServer,
     planned: Planned,
     conversations: UnboundedReceiver<Conversation>,
 }
@@ -32,7 +32,7 @@ impl Deployed {
         let planned: Planned = Arc::new(Mutex::new(plan(Some(json!({"action": "Create"})))));
         let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
         let (address, conversations) = Scripted::rendering(planned.clone(), rendered).await;
-        let world = World::with_runner(runner::at(address)).await.controlled();
+        let world = TestServer::with_runner(runner::at(address)).await.controlled();
         let mut deployed = Self { world, planned, conversations };
         deployed.makes("first", true).await;
         deployed

@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::*;
-use crate::runs::runner::testing::{ANYWHERE, Answer, Answers, Events};
+use crate::runs::runner::testing::{ANYWHERE, Answer, Events, FakeRunner};
 
 /// How long the calls of a runner are waited for that is not heard of any more.
 const WAITED_OUT: Duration = Duration::from_secs(8);
@@ -193,7 +193,7 @@ impl Scripted {
 }
 
 #[tonic::async_trait]
-impl Answers for Scripted {
+impl FakeRunner for Scripted {
     async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
         let is_in_base = self.rendered.earlier.contains(&request.into_inner().commit);
         Ok(Response::new(CompareResponse { is_in_base, ..CompareResponse::default() }))
@@ -320,7 +320,7 @@ impl Conversation {
     }
 }
 
-impl World {
+impl TestServer {
     /// One with the controller at work and a scripted runner whose plans delete these.
     pub(super) async fn scripted(ids: &[&str]) -> (Self, mpsc::UnboundedReceiver<Conversation>) {
         let (address, conversations) = Scripted::start(ids).await;
@@ -365,7 +365,7 @@ pub(super) const A: &str = "v1:ConfigMap:shop:a";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     let ack = first.begin("first").await;
@@ -408,7 +408,7 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("first").await;
@@ -431,7 +431,7 @@ async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("first").await;
@@ -447,7 +447,7 @@ async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over
 #[tokio::test(flavor = "multi_thread")]
 async fn clock_that_jumps_changes_nothing_of_an_apply() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
-    let mut world = World::with_runner(runner::at(address)).await;
+    let mut world = TestServer::with_runner(runner::at(address)).await;
     let shift = Arc::<AtomicI64>::default();
     world.services.clock = Arc::new(Shifted(shift.clone()));
     let world = world.controlled();
@@ -466,7 +466,7 @@ async fn clock_that_jumps_changes_nothing_of_an_apply() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let head = json!({"run": "lost", "dirty": true, "lastRelease": 0, "lastReleaseRun": "", "runner": "lost"});
     let write = log::Write::new(world.head_key().await, log::Expect::Absent, log::Change::Put(head.to_string().into()));
     world.services.log.append(write).await.unwrap();
@@ -484,7 +484,7 @@ async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_without_changes_writes_nothing_of_its_runner() {
     let (address, mut conversations) = Scripted::start(&[]).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner::at(address)).await.controlled();
     world.destroy("one").await;
     let mut only = conversations.recv().await.unwrap();
     only.begin("only").await;

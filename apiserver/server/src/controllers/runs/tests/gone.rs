@@ -5,7 +5,7 @@ use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
 use super::{fenced::A, *};
 
 /// Has a run vanish that is deleted: somebody takes its finalizer away.
-pub(super) async fn vanish(world: &World, name: &str) {
+pub(super) async fn vanish(world: &TestServer, name: &str) {
     let runs = world.registry.api::<Run>();
     runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
     world.change(name, |run| run.finalizers_mut().clear()).await;
@@ -14,7 +14,7 @@ pub(super) async fn vanish(world: &World, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stack_hears_that_a_run_has_ended_whose_object_is_gone() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     // The second one tells of a change when there is nothing any more where that could be shown.
     for (name, has_more) in [("one", false), ("two", true)] {
         world.destroy(name).await;
@@ -36,7 +36,7 @@ async fn stack_hears_that_a_run_has_ended_whose_object_is_gone() {
 
 #[tokio::test]
 async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
     let stacks = world.registry.api::<Stack>();
@@ -58,7 +58,7 @@ async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
 
 #[tokio::test]
 async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     world.apply("one").await;
     say_begun(&world, "one").await;
@@ -78,7 +78,7 @@ async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
 
 #[tokio::test]
 async fn stack_hears_nothing_late_of_a_run_once_another_of_its_name_has_begun() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     world.apply("one").await;
     say_begun(&world, "one").await;

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use stoa_controller::conditions::set_condition;
 use stoa_engine::{Plan, digest::canonical_json};
 use stoa_types::{
     Source,
@@ -16,22 +17,22 @@ use super::{
     fenced::{A, Conversation, Planned, Rendered, Scripted, deleting},
     *,
 };
-use crate::{controllers::pull_requests::USER, kinds::check::set_condition};
+use stoa_kinds::pull_request::USER;
 
 const B: &str = "v1:ConfigMap:shop:b";
 const SPEC: &str = r#"{"resources":[]}"#;
 
 /// A world whose runner plans what it finds there, before its controller is at work; of the commits of pull requests Git has
 /// those of these letters in its history.
-async fn planning(plan: Plan, earlier: &str) -> (World, Planned, mpsc::UnboundedReceiver<Conversation>) {
+async fn planning(plan: Plan, earlier: &str) -> (TestServer, Planned, mpsc::UnboundedReceiver<Conversation>) {
     let planned: Planned = Arc::new(Mutex::new(plan));
     let earlier = earlier.chars().map(|letter| letter.to_string().repeat(40)).collect();
     let (address, conversations) =
         Scripted::rendering(planned.clone(), Rendered { spec: SPEC, earlier, ..Rendered::default() }).await;
-    (World::with_runner(runner::at(address)).await, planned, conversations)
+    (TestServer::with_runner(runner::at(address)).await, planned, conversations)
 }
 
-impl World {
+impl TestServer {
     /// Pull request 7 was shown this plan of a commit; the name of the Preview that made it.
     async fn show(&self, letter: char, plan: &Plan, is_merged: bool) -> String {
         let name = format!("web-pr7-{letter}");

@@ -6,7 +6,7 @@ use stoa_types::{Release, Resource, delivery::ResourcePhase};
 
 use super::{fenced::A, *};
 
-impl World {
+impl TestServer {
     /// The Resource of each of the two deployments: the one that was there before, and the other's.
     async fn both(&self) -> (Resource, Resource) {
         let all = self.registry.api::<Resource>().list(Some("shop"), "").await.unwrap();
@@ -18,7 +18,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_deployment_has_is_left_to_it_and_the_run_ends() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let workspace = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
     world.create("Workspace", "prod", workspace).await;
     world.create("Stack", "web.eu", json!({"project": "web"})).await;

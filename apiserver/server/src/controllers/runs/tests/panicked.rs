@@ -26,7 +26,7 @@ impl Authorizer for Mistaken {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_task_panics_again_and_again_ends_and_gives_its_turn_away() {
     let (address, _conversations) = Scripted::start(&[A]).await;
-    let mut world = World::with_runner(runner::at(address)).await;
+    let mut world = TestServer::with_runner(runner::at(address)).await;
     world.services.authorizer = Arc::new(Mistaken);
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     let runs = world.registry.api::<Run>();
@@ -68,7 +68,7 @@ impl Clock for Stumbling {
 
 #[tokio::test]
 async fn run_that_is_given_up_ends_though_nobody_else_can_be_told() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     world.services.clock = Arc::new(Stumbling::default());
     world.apply("one").await;
     let run = world.registry.api::<Run>().get("shop", "one").await.unwrap();

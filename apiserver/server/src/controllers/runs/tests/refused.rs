@@ -11,17 +11,17 @@ use super::{
 };
 
 /// A world where the run `two` has begun, and asks for a version that there is not, before its controller is at work.
-async fn mistaken() -> World {
+async fn mistaken() -> TestServer {
     let rendered = Rendered { spec: r#"{"resources":[]}"#, lacking: "latest", ..Rendered::default() };
     let (address, _) = Scripted::rendering(Arc::new(Mutex::new(deleting(&[]))), rendered).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "version": "latest"});
     world.create("Run", "two", spec).await;
     say_begun(&world, "two").await;
     world
 }
 
-impl World {
+impl TestServer {
     /// What the stack says of its deployment once the run `two` is refused, of which it says this before.
     async fn refuses(self, deployment: Value) -> Deployment {
         let stacks = self.registry.api::<Stack>();

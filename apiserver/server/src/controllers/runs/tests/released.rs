@@ -24,7 +24,7 @@ impl Conversation {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_run_made_that_failed_is_in_the_next_release() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let releases = async || {
         let all = world.registry.api::<Resource>().list(Some("shop"), "").await.unwrap();
         let mut told: Vec<_> = all.into_iter().map(|resource| (resource.spec.id, resource.spec.release)).collect();

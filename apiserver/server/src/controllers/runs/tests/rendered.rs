@@ -11,22 +11,22 @@ use super::{
 };
 
 /// A world whose runner renders this, and plans nothing of it.
-async fn rendering(rendered: Rendered) -> World {
+async fn rendering(rendered: Rendered) -> TestServer {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[])));
     let rendered = Rendered { spec: r#"{"resources":[]}"#, ..rendered };
     let (address, _) = Scripted::rendering(planned, rendered).await;
-    World::with_runner_and_secrets(runner::at(address)).await.controlled()
+    TestServer::with_runner_and_secrets(runner::at(address)).await.controlled()
 }
 
 /// A world whose runner makes this plan, with this action for each of its resources.
-async fn planning(mut plan: Plan, action: Action) -> World {
+async fn planning(mut plan: Plan, action: Action) -> TestServer {
     plan.actions.iter_mut().for_each(|planned| planned.action = action);
     let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
     let (address, _) = Scripted::rendering(Arc::new(Mutex::new(plan)), rendered).await;
-    World::with_runner_and_secrets(runner::at(address)).await.controlled()
+    TestServer::with_runner_and_secrets(runner::at(address)).await.controlled()
 }
 
-impl World {
+impl TestServer {
     async fn previews(&self, name: &str, more: Value) -> RunStatus {
         let mut spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

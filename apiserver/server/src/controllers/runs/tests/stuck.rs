@@ -15,12 +15,12 @@ use super::{
     fenced::{A, deleting},
     *,
 };
-use crate::runs::runner::testing::{Answer, Answers, Events};
+use crate::runs::runner::testing::{Answer, Events, FakeRunner};
 
 /// Longer than a run is tried with its place kept, and shorter than anybody waits.
 const LONG: Duration = Duration::from_secs(11);
 
-impl World {
+impl TestServer {
     /// A scheduler with so many places that has seen these runs.
     async fn scheduling(&mut self, places: usize, names: &[&str]) -> Scheduler {
         self.services.max_runs = places;
@@ -59,7 +59,7 @@ impl World {
 
 /// The scheduler of a world in which the run `one` got nowhere and has given its place, the only one, to the run `two`; the uid
 /// of `one`, which has so much time.
-async fn stuck_one(world: &mut World, timeout: &str) -> (Scheduler, String) {
+async fn stuck_one(world: &mut TestServer, timeout: &str) -> (Scheduler, String) {
     world.start_preview("one", timeout).await;
     world.start_preview("two", "1h").await;
     let mut scheduler = world.scheduling(1, &["one", "two"]).await;
@@ -85,7 +85,7 @@ async fn pass(time: Duration) {
 
 #[tokio::test]
 async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     world.start_preview("one", "1h").await;
     world.start_preview("two", "1h").await;
     let mut scheduler = world.scheduling(1, &["one", "two"]).await;
@@ -116,7 +116,7 @@ async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
 #[tokio::test]
 async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
     for is_queued in [false, true] {
-        let mut world = World::new().await;
+        let mut world = TestServer::new().await;
         let (mut scheduler, one) = stuck_one(&mut world, "1h").await;
         if is_queued {
             scheduler.later.values_mut().for_each(|at| *at = Instant::now());
@@ -136,7 +136,7 @@ async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
 #[tokio::test]
 async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
     for is_queued in [false, true] {
-        let mut world = World::new().await;
+        let mut world = TestServer::new().await;
         let (mut scheduler, one) = stuck_one(&mut world, "60s").await;
         if is_queued {
             scheduler.later.values_mut().for_each(|at| *at = Instant::now());
@@ -161,7 +161,7 @@ async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
 
 #[tokio::test]
 async fn run_that_gets_nowhere_while_it_applies_keeps_its_turn_and_goes_on_where_it_is() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     for name in ["one", "two"] {
         world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     }
@@ -202,7 +202,7 @@ async fn run_that_gets_nowhere_while_it_applies_keeps_its_turn_and_goes_on_where
 
 #[tokio::test]
 async fn run_that_got_nowhere_and_is_gone_leaves_nothing_behind() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     world.apply("one").await;
     world.apply("two").await;
     let mut scheduler = world.scheduling(8, &["one", "two"]).await;
@@ -228,7 +228,7 @@ impl Mortal {
 }
 
 #[tonic::async_trait]
-impl Answers for Mortal {
+impl FakeRunner for Mortal {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         Err(self.ends())
     }
@@ -253,7 +253,7 @@ impl Answers for Mortal {
 async fn run_ends_runners(operation: &str, runners: usize) {
     let mortal = Mortal(Arc::default());
     let addresses: Vec<_> = (0..runners).map(|_| mortal.clone().serve()).collect();
-    let mut world = World::with_runner(runner::at_each(&addresses)).await;
+    let mut world = TestServer::with_runner(runner::at_each(&addresses)).await;
     world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
     let mut scheduler = world.scheduling(1, &["one"]).await;
     let one = world.uid("one").await;

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
+use stoa_controller::testing::FaultyLog;
 use stoa_engine::{Plan, document};
 use stoa_machinery::http::{ApiHandler, Body, RequestInfo, body};
 
@@ -9,7 +10,7 @@ use super::{
     fenced::{A, BUSY, Scripted, deleting},
     *,
 };
-use crate::runs::journal::{Line, tests::Narrow};
+use crate::runs::journal::Line;
 
 const RUNS: &str = "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs";
 
@@ -38,7 +39,7 @@ impl Answer {
     }
 }
 
-impl World {
+impl TestServer {
     async fn send(&self, method: Method, path: &str, accept: &str) -> Answer {
         let request = Request::builder().method(method).uri(path).header("accept", accept);
         let request = request.body(body::full("")).unwrap();
@@ -65,7 +66,7 @@ async fn plan_of_any_size_is_read_by_whoever_is_to_approve_it() {
         (0..20_000).map(|number| format!("v1:ConfigMap:shop:{}{number}", "long-".repeat(20))).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (address, _conversations) = Scripted::start(&ids).await;
-    let world = World::over(Narrow::new(0), runner::at(address), |builder| builder).await;
+    let world = TestServer::over(FaultyLog::new(0), runner::at(address), |builder| builder).await;
     let guard = |workspace: &mut stoa_types::Workspace| workspace.spec.require_approval = true;
     world.registry.api::<stoa_types::Workspace>().update_with("", "dev", guard).await.unwrap();
     let world = world.controlled();
@@ -97,7 +98,7 @@ async fn plan_of_any_size_is_read_by_whoever_is_to_approve_it() {
 
 #[tokio::test]
 async fn run_without_a_plan_says_so() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     world.apply("one").await;
     world.began("one").await;
     let answer = world.get(&format!("{RUNS}/one/plan")).await;
@@ -113,7 +114,7 @@ async fn run_without_a_plan_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_is_followed_to_the_end_of_its_run_and_kept_in_the_backend() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut conversation = conversations.recv().await.unwrap();
     conversation.begin("only").await;
@@ -148,7 +149,7 @@ async fn log_is_followed_to_the_end_of_its_run_and_kept_in_the_backend() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn followers_of_a_run_that_is_deleted_see_its_end() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     world.apply("one").await;
     world.began("one").await;
     let log = world.get(&format!("{RUNS}/one/log?follow=true")).await;
@@ -166,7 +167,7 @@ async fn followers_of_a_run_that_is_deleted_see_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let folder = TempDir::new().unwrap();
     let place = folder.path().join("documents");
     world.create("Backend", "lost", json!({"type": "Local", "local": {"directory": place}})).await;
@@ -187,7 +188,7 @@ async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_generates_while_there_is_no_time_for_it_is_told_when_to_come_again() {
     let (address, _conversations) = Scripted::start(&[]).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let path = "/apis/config.stoa.dev/v1alpha1/namespaces/shop/stacks/web/generate?workspace=dev";
     let answer = world.send(Method::POST, path, "application/json").await;
     assert_eq!((answer.code, answer.headers["retry-after"].to_str().unwrap()), (429, "1"));

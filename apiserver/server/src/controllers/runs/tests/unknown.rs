@@ -31,7 +31,7 @@ impl Conversation {
     }
 }
 
-impl World {
+impl TestServer {
     async fn retry(&self, name: &str, ids: &[&str]) {
         let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "retry": ids});
         self.create("Run", name, spec).await;
@@ -73,7 +73,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
     talk.tell(failed("TimedOut")).await;
@@ -113,7 +113,7 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_what_to_do() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let is = |phase: ResourcePhase| Some(("east: ConfigMap shop/a".to_owned(), phase));
     let mut create = IntentEvent { ids: vec![A.to_owned()], action: "Create".to_owned(), ..IntentEvent::default() };
     create.places.push(Place { clusters: vec!["east".to_owned()], ..Place::default() });
@@ -153,7 +153,7 @@ async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     world.change("one", |run| run.spec.cancel = true).await;
     talk.told_to_stop().await;
@@ -166,7 +166,7 @@ async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
     // A call of the same run as well as of an earlier one.
@@ -193,7 +193,7 @@ async fn plan_that_holds_no_longer_when_it_is_carried_out_is_told_as_such_where_
         ([intent("Delete"), result("Delete", "Done"), failed(stale)], reason::APPLY_FAILED),
         ([intent("Delete"), result("Delete", "Skipped"), failed("Conflict")], reason::APPLY_FAILED),
     ] {
-        let (world, mut conversations) = World::scripted(&[A]).await;
+        let (world, mut conversations) = TestServer::scripted(&[A]).await;
         let mut talk = world.calls("one", &mut conversations, call).await;
         talk.ask(outcome).await;
         talk.tell(end).await;

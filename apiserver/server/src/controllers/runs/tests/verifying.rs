@@ -1,5 +1,6 @@
 //! What is seen of a run that waits until what it changed is healthy.
 
+use stoa_controller::testing::FaultyLog;
 use stoa_proto::{FinishedEvent, HealthEvent, Problem, apply_event::Event};
 use stoa_types::Resource;
 
@@ -7,7 +8,6 @@ use super::{
     fenced::{A, Scripted},
     *,
 };
-use crate::runs::journal::tests::Narrow;
 
 fn health(health: &str, message: &str, over: bool) -> Event {
     let (id, health, message) = (A.to_owned(), health.to_owned(), message.to_owned());
@@ -20,7 +20,7 @@ fn waits(status: &RunStatus) -> Option<Condition> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
-    let (world, mut conversations) = World::scripted(&[A]).await;
+    let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
@@ -48,9 +48,9 @@ async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn conversation_goes_on_however_much_objects_say_and_though_it_cannot_be_told() {
-    let log = Narrow::new(0);
+    let log = FaultyLog::new(0);
     let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = World::over(log.clone(), runner::at(address), |builder| builder).await.controlled();
+    let world = TestServer::over(log.clone(), runner::at(address), |builder| builder).await.controlled();
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;

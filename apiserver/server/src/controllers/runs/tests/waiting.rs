@@ -1,18 +1,18 @@
 //! What runs say that wait for their turn or a place.
 
+use stoa_controller::testing::FaultyLog;
 use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
 
 use super::{
     fenced::{A, Awaits, Scripted},
     *,
 };
-use crate::runs::journal::tests::Narrow;
 
 fn waits(status: &RunStatus) -> Option<(&str, &str)> {
     condition(&status.conditions, reason::WAITING).map(|waits| (waits.reason.as_str(), waits.message.as_str()))
 }
 
-impl World {
+impl TestServer {
     /// Waits until a run says that it waits for this reason; what it says.
     async fn told(&self, name: &str, why: &str) -> String {
         let status = self.until(name, |status| waits(status).is_some_and(|(reason, _)| reason == why)).await;
@@ -26,7 +26,7 @@ impl World {
 
 #[tokio::test]
 async fn run_that_waits_for_its_turn_names_the_one_before_it() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     for name in ["one", "two", "three"] {
         world.apply(name).await;
     }
@@ -62,7 +62,7 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
              fewer",
         ),
     ] {
-        let mut world = World::new().await;
+        let mut world = TestServer::new().await;
         world.services.max_runs = places;
         let world = world.controlled();
         for name in ["one", "two", "three"] {
@@ -77,7 +77,7 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
 
 #[tokio::test]
 async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     for number in 0..20 {
         world.apply(&format!("run-{number:02}")).await;
@@ -121,8 +121,8 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
 
 #[tokio::test]
 async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
-    let log = Narrow::new(0);
-    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let log = FaultyLog::new(0);
+    let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
     log.hang("\"Queued\"");
     let world = world.controlled();
     world.apply("one").await;
@@ -136,7 +136,7 @@ async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
     let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner::at(address)).await.controlled();
     world.destroy("one").await;
     let said = world.told("one", reason::WAITING).await;
     assert!(said.starts_with(&format!("the function-runner at http://{address} cannot be reached: ")), "{said}");
@@ -165,7 +165,7 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
     let awaits = Awaits::default();
     let awaited = |what: &[&String]| drop(awaits.send_replace(what.iter().map(|what| (*what).clone()).collect()));
     let (address, mut conversations) = Scripted::awaiting(&[A], awaits.clone()).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner::at(address)).await.controlled();
     awaited(&[&said]);
     let start = Instant::now();
     world.destroy("one").await;
@@ -193,7 +193,7 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_is_cancelled_says_that_calls_are_under_way() {
     let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
-    let world = World::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner::at(address)).await.controlled();
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
